@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from jaxdyn.dynamics.contact import ContactMaterial as ContactMaterial
+    from jaxdyn.dynamics.contact import ContactPoints as ContactPoints
+    from jaxdyn.dynamics.contact import GroundContact as GroundContact
+    from jaxdyn.dynamics.contact import SphereContact as SphereContact
+    from jaxdyn.dynamics.contact_forces import contact_forces as contact_forces
+    from jaxdyn.dynamics.contact_forces import contact_names as contact_names
+    from jaxdyn.dynamics.contact_shapes import ContactPoint as ContactPoint
+    from jaxdyn.dynamics.contact_shapes import contact_box as contact_box
+    from jaxdyn.dynamics.contact_shapes import contact_capsule as contact_capsule
+    from jaxdyn.dynamics.contact_shapes import contact_cylinder as contact_cylinder
+    from jaxdyn.dynamics.contact_shapes import contact_sphere as contact_sphere
     from jaxdyn.dynamics.derivatives import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
     from jaxdyn.dynamics.derivatives import InverseDynamicsDerivatives as InverseDynamicsDerivatives
     from jaxdyn.dynamics.derivatives import TangentProduct as TangentProduct
@@ -66,6 +77,10 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import driving_power as driving_power
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
+    from jaxdyn.dynamics.surfaces import HalfSpace as HalfSpace
+    from jaxdyn.dynamics.surfaces import HeightFunction as HeightFunction
+    from jaxdyn.dynamics.surfaces import HeightGrid as HeightGrid
+    from jaxdyn.dynamics.surfaces import Surface as Surface
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
     from jaxdyn.dynamics.system import acceleration as acceleration

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import error_with_part
@@ -54,12 +55,31 @@ class Force(eqx.Module):
         return jnp.zeros((), q.dtype)
 
 
+class OverStep(NamedTuple):
+    """Linear law of the forces on bodies over an implicit step, for the acceleration a over the step: Q - A a.
+
+    Attributes:
+        force: 6-vector (moment about the reference point P; force) on every body for a = 0, ground axes, N m and N.
+        added: Matrices A, which are positive semidefinite; None if the force does not depend on a.
+
+    Source: theory.md (T8).
+    """
+
+    force: Float[Array, "nb 6"]
+    added: AddedInertia | None
+
+
 class BodyForce(Force):
     """Force on bodies."""
 
     @abc.abstractmethod
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         """6-vector (moment about the reference point P; force) on every body, ground axes, N m and N."""
+
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar) -> OverStep:
+        """Linear law with which implicit integrators evaluate this force at the end of a step of length `step` (s); by default the
+        force at the start."""
+        return OverStep(self.body_forces(model, moving, t), None)
 
 
 class Resistance(NamedTuple):

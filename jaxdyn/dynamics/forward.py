@@ -11,7 +11,8 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 import jaxdyn.lanes as lanes
-from jaxdyn.dynamics import inverse, kinematics, metric, rotors
+from jaxdyn.dynamics import added_inertia, inverse, kinematics, metric, rotors
+from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
@@ -19,7 +20,7 @@ from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
-from jaxdyn.spatial.directions import stays
+from jaxdyn.spatial.directions import directional_derivative, stays
 
 ForwardMethod = Literal["cholesky", "articulated_body", "contravariant"]
 
@@ -60,65 +61,109 @@ def forward_dynamics(
     return accelerations_from(model, kinematics.motion(model, q, v), tau, method)
 
 
-def accelerations_from(model: Model, moving: Motion, tau: GeneralizedForces, method: ForwardMethod) -> Accelerations:
+def accelerations_from(
+    model: Model, moving: Motion, tau: GeneralizedForces, method: ForwardMethod, added: AddedInertia | None = None
+) -> Accelerations:
     """Forward dynamics from a precomputed motion.
 
     Args:
         model: Mechanism.
         moving: Motion of this model.
         tau: All generalized forces except gravity (N m or N).
-        method: Algorithm, see `forward_dynamics`.
+        method: Algorithm, see `forward_dynamics`. If `added` contains forces between bodies, the mass matrix is factorized instead
+            of using "articulated_body".
+        added: Inertia A of an implicit step, which changes the equation of motion to (M + A) a + h = tau.
     """
     if method in ("cholesky", "articulated_body"):
-        return _accelerations(method, model, moving, tau)
+        between_bodies = added is not None and added.components is not None
+        return _accelerations("cholesky" if between_bodies else method, model, moving, tau, added)
     if method == "contravariant":
         q, v = moving.q, moving.v
         inverse.refuse_prescribed_motion(model, 'method="contravariant"')
-        force = factorizations.solve(metric.mass_matrix(model, q), tau + inverse.gravity_force(model, q))
-        return force - einsum("abd,a,b->d", metric.connection_second_kind(model, q), v, v)  # (I2)
+        mass = metric.mass_matrix(model, q)
+        force = factorizations.solve(mass, tau + inverse.gravity_force(model, q))
+        a = force - einsum("abd,a,b->d", metric.connection_second_kind(model, q), v, v)  # (I2)
+        if added is None:
+            return a
+        lower = added_inertia.lower_matrix(model, moving.placements, added)
+        return factorizations.solve(mass + lower + jnp.tril(lower, -1).T, dot(mass, a))
     raise ValueError(
         f'unknown method {method!r} of forward_dynamics; use "cholesky", "articulated_body" or "contravariant"'
     )
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _accelerations(method: str, model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:
+def _accelerations(
+    method: str, model: Model, moving: Motion, tau: GeneralizedForces, added: AddedInertia | None
+) -> Accelerations:
     """Accelerations; their derivative is that of the equation of motion, not that of the algorithm that solves it."""
     if method == "articulated_body":
-        return _articulated_body(model, moving, tau)
+        return _articulated_body(model, moving, tau, added)
     bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
-    return factorizations.cholesky_solve(mass_factor(model, moving.placements), tau - bias)
+    return factorizations.cholesky_solve(mass_factor(model, moving.placements, added), tau - bias)
 
 
 @functools.partial(_accelerations.defjvp, symbolic_zeros=True)
 def _accelerations_jvp(method, primals, tangents):
-    """M da = dtau - d(M a + h) at constant a: one derivative of the inverse dynamics, and one solution with the same matrix.
+    """(M + A) da = dtau - d(M a + h + A a) at constant a: one derivative of the inverse dynamics, and one solution with the same
+    matrix.
 
     Source: theory.md (I7).
     """
-    model, moving, tau = primals
-    d_model, d_moving, d_tau = tangents
+    model, moving, tau, added = primals
+    d_model, d_moving, d_tau, d_added = tangents
     # `change_of_forces` derives the other fields of the motion from the model, q and v.
     d_mechanism = (d_model, d_moving.q, d_moving.v)
     # Reverse mode may store this solution instead of computing it again.
-    a = lanes.keep(_accelerations(method, model, moving, tau))
+    a = lanes.keep(_accelerations(method, model, moving, tau, added))
     right = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays(d_mechanism):
         right = right - inverse.change_of_forces(model, moving, a, (*d_mechanism, SymbolicZero(jax.typeof(a))))
+    if added is not None:
+        right = right - change_of_added_force(model, moving, added, a, (d_model, d_moving, d_added))
     if method == "articulated_body":
         # At rest and without gravity, the algorithm multiplies by the inverse of M.
         still = eqx.tree_at(lambda m: (m.velocity, m.bias), moving, replace_fn=jnp.zeros_like)
         weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
-        return a, _articulated_body(weightless, still, right)
-    return a, factorizations.cholesky_solve(lanes.keep_triangle(mass_factor(model, moving.placements)), right)
+        return a, _articulated_body(weightless, still, right, added)
+    factor = lanes.keep_triangle(mass_factor(model, moving.placements, added))
+    return a, factorizations.cholesky_solve(factor, right)
 
 
-def mass_factor(model: Model, placed: kinematics.Placements) -> Float[Array, "nv nv"]:
-    """Lower Cholesky factor of the mass matrix."""
-    return factorizations.cholesky_of_lower(metric.lower_mass_matrix(model, placed))
+def change_of_added_force(
+    model: Model, moving: Motion, added: AddedInertia, a: Accelerations, tangents: tuple
+) -> GeneralizedForces:
+    """Derivative of the force A a of an added inertia along a tangent, at constant a.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of the model.
+        added: Added inertia.
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+        tangents: Tangents of (model, moving, added); symbolic zeros for arguments that do not vary.
+    """
+    if stays(tangents):
+        return jnp.zeros_like(a)
+
+    def force(model, moving, added):
+        return added_inertia.force(model, moving.placements, added, a)
+
+    return directional_derivative(force, (model, moving, added), tangents)
 
 
-def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> Accelerations:
+def mass_factor(
+    model: Model, placed: kinematics.Placements, added: AddedInertia | None = None
+) -> Float[Array, "nv nv"]:
+    """Lower Cholesky factor of the mass matrix, or of M + A with an added inertia."""
+    lower = metric.lower_mass_matrix(model, placed)
+    if added is not None:
+        lower = lower + added_inertia.lower_matrix(model, placed, added)
+    return factorizations.cholesky_of_lower(lower)
+
+
+def _articulated_body(
+    model: Model, moving: Motion, tau: GeneralizedForces, added: AddedInertia | None
+) -> Accelerations:
     """Articulated-body algorithm. On ground axes about one point, quantities need no transformation between bodies.
 
     Every joint is padded to the largest number of columns present; padding columns are zero and have unit inertia.
@@ -146,6 +191,8 @@ def _articulated_body(model: Model, moving: Motion, tau: GeneralizedForces) -> A
         force = force + rotors.moments_of_motion(h, moving.velocity[:, :3], moving.v, jnp.zeros_like(tau))
     effort = per_body(tau, 0.0)
     inertia = jax.vmap(lambda body: body.matrix)(moving.placements.inertia)
+    if added is not None:
+        inertia = inertia + added.bodies
 
     def toward_root(state, data):
         matrix, bias = state

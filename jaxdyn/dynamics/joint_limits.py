@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import metric
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.dynamics.kinematics import Placements
+from jaxdyn.dynamics.unilateral import UnilateralForce, stored_energy, unilateral_force
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
@@ -85,33 +86,22 @@ class JointLimits(JointForce):
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar
     ) -> Float[Array, "nv"]:
         depth, outward = _beyond(model, q)
-        damper, root = self._parts(depth, outward * v)
-        return -outward * (damper + root)  # (H15)
+        return -outward * self._stop(depth, outward * v).force
 
     def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
         depth, outward = _beyond(model, q)
-        damper, root = self._parts(depth, outward * v)
-        slope = _slope(depth / self.width)
-        share = damper / jnp.where(root > 0.0, root, 1.0)
-        return Resistance(self.damping * slope * (1.0 + share), self.stiffness * slope)
+        stop = self._stop(depth, outward * v)
+        return Resistance(stop.damping, stop.stiffness)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         depth, _ = _beyond(model, q)
-        x, further = jnp.minimum(depth / self.width, 1.0), jnp.maximum(depth - self.width, 0.0)
-        onset = self.width**2 * x**4 * (0.25 - 0.1 * x)
-        return jnp.sum(self.stiffness * (onset + 0.5 * further * (self.width + further)))  # (H15)
+        return jnp.sum(stored_energy(depth, self.stiffness, self.width))
 
     def validate(self, model: Model) -> str | None:
         return super().validate(model) or _error_with_joints(model)
 
-    def _parts(self, depth: Columns, speed: Columns) -> tuple[Columns, Columns]:
-        """D and sqrt(S^2 + D^2) at depths and speeds beyond the limits; the root has zero derivative where it vanishes."""
-        x = jnp.minimum(depth / self.width, 1.0)
-        in_effect = self.width * x**3 * (1.0 - 0.5 * x) + jnp.maximum(depth - self.width, 0.0)
-        spring, damper = self.stiffness * in_effect, self.damping * _slope(x) * speed
-        squared = spring**2 + damper**2
-        acts = squared > 0.0
-        return damper, jnp.where(acts, jnp.sqrt(jnp.where(acts, squared, 1.0)), 0.0)
+    def _stop(self, depth: Columns, speed: Columns) -> UnilateralForce:
+        return unilateral_force(depth, speed, self.stiffness, self.damping, self.width)
 
 
 @compiled_outside_jit
@@ -119,12 +109,6 @@ def _composite_inertia(model: Model) -> Columns:
     """Inertia of all bodies that each joint moves, in the middle of the limits, kg m^2 or kg."""
     middle = configuration.random(model, jax.random.key(0), spread=0.0)
     return jnp.diagonal(metric.mass_matrix(model, middle))
-
-
-def _slope(x: Columns) -> Columns:
-    """Slope p' at a depth of x widths."""
-    x = jnp.minimum(x, 1.0)
-    return x**2 * (3.0 - 2.0 * x)
 
 
 def _beyond(model: Model, q: Float[Array, "nq"]) -> tuple[Columns, Columns]:

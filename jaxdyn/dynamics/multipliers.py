@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 import jaxdyn.lanes as lanes
 from jaxdyn.dynamics import constraint_motion, forward, inverse, kinematics, saddle_point
+from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.inverse import GeneralizedForces
@@ -32,7 +33,11 @@ Multipliers = Float[Array, "m"]
 
 
 def equations_of_motion(
-    model: Model, constraints: Sequence[Constraint], q: Coordinates, placed: Placements
+    model: Model,
+    constraints: Sequence[Constraint],
+    q: Coordinates,
+    placed: Placements,
+    added: AddedInertia | None = None,
 ) -> SaddlePoint:
     """Factorize the equations of motion with mass matrix M and constraint Jacobian G at the configuration q.
 
@@ -41,9 +46,10 @@ def equations_of_motion(
         constraints: Constraints of the mechanism.
         q: Generalized coordinates.
         placed: Placements of the bodies at q.
+        added: Inertia that is added to M; none if None.
     """
     rows = constraint_motion.jacobian(model, constraints, q, placed)
-    return saddle_point.factorize(forward.mass_factor(model, placed), rows)
+    return saddle_point.factorize(forward.mass_factor(model, placed, added), rows)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -54,6 +60,7 @@ def constrained_acceleration(
     moving: Motion,
     tau: GeneralizedForces,
     wanted: Multipliers,
+    added: AddedInertia | None,
 ) -> tuple[Accelerations, Multipliers]:
     """Acceleration that satisfies the constraints, and the multipliers lam of the forces G' lam that cause it.
 
@@ -66,16 +73,17 @@ def constrained_acceleration(
         moving: Motion of the model.
         tau: All generalized forces except gravity (N m or N).
         wanted: Required d^2 phi/dt^2; zero except for stabilization.
+        added: Inertia of an implicit step, which is added to M; none if None.
 
     Source: theory.md (N9).
     """
     q = moving.q
-    matrices = equations_of_motion(model, constraints, q, moving.placements)
+    matrices = equations_of_motion(model, constraints, q, moving.placements, added)
     if method == "cholesky":  # reuses the factor
         bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
         free = factorizations.cholesky_solve(matrices.mass_factor, tau - bias)
     else:
-        free = forward.accelerations_from(model, moving, tau, method)
+        free = forward.accelerations_from(model, moving, tau, method, added)
     at_rest = constraint_motion.motion(model, constraints, q, moving)
     lam = saddle_point.multipliers(matrices, wanted - at_rest.acceleration - dot(matrices.rows, free))
     return free + dot(matrices.by_force, lam), lam
@@ -83,8 +91,8 @@ def constrained_acceleration(
 
 @functools.partial(constrained_acceleration.defjvp, symbolic_zeros=True)
 def _constrained_acceleration_jvp(method, primals, tangents):
-    model, constraints, moving, tau, _ = primals
-    d_model, d_constraints, d_moving, d_tau, d_wanted = tangents
+    model, constraints, moving, tau, _, added = primals
+    d_model, d_constraints, d_moving, d_tau, d_wanted, d_added = tangents
     # `change_of_forces` derives the other fields of the motion from the model, q and v.
     q, v, dq, dv = moving.q, moving.v, d_moving.q, d_moving.v
     # Reverse mode may store this solution instead of computing it again.
@@ -92,6 +100,8 @@ def _constrained_acceleration_jvp(method, primals, tangents):
     force = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays((d_model, dq, dv)):
         force = force - inverse.change_of_forces(model, moving, a, (d_model, dq, dv, SymbolicZero(jax.typeof(a))))
+    if added is not None:
+        force = force - forward.change_of_added_force(model, moving, added, a, (d_model, d_moving, d_added))
     needed = jnp.zeros_like(lam) if stays(d_wanted) else d_wanted
     d_mechanism = (d_model, d_constraints, dq, dv)
     if not stays(d_mechanism):
@@ -103,7 +113,7 @@ def _constrained_acceleration_jvp(method, primals, tangents):
 
         d_force, d_acceleration = directional_derivative(constraint_terms, (model, constraints, q, v), d_mechanism)
         force, needed = force + d_force, needed - d_acceleration
-    matrices = equations_of_motion(model, constraints, q, moving.placements)
+    matrices = equations_of_motion(model, constraints, q, moving.placements, added)
     matrices = matrices._replace(
         mass_factor=lanes.keep_triangle(matrices.mass_factor), factor=lanes.keep_triangle(matrices.factor)
     )

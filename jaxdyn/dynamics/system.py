@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.display import Display, Displayed, array_text, counted
-from jaxdyn.dynamics import constraint_motion, energy, forward, inverse, kinematics, multipliers
+from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, inverse, kinematics, multipliers
+from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.doors import check_masses, check_vectors
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
@@ -390,13 +391,15 @@ def acceleration_over_step(
     *,
     correction: Float[Array, "m"] | None = None,
 ) -> Float[Array, "nv"]:
-    """Acceleration over a step, with the joint forces that have a `JointForce.resistance` evaluated at the end of the step.
+    """Acceleration over a step, with stiff forces evaluated at the end of the step.
 
-        (M + dt D + dt^2 K) a + h = (all applied forces at the start) - dt K v,   v' = v + dt a
+        (M + dt D + dt^2 K + A) a + h = (all applied forces) - dt K v,   v' = v + dt a
 
-    All other forces are evaluated at the start of the step. The implicit evaluation makes the step stable for friction and servos
-    of any strength and for any step length. The damping D and the stiffness K act like additional armature, so each step solves
-    only one system of equations. If no force has a resistance, the result is that of `acceleration`.
+    D and K are damping and stiffness of the joint forces that have a `JointForce.resistance`, and A is the matrix of the forces on
+    bodies that have a linear law `BodyForce.over_step`, such as contacts. All other forces are evaluated at the start of the step.
+    The implicit evaluation makes the step stable for friction, servos and contacts of any strength and for any step length. The
+    matrices act like additional inertia, so each step solves only one system of equations. If no force is implicit, the result is
+    that of `acceleration`.
 
     Args:
         system: Mechanism with its forces, drives and constraints.
@@ -406,7 +409,7 @@ def acceleration_over_step(
         step: Length dt of the step (s).
         correction: Required d^2 phi/dt^2, as for `acceleration`.
 
-    Source: theory.md (I12); linearly implicit methods: Hairer and Wanner 1996, section IV.7.
+    Source: theory.md (I12), (T8); linearly implicit methods: Hairer and Wanner 1996, section IV.7.
     """
     return resisted_acceleration(system, instant(system, state, t), u, step, correction)
 
@@ -423,13 +426,17 @@ def resisted_acceleration(
         step: Length dt of the step (s).
         correction: Required d^2 phi/dt^2; zero if None.
     """
-    model, tau = now.model, _forces(system, now, u)
+    model, tau, added = now.model, _forces_in_joints(system, now.model, now.state, u, now.t), None
+    if _pushes_bodies(system):
+        bodies = [f.over_step(model, now.motion, now.t, step) for f in system.forces if isinstance(f, BodyForce)]
+        tau = tau + inverse.project(model, now.motion.placements, sum(law.force for law in bodies))
+        added = added_inertia.total([law.added for law in bodies if law.added is not None])
     resistance = _joint_resistance(system, now)
     if resistance is not None:
         inertia = step * (resistance.damping + step * resistance.stiffness)
         model = eqx.tree_at(lambda m: m.armature, model, model.armature + inertia)
         tau = tau - step * resistance.stiffness * now.state.v
-    return _solved(system, now, model, tau, correction)[0]  # (I12)
+    return _solved(system, now, model, tau, correction, added)[0]  # (I12), (T8)
 
 
 def _joint_resistance(system: System, now: Instant) -> Resistance | None:
@@ -444,15 +451,21 @@ def _joint_resistance(system: System, now: Instant) -> Resistance | None:
 
 
 def _solved(
-    system: System, now: Instant, model: Model, tau: Float[Array, "nv"], correction: Float[Array, "m"] | None
+    system: System,
+    now: Instant,
+    model: Model,
+    tau: Float[Array, "nv"],
+    correction: Float[Array, "m"] | None,
+    added: AddedInertia | None = None,
 ) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
-    """Accelerations and multipliers under given forces; the armature of `model` may be larger than that of the system."""
+    """Accelerations and multipliers under given forces. The armature of `model` may be larger than that of the system, and the
+    inertia `added` is added to the mass matrix."""
     constraints, moving = system.constraints, now.motion
     if not constraints:
-        return forward.accelerations_from(model, moving, tau, system.method), jnp.zeros(0, tau.dtype)
+        return forward.accelerations_from(model, moving, tau, system.method, added), jnp.zeros(0, tau.dtype)
     if correction is None:
         correction = jnp.zeros_like(constraint_motion.residuals(model, constraints, moving.q, moving.placements.poses))
-    return multipliers.constrained_acceleration(system.method, model, constraints, moving, tau, correction)
+    return multipliers.constrained_acceleration(system.method, model, constraints, moving, tau, correction, added)
 
 
 class ConstraintErrors(NamedTuple):

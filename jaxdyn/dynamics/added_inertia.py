@@ -1,0 +1,78 @@
+"""Inertia that an implicit step adds to the equation of motion for forces that act on bodies, theory.md (T8).
+
+An implicit step evaluates a force at its end by a linear law, Q' = Q - A a, whose matrix A multiplies the unknown acceleration, so A
+is added to the mass matrix of this step. Forces on one body contribute a 6x6 matrix of this body, which is summed over subtrees
+like its inertia. Forces between two bodies contribute to the matrix of all velocity components.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import inverse
+from jaxdyn.dynamics.kinematics import Placements
+from jaxdyn.mechanism import tree
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot, einsum
+
+
+class AddedInertia(NamedTuple):
+    """Symmetric positive semidefinite matrices A of the law Q' = Q - A a.
+
+    Attributes:
+        bodies: Matrix of each body, which converts an acceleration (angular; linear) to (moment; force), ground axes about the
+            reference point P. None if all are zero.
+        components: Matrix of the velocity components; None if zero.
+    """
+
+    bodies: Float[Array, "nb 6 6"] | None
+    components: Float[Array, "nv nv"] | None
+
+
+def total(added: Sequence[AddedInertia]) -> AddedInertia | None:
+    """Sum of added inertias; None if there are none."""
+    if not added:
+        return None
+    bodies = [x.bodies for x in added if x.bodies is not None]
+    components = [x.components for x in added if x.components is not None]
+    return AddedInertia(
+        sum(bodies[1:], bodies[0]) if bodies else None, sum(components[1:], components[0]) if components else None
+    )
+
+
+def lower_matrix(model: Model, placed: Placements, added: AddedInertia) -> Float[Array, "nv nv"]:
+    """Lower triangle of the matrix A of all velocity components, with zeros above the diagonal.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        added: Added inertia.
+    """
+    lower = jnp.zeros((model.nv, model.nv), placed.columns.dtype)
+    if added.bodies is not None:
+        topology = model.topology
+        subtree = tree.of_columns(topology, tree.sum_over_descendants(topology, added.bodies))
+        resisted = einsum("aij,aj->ai", subtree, placed.columns)
+        products = einsum("ac,bc->ab", resisted, placed.columns)  # valid where beta precedes alpha
+        lower = jnp.where(np.tril(topology.column_precedes.T), products, 0.0)
+    return lower if added.components is None else lower + jnp.tril(added.components)
+
+
+def force(model: Model, placed: Placements, added: AddedInertia, a: Float[Array, "nv"]) -> Float[Array, "nv"]:
+    """Generalized force A a of an acceleration a.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        added: Added inertia.
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+    """
+    needed = jnp.zeros_like(a)
+    if added.bodies is not None:
+        accelerations = tree.sum_over_columns(model.topology, placed.columns * a[:, None])
+        needed = inverse.project(model, placed, jax.vmap(dot)(added.bodies, accelerations))
+    return needed if added.components is None else needed + dot(added.components, a)

@@ -1,0 +1,486 @@
+"""Compliant contact with friction, theory.md section (t): of points and spheres with the ground, and of spheres with each other.
+
+Contacts are forces of a `System`. They have continuous derivatives, never pull, and dissipate energy. The default integrator
+evaluates them at the end of its step, so that steps of 2 to 5 ms are stable on stiff ground (`BodyForce.over_step`).
+
+Other shapes are sets of spheres and points: see `contact_shapes`.
+"""
+
+import abc
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics.added_inertia import AddedInertia
+from jaxdyn.dynamics.contact_shapes import ContactPoint
+from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Vector3
+from jaxdyn.dynamics.kinematics import Motion, Placements
+from jaxdyn.dynamics.surfaces import HalfSpace, Surface
+from jaxdyn.dynamics.unilateral import stored_energy, unilateral_force
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import invalid, quantity
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial.arrays import dot, einsum, floating, zero_safe_norm
+from jaxdyn.spatial.rotation import skew
+from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
+
+_SINK = 0.001  # m
+_SHARE_OF_WEIGHT = 0.25
+_STANDARD_GRAVITY = 9.81  # m/s^2
+
+
+class ContactPoints(NamedTuple):
+    """Contacts at one instant; vectors are on ground axes.
+
+    Attributes:
+        position: Contact points, m.
+        normal: Unit vectors along which the first body is pushed.
+        depth: Depths of penetration, m; negative without contact.
+        velocity: Velocities of the first body relative to the ground or the second body, at the contact points, m/s.
+        force: Forces on the first body, N.
+    """
+
+    position: Float[Array, "contacts 3"]
+    normal: Float[Array, "contacts 3"]
+    depth: Float[Array, "contacts"]
+    velocity: Float[Array, "contacts 3"]
+    force: Float[Array, "contacts 3"]
+
+
+class _Response(NamedTuple):
+    """Force of one contact, and the matrices of the force that an implicit step adds per relative acceleration."""
+
+    force: Vector3
+    couple: Vector3
+    per_linear: Float[Array, "3 3"]
+    per_angular: Float[Array, "3 3"]
+
+
+class ContactMaterial(eqx.Module):
+    """Parameters of the force in contacts.
+
+    The normal force is that of a one-sided spring and damper: D + sqrt(S^2 + D^2) with the spring force S = k p(x) at the depth x
+    and the damper force D = d p'(x) dx/dt. A mass m that falls on the ground rebounds with a share of its speed that depends on the
+    damping ratio d / (2 sqrt(k m)) alone, see `damping_ratio`. The friction force is -mu N v / sqrt(v^2 + (r w)^2 + s^2) with the
+    normal force N, the slip velocity v, the angular velocity w about the normal, the torsion radius r and the slip speed s. The
+    force is proportional to v near rest, so a body that sticks creeps: under a tangential load Q, the slip speed is
+    s Q / sqrt((mu N)^2 - Q^2).
+
+    Attributes:
+        stiffness: Stiffness k of a contact.
+        damping: Damping coefficient d of a contact.
+        friction: Friction coefficient mu.
+        slip_speed: Slip speed s at which the friction force is 71 % of its final value.
+        onset: Depth at which the stiffness reaches k.
+        torsion_radius: Radius r of the contact patch, which resists rotation about the normal with the moment mu N r.
+
+    Source: theory.md (T2)-(T4).
+    """
+
+    stiffness: Scalar = eqx.field(converter=floating, metadata=quantity("N/m", minimum=0.0))
+    damping: Scalar = eqx.field(converter=floating, metadata=quantity("N s/m", minimum=0.0))
+    friction: Scalar = eqx.field(converter=floating, default=0.8, metadata=quantity("1", minimum=0.0))
+    slip_speed: Scalar = eqx.field(converter=floating, default=1e-3, metadata=quantity("m/s", positive=True))
+    onset: Scalar = eqx.field(converter=floating, default=_SINK, metadata=quantity("m", positive=True))
+    torsion_radius: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
+
+    @staticmethod
+    def of(model: Model, **values: Any) -> "ContactMaterial":
+        """Material whose stiffness and damping follow from the mass of the mechanism.
+
+        A quarter of the weight sinks 1 mm into the ground, plus half of `onset`. The damping is critical for a quarter of the mass.
+
+        Args:
+            model: Mechanism.
+            values: Fields by name, which replace the derived and default values.
+        """
+        quarter = _SHARE_OF_WEIGHT * jnp.sum(model.mass)
+        stiffness = values.pop("stiffness", quarter * _STANDARD_GRAVITY / _SINK)
+        damping = values.pop("damping", 2.0 * jnp.sqrt(stiffness * quarter))
+        return ContactMaterial(stiffness, damping, **values)
+
+    def response(
+        self, gradient: Vector3, depth: Scalar, velocity: Vector3, spin: Vector3, step: Scalar | None
+    ) -> _Response:
+        """Force of one contact.
+
+        Args:
+            gradient: Derivative of the gap with respect to the position of the body.
+            depth: Depth of penetration.
+            velocity, spin: Relative velocity and angular velocity at the contact point.
+            step: Length of an implicit step (s), which predicts the depth at its end; None to evaluate the force at this instant.
+
+        Source: theory.md (T2)-(T4), (T8).
+        """
+        ahead = jnp.zeros_like(depth) if step is None else step
+        steepness = jnp.sqrt(dot(gradient, gradient) + jnp.finfo(depth.dtype).tiny)
+        normal = gradient / steepness
+        speed = -dot(gradient, velocity)
+        predicted = jnp.maximum(depth + ahead * speed, 0.0)  # (T8)
+        pushed = unilateral_force(predicted, speed, self.stiffness, self.damping, self.onset)
+        slip, twist = velocity - dot(normal, velocity) * normal, dot(normal, spin)
+        lever = self.torsion_radius**2
+        scale = jnp.sqrt(dot(slip, slip) + lever * twist**2 + self.slip_speed**2)
+        resistance = self.friction * pushed.force * steepness / scale  # (T4)
+        along, across = ahead * (pushed.damping + ahead * pushed.stiffness) * steepness**2, ahead * resistance
+        both = jnp.outer(normal, normal)
+        return _Response(
+            pushed.force * gradient - resistance * slip,
+            -(resistance * lever * twist) * normal,
+            across * jnp.asarray(np.eye(3), depth.dtype) + (along - across) * both,
+            across * lever * both,
+        )
+
+    def energy(self, depth: Float[Array, "contacts"]) -> Scalar:
+        """Energy that is stored in contacts at given depths, J. Source: theory.md (T3)."""
+        return jnp.sum(stored_energy(jnp.maximum(depth, 0.0), self.stiffness, self.onset))
+
+
+class Contact(BodyForce):
+    """Contacts of one material."""
+
+    material: eqx.AbstractVar[ContactMaterial]
+
+    conservative: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def names(self, model: Model) -> tuple[str, ...]:
+        """Names of the contacts, from the bodies that take part."""
+
+    @abc.abstractmethod
+    def points(self, model: Model, moving: Motion) -> ContactPoints:
+        """Contacts at one instant."""
+
+
+class _Located(NamedTuple):
+    """Geometry of a contact of one body; vectors from the reference point P of its tree to the contact point, ground axes."""
+
+    arm: Vector3
+    gradient: Vector3
+    depth: Scalar
+
+
+class GroundContact(Contact):
+    """Contacts of points and spheres of bodies with the ground.
+
+    A sphere touches the ground with its lowest point, along the gradient of the gap of its center; a point is a sphere of radius
+    zero. `GroundContact.of` is a constructor with names and default values.
+
+    Attributes:
+        bodies: Index of the body of each sphere.
+        centers: Center of each sphere relative to the origin of its body, on body axes.
+        radii: Radius of each sphere.
+        material: Parameters of the contact force.
+        surface: Surface of the ground.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        builder = jaxdyn.MechanismBuilder("ball")
+        builder.add_body("ball", joint=jaxdyn.Free(), mass=1.0, inertia=0.004 * jnp.eye(3))
+        model = builder.build()
+        contact = jaxdyn.dynamics.GroundContact.of(model, jaxdyn.dynamics.contact_sphere("ball", radius=0.1))
+        system = jaxdyn.System(model, forces=(contact,))
+        start = system.at_rest(jnp.array([0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0]))
+        landed = jaxdyn.rollout(system, start, dt=0.002, steps=1000).final
+        ```
+
+    Source: theory.md (T1)-(T5).
+    """
+
+    bodies: tuple[int, ...] = eqx.field(static=True)
+    centers: Float[Array, "contacts 3"] = eqx.field(converter=floating, metadata=quantity("m"))
+    radii: Float[Array, "contacts"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
+    material: ContactMaterial
+    surface: Surface = eqx.field(default_factory=HalfSpace)
+
+    table_name: ClassVar[str] = "ground_contact"
+
+    @staticmethod
+    def of(
+        model: Model, points: Sequence[ContactPoint], surface: Surface | None = None, **material: Any
+    ) -> "GroundContact":
+        """Contacts by the names of bodies and frames.
+
+        Args:
+            model: Mechanism.
+            points: Points and spheres, see `contact_sphere`, `contact_capsule`, `contact_box` and `contact_cylinder`.
+            surface: Surface of the ground; the plane z = 0 if not given.
+            material: Fields of `ContactMaterial`, whose default values follow from the mass of the mechanism.
+
+        Raises:
+            KeyError: No body or frame has one of the names; the message lists the existing names.
+        """
+        located = [model.locate(point.body, point.center) for point in points]
+        return GroundContact(
+            tuple(body for body, _ in located),
+            jnp.reshape(jnp.asarray([np.asarray(center) for _, center in located], model.dtype), (-1, 3)),
+            jnp.asarray([point.radius for point in points], model.dtype),
+            ContactMaterial.of(model, **material),
+            HalfSpace() if surface is None else surface,
+        )
+
+    def validate(self, model: Model) -> str | None:
+        return (
+            super().validate(model)
+            or _error_with_bodies(model, self.bodies)
+            or _error_with_lengths(
+                {"bodies": len(self.bodies), "centers": self.centers.shape[-2], "radii": self.radii.shape[-1]}
+            )
+            or invalid(self.material, {})
+            or self.surface.validate()
+        )
+
+    def names(self, model: Model) -> tuple[str, ...]:
+        return tuple(model.topology.body_name(body) for body in self.bodies)
+
+    def points(self, model: Model, moving: Motion) -> ContactPoints:
+        placed = moving.placements
+        at = self._located(placed)
+        velocity, responses = self._responses(moving, at, None)
+        position = placed.reference[np.array(self.bodies)] + at.arm
+        return ContactPoints(position, jax.vmap(_unit)(at.gradient), at.depth, velocity, responses.force)
+
+    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
+        at = self._located(moving.placements)
+        return self._on_bodies(model, at, self._responses(moving, at, None)[1])
+
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar) -> OverStep:
+        at = self._located(moving.placements)
+        _, response = self._responses(moving, at, step)
+        return OverStep(self._on_bodies(model, at, response), AddedInertia(self._added(model, at, response), None))
+
+    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
+        return self.material.energy(self._located(placed).depth)
+
+    def _located(self, placed: Placements) -> _Located:
+        bodies = np.array(self.bodies)
+
+        def locate(reference, offset, rotation, center, radius):
+            arm = offset + dot(rotation, center)
+            gap, gradient = jax.value_and_grad(self.surface.gap)(reference + arm)
+            return _Located(arm - radius * _unit(gradient), gradient, radius - gap)  # (T1)
+
+        return jax.vmap(locate)(
+            placed.reference[bodies], placed.offset[bodies], placed.rotation[bodies], self.centers, self.radii
+        )
+
+    def _responses(
+        self, moving: Motion, at: _Located, step: Scalar | None
+    ) -> tuple[Float[Array, "contacts 3"], _Response]:
+        def respond(velocity, located):
+            at_point = velocity_at_point(velocity, located.arm)
+            response = self.material.response(located.gradient, located.depth, at_point, velocity[:3], step)
+            return at_point, response
+
+        return jax.vmap(respond)(moving.velocity[np.array(self.bodies)], at)
+
+    def _on_bodies(self, model: Model, at: _Located, response: _Response) -> Float[Array, "nb 6"]:
+        wrenches = jax.vmap(force_at_point)(at.arm, response.force, response.couple)
+        return einsum("bc,ck->bk", self._carried(model, wrenches), wrenches)
+
+    def _added(self, model: Model, at: _Located, response: _Response) -> Float[Array, "nb 6 6"]:
+        matrices = jax.vmap(_about_reference_point)(at.arm, response.per_linear, response.per_angular)
+        return einsum("bc,cij->bij", self._carried(model, matrices), matrices)
+
+    def _carried(self, model: Model, values: Array) -> np.ndarray:
+        """Incidence matrix of bodies and contacts."""
+        return (np.arange(model.nb)[:, None] == np.array(self.bodies)).astype(values.dtype)
+
+
+class SphereContact(Contact):
+    """Contacts between pairs of spheres of two bodies, A and B; body -1 is the ground.
+
+    Attributes:
+        bodies_a: Index of the body of sphere A of each pair.
+        centers_a: Center of each sphere A relative to the origin of its body, on body axes.
+        radii_a: Radius of each sphere A.
+        bodies_b: Index of the body of sphere B of each pair.
+        centers_b: Center of each sphere B relative to the origin of its body, on body axes.
+        radii_b: Radius of each sphere B.
+        material: Parameters of the contact force.
+
+    Source: theory.md (T2)-(T6).
+    """
+
+    bodies_a: tuple[int, ...] = eqx.field(static=True)
+    centers_a: Float[Array, "contacts 3"] = eqx.field(converter=floating, metadata=quantity("m"))
+    radii_a: Float[Array, "contacts"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
+    bodies_b: tuple[int, ...] = eqx.field(static=True)
+    centers_b: Float[Array, "contacts 3"] = eqx.field(converter=floating, metadata=quantity("m"))
+    radii_b: Float[Array, "contacts"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
+    material: ContactMaterial
+
+    table_name: ClassVar[str] = "sphere_contact"
+
+    @staticmethod
+    def of(model: Model, pairs: Sequence[tuple[ContactPoint, ContactPoint]], **material: Any) -> "SphereContact":
+        """Contacts by the names of bodies and frames; `contact_sphere` describes one sphere.
+
+        Args:
+            model: Mechanism.
+            pairs: Pairs of spheres (A, B).
+            material: Fields of `ContactMaterial`, whose default values follow from the mass of the mechanism.
+
+        Raises:
+            KeyError: No body or frame has one of the names; the message lists the existing names.
+        """
+        sides: list[Any] = []
+        for side in (0, 1):
+            located = [model.locate(pair[side].body, pair[side].center) for pair in pairs]
+            centers = jnp.asarray([np.asarray(center) for _, center in located], model.dtype)
+            radii = jnp.asarray([pair[side].radius for pair in pairs], model.dtype)
+            sides += [tuple(body for body, _ in located), jnp.reshape(centers, (-1, 3)), radii]
+        return SphereContact(*sides, ContactMaterial.of(model, **material))
+
+    def validate(self, model: Model) -> str | None:
+        lengths = {
+            "bodies_a": len(self.bodies_a),
+            "centers_a": self.centers_a.shape[-2],
+            "radii_a": self.radii_a.shape[-1],
+        }
+        lengths |= {
+            "bodies_b": len(self.bodies_b),
+            "centers_b": self.centers_b.shape[-2],
+            "radii_b": self.radii_b.shape[-1],
+        }
+        return (
+            super().validate(model)
+            or model.topology.error_with_bodies(*self.bodies_a, *self.bodies_b)
+            or _error_with_lengths(lengths)
+            or self._error_with_pairs(model)
+            or invalid(self.material, {})
+        )
+
+    def _error_with_pairs(self, model: Model) -> str | None:
+        for a, b in zip(self.bodies_a, self.bodies_b, strict=True):
+            if a == b:
+                return f"both spheres of a pair are on {model.topology.body_name(a)!r}; give spheres of two bodies"
+            wrong = _error_with_bodies(model, [body for body in (a, b) if body != GROUND])
+            if wrong is not None:
+                return wrong
+        return None
+
+    def names(self, model: Model) -> tuple[str, ...]:
+        name = model.topology.body_name
+        return tuple(f"{name(a)} and {name(b)}" for a, b in zip(self.bodies_a, self.bodies_b, strict=True))
+
+    def points(self, model: Model, moving: Motion) -> ContactPoints:
+        a, b = self._located(moving.placements)
+        velocity, response = self._responses(moving, a, b, None)
+        position = _with_ground(moving.placements.reference)[np.array(self.bodies_a)] + a.arm
+        return ContactPoints(position, a.gradient, a.depth, velocity, response.force)
+
+    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
+        a, b = self._located(moving.placements)
+        return self._on_bodies(model, a, b, self._responses(moving, a, b, None)[1])
+
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar) -> OverStep:
+        a, b = self._located(moving.placements)
+        _, response = self._responses(moving, a, b, step)
+        moved = zip(
+            self._columns(model, moving, self.bodies_a, a), self._columns(model, moving, self.bodies_b, b), strict=True
+        )
+        linear, angular = (columns_a - columns_b for columns_a, columns_b in moved)
+        added = einsum("cxi,cij,cyj->xy", linear, response.per_linear, linear)
+        added = added + einsum("cxi,cij,cyj->xy", angular, response.per_angular, angular)
+        return OverStep(self._on_bodies(model, a, b, response), AddedInertia(None, added))
+
+    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
+        return self.material.energy(self._located(placed)[0].depth)
+
+    def _located(self, placed: Placements) -> tuple[_Located, _Located]:
+        """The common contact point of each pair, from the reference points of both bodies."""
+        reference, offset = _with_ground(placed.reference), _with_ground(placed.offset)
+        rotation = jnp.concatenate([placed.rotation, jnp.asarray(np.eye(3)[None], placed.rotation.dtype)])
+        bodies_a, bodies_b = np.array(self.bodies_a), np.array(self.bodies_b)
+        arms_a = offset[bodies_a] + einsum("cij,cj->ci", rotation[bodies_a], self.centers_a)
+        arms_b = offset[bodies_b] + einsum("cij,cj->ci", rotation[bodies_b], self.centers_b)
+
+        def locate(between_references, arm_a, radius_a, arm_b, radius_b):
+            distance, inverse = zero_safe_norm(between_references + (arm_a - arm_b))
+            normal = inverse * (between_references + (arm_a - arm_b))
+            depth = radius_a + radius_b - distance  # (T6)
+            point_a = arm_a - (radius_a - 0.5 * depth) * normal
+            point_b = arm_b + (radius_b - 0.5 * depth) * normal
+            return _Located(point_a, normal, depth), _Located(point_b, -normal, depth)
+
+        return jax.vmap(locate)(reference[bodies_a] - reference[bodies_b], arms_a, self.radii_a, arms_b, self.radii_b)
+
+    def _responses(
+        self, moving: Motion, a: _Located, b: _Located, step: Scalar | None
+    ) -> tuple[Float[Array, "contacts 3"], _Response]:
+        velocity = _with_ground(moving.velocity)
+        of_a, of_b = velocity[np.array(self.bodies_a)], velocity[np.array(self.bodies_b)]
+        at_point = jax.vmap(velocity_at_point)
+        relative = at_point(of_a, a.arm) - at_point(of_b, b.arm)
+        respond = jax.vmap(lambda *at: self.material.response(*at, step))
+        return relative, respond(a.gradient, a.depth, relative, of_a[:, :3] - of_b[:, :3])
+
+    def _on_bodies(self, model: Model, a: _Located, b: _Located, response: _Response) -> Float[Array, "nb 6"]:
+        total = jnp.zeros((model.nb, 6), response.force.dtype)
+        for bodies, at, sign in ((self.bodies_a, a, 1.0), (self.bodies_b, b, -1.0)):
+            wrenches = sign * jax.vmap(force_at_point)(at.arm, response.force, response.couple)
+            carried = (np.arange(model.nb)[:, None] == np.array(bodies)).astype(wrenches.dtype)
+            total = total + einsum("bc,ck->bk", carried, wrenches)
+        return total
+
+    def _columns(
+        self, model: Model, moving: Motion, bodies: tuple[int, ...], at: _Located
+    ) -> tuple[Float[Array, "contacts nv 3"], Float[Array, "contacts nv 3"]]:
+        """Linear and angular velocity of the contact points of bodies per unit of each velocity component."""
+        moves = np.concatenate([model.topology.column_moves_body.T, np.zeros((1, model.nv), bool)])[np.array(bodies)]
+        w, nu = moving.placements.columns[:, :3], moving.placements.columns[:, 3:]
+        linear = nu[None] + jnp.cross(w[None], at.arm[:, None])  # (E4)
+        return jnp.where(moves[..., None], linear, 0.0), jnp.where(moves[..., None], w[None], 0.0)
+
+
+def _unit(x: Vector3) -> Vector3:
+    return x / jnp.sqrt(dot(x, x))
+
+
+def _with_ground(per_body: Float[Array, "nb n"]) -> Float[Array, "nb_and_ground n"]:
+    """Values of the bodies, and zeros for the ground, whose index -1 refers to the last row."""
+    return jnp.concatenate([per_body, jnp.zeros_like(per_body[:1])])
+
+
+def _about_reference_point(
+    arm: Vector3, per_linear: Float[Array, "3 3"], per_angular: Float[Array, "3 3"]
+) -> Float[Array, "6 6"]:
+    """Matrix of (moment; force) about P per acceleration (angular; linear) of the body, from those at a point."""
+    lever = skew(arm)
+    coupling = dot(lever, per_linear)
+    top = jnp.concatenate([per_angular - dot(coupling, lever), coupling], axis=1)
+    return jnp.concatenate([top, jnp.concatenate([coupling.T, per_linear], axis=1)])
+
+
+def _error_with_bodies(model: Model, bodies: Sequence[int]) -> str | None:
+    """Error message with a remedy if a body cannot have contacts, else None."""
+    topology = model.topology
+    if GROUND in bodies:
+        return "a contact is on the ground itself; give the body that touches the ground"
+    wrong = topology.error_with_bodies(*bodies)
+    if wrong is not None or isinstance(model.mass, Tracer):
+        return wrong
+    carried = np.asarray(model.mass).reshape(-1, model.nb) @ topology.precedes.T
+    for body in bodies:
+        if np.any(carried[:, body] <= 0.0):
+            return (
+                f"a contact is on {topology.body_name(body)!r}, which has no mass and carries none, so the contact force would "
+                "accelerate it without bound; give the body a mass, or put the contact on another body"
+            )
+    return None
+
+
+def _error_with_lengths(lengths: dict[str, int]) -> str | None:
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        return f"the fields have different lengths ({listed}); give one entry per contact"
+    return None

@@ -1,0 +1,67 @@
+"""The force of a one-sided spring and damper, theory.md (H15), which acts only where a depth is positive and never pulls.
+
+Stops at joint limits and contacts use this law. The effective depth p(x) increases with the third power of the depth x and equals
+x - onset/2 beyond the depth `onset`, so force and damping vanish smoothly at x = 0.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Values = Float[Array, "*shape"]
+
+
+class UnilateralForce(NamedTuple):
+    """Magnitude of the force, and coefficients for its linear law in an implicit step, see `jaxdyn.dynamics.Resistance`.
+
+    Attributes:
+        force: Magnitude of the force, not negative.
+        damping: Derivative of the force with respect to the speed.
+        stiffness: Derivative of the spring force S with respect to the depth. At rest, it is that of the whole force.
+    """
+
+    force: Values
+    damping: Values
+    stiffness: Values
+
+
+def unilateral_force(
+    depth: Values, speed: Values, stiffness: Values, damping: Values, onset: Values
+) -> UnilateralForce:
+    """Force D + sqrt(S^2 + D^2) with the spring force S = k p(x) and the damper force D = d p'(x) dx/dt.
+
+    The value and the derivatives are zero where the depth is zero.
+
+    Args:
+        depth: Depth x, not negative.
+        speed: Rate dx/dt of the depth.
+        stiffness: Stiffness k.
+        damping: Damping coefficient d.
+        onset: Depth at which the stiffness reaches k.
+
+    Source: theory.md (H15).
+    """
+    x = jnp.minimum(depth / onset, 1.0)
+    slope = x**2 * (3.0 - 2.0 * x)
+    in_effect = onset * x**3 * (1.0 - 0.5 * x) + jnp.maximum(depth - onset, 0.0)
+    spring, damper = stiffness * in_effect, damping * slope * speed
+    squared = spring**2 + damper**2
+    acts = squared > 0.0
+    root = jnp.where(acts, jnp.sqrt(jnp.where(acts, squared, 1.0)), 0.0)
+    share = damper / jnp.where(acts, root, 1.0)
+    return UnilateralForce(damper + root, damping * slope * (1.0 + share), stiffness * slope)
+
+
+def stored_energy(depth: Values, stiffness: Values, onset: Values) -> Values:
+    """Potential energy of the spring force S.
+
+    Args:
+        depth: Depth x, not negative.
+        stiffness: Stiffness k.
+        onset: Depth at which the stiffness reaches k.
+
+    Source: theory.md (H15).
+    """
+    x, further = jnp.minimum(depth / onset, 1.0), jnp.maximum(depth - onset, 0.0)
+    return stiffness * (onset**2 * x**4 * (0.25 - 0.1 * x) + 0.5 * further * (onset + further))
