@@ -1,8 +1,8 @@
 """Inertia that an implicit step adds to the equation of motion for forces that act on bodies, theory.md (T8).
 
-An implicit step evaluates a force at its end by a linear law, Q' = Q - A a, whose matrix A multiplies the unknown acceleration, so A
-is added to the mass matrix of this step. Forces on one body contribute a 6x6 matrix of this body, which is summed over subtrees
-like its inertia. Forces between two bodies contribute to the matrix of all velocity components.
+An implicit step evaluates a force at its end by a linear law, Q' = Q - A a, whose matrix A multiplies the unknown acceleration. A
+is therefore added to the mass matrix of the step. Forces on one body contribute a 6x6 matrix of this body, which is summed over
+subtrees like its inertia. Forces between two bodies contribute to the matrix of all velocity components.
 """
 
 from collections.abc import Sequence

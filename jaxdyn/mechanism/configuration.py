@@ -212,6 +212,32 @@ def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> 
     return _to_vector(model, moved, model.topology.q_starts)
 
 
+def advance(
+    model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], a: Float[Array, "nv"], dt: Float[Array, ""] | float
+) -> tuple[Float[Array, "nq"], Float[Array, "nv"]]:
+    """Coordinates and velocities after a semi-implicit Euler step: v' = v + dt a, then the motion with v' during dt.
+
+    The components of linear velocities on rotating axes (free and planar joints) rotate exactly, so the linear momentum of a free
+    body is constant.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+        dt: Length of the step (s).
+    """
+    if all(kind.advance is Joint.advance for kind, _ in model.topology.groups):
+        later = v + dt * a
+        return integrate(model, q, dt * later), later
+    moved = _by_group(model, lambda joint, q, v, a: joint.advance(q, v, a, dt), (q,), (v, a))
+    coordinates, velocities = zip(*moved, strict=True)
+    topology = model.topology
+    return _to_vector(model, list(coordinates), topology.q_starts), _to_vector(
+        model, list(velocities), topology.v_starts
+    )
+
+
 @compiled_outside_jit
 def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Step (rad or m) from q0 to q1: integrate(model, q0, difference(model, q0, q1)) = q1.

@@ -59,6 +59,17 @@ class Joint(eqx.Module):
     def integrate(self, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> Float[Array, "nq"]:
         """Coordinates after a motion for unit time with the constant velocity `step`."""
 
+    def advance(
+        self, q: Float[Array, "nq"], v: Float[Array, "nv"], a: Float[Array, "nv"], dt: Scalar
+    ) -> tuple[Float[Array, "nq"], Float[Array, "nv"]]:
+        """Coordinates and velocities after a semi-implicit Euler step of length dt (s) with the accelerations a.
+
+        A joint whose linear velocity has components on rotating axes overrides this method, so that the axes rotate exactly. Then
+        the linear momentum of a free body is constant.
+        """
+        later = v + dt * a
+        return self.integrate(q, dt * later), later
+
     @abc.abstractmethod
     def difference(self, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> Float[Array, "nv"]:
         """Step from q0 to q1: integrate(q0, step) = q1."""

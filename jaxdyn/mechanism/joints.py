@@ -359,6 +359,14 @@ class Planar(Joint):
         arc = sinc_root(angle**2) * shift + angle * versine_root(angle**2) * _quarter_turn(shift)
         return jnp.concatenate([q[:2] + _turned(q[2], arc), (q[2] + angle)[None]])
 
+    def advance(
+        self, q: Float[Array, "3"], v: Float[Array, "3"], a: Float[Array, "3"], dt: Scalar
+    ) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+        spin = v[0] + dt * a[0]
+        later = v[1:] + dt * (a[1:] + v[0] * _quarter_turn(v[1:]))  # on the axes of the start
+        moved = q + dt * jnp.concatenate([_turned(q[2], later), spin[None]])
+        return moved, jnp.concatenate([spin[None], _turned(-dt * spin, later)])
+
     def difference(self, q0: Float[Array, "3"], q1: Float[Array, "3"]) -> Float[Array, "3"]:
         angle = q1[2] - q0[2]
         chord = _turned(-q0[2], q1[:2] - q0[:2])
@@ -426,6 +434,15 @@ class Free(Joint):
     def integrate(self, q: Float[Array, "7"], step: Float[Array, "6"]) -> Float[Array, "7"]:
         moved = self.transform(q).compose(RigidTransform.exponential(step))
         return jnp.concatenate([moved.translation, moved.quaternion])
+
+    def advance(
+        self, q: Float[Array, "7"], v: Float[Array, "6"], a: Float[Array, "6"], dt: Scalar
+    ) -> tuple[Float[Array, "7"], Float[Array, "6"]]:
+        spin = v[:3] + dt * a[:3]
+        later = v[3:] + dt * (a[3:] + jnp.cross(v[:3], v[3:]))  # on the axes of the start
+        turn = quaternion.exponential(dt * spin)
+        moved = jnp.concatenate([q[:3] + dt * quaternion.rotate(q[3:], later), quaternion.multiply(q[3:], turn)])
+        return moved, jnp.concatenate([spin, quaternion.rotate(quaternion.inverse(turn), later)])
 
     def difference(self, q0: Float[Array, "7"], q1: Float[Array, "7"]) -> Float[Array, "6"]:
         return self.transform(q0).inverse().compose(self.transform(q1)).logarithm()

@@ -70,10 +70,11 @@ class ExplicitEuler(Integrator):
 class SemiImplicitEuler(Integrator):
     """Semi-implicit (symplectic) Euler: v' = v + dt a(q, v), q' = q + dt v'.
 
-    The acceleration is evaluated once per step; without friction the energy error stays bounded. Forces in joints that resist
-    motion, such as friction and servos, are evaluated at the end of the step by one linear solve (`acceleration_over_step`),
-    because these forces are stiff in real robots: a wrist with an inertia of 1e-4 kg m^2 and a damping of 10 N m s/rad would need
-    explicit steps below 0.02 ms. Derivatives of the step are exact.
+    The acceleration is evaluated once per step; without friction the energy error stays bounded. Contacts, and forces in joints
+    that resist motion, such as friction and servos, are evaluated at the end of the step by one linear solve
+    (`acceleration_over_step`), because these forces are stiff in real robots: a wrist with an inertia of 1e-4 kg m^2 and a damping
+    of 10 N m s/rad would need explicit steps below 0.02 ms. Derivatives of the step are exact. The axes on which free and planar
+    joints have their linear velocity rotate exactly (`jaxdyn.configuration.advance`).
 
     Attributes:
         damping: "implicit", or "explicit" to evaluate all forces at the start of the step, which limits dt to about 2 M/D for the
@@ -97,8 +98,7 @@ class SemiImplicitEuler(Integrator):
             a = resisted_acceleration(system, now, u, dt, correction)
         else:
             a, _ = acceleration_and_multipliers(system, now, u, correction)
-        v = state.v + dt * a
-        return State(configuration.integrate(system.model, state.q, dt * v), v), jnp.asarray(True)
+        return State(*configuration.advance(system.model, state.q, state.v, a, dt)), jnp.asarray(True)
 
 
 class RungeKutta4(Integrator):
