@@ -226,6 +226,8 @@ def advance(
         v: Generalized velocities (rad/s or m/s).
         a: Generalized accelerations (rad/s^2 or m/s^2).
         dt: Length of the step (s).
+
+    Source: theory.md (I13).
     """
     if all(kind.advance is Joint.advance for kind, _ in model.topology.groups):
         later = v + dt * a

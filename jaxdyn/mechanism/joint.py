@@ -66,6 +66,8 @@ class Joint(eqx.Module):
 
         A joint whose linear velocity has components on rotating axes overrides this method, so that the axes rotate exactly. Then
         the linear momentum of a free body is constant.
+
+        Source: theory.md (I13).
         """
         later = v + dt * a
         return self.integrate(q, dt * later), later
