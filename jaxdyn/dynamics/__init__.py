@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.contact import ContactPoints as ContactPoints
     from jaxdyn.dynamics.contact import GroundContact as GroundContact
     from jaxdyn.dynamics.contact import SphereContact as SphereContact
-    from jaxdyn.dynamics.contact_forces import contact_forces as contact_forces
-    from jaxdyn.dynamics.contact_forces import contact_names as contact_names
+    from jaxdyn.dynamics.contact_points import contact_forces as contact_forces
+    from jaxdyn.dynamics.contact_points import contact_names as contact_names
     from jaxdyn.dynamics.contact_shapes import ContactPoint as ContactPoint
     from jaxdyn.dynamics.contact_shapes import contact_box as contact_box
     from jaxdyn.dynamics.contact_shapes import contact_capsule as contact_capsule
