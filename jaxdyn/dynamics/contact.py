@@ -142,6 +142,34 @@ class ContactMaterial(eqx.Module):
         return jnp.sum(stored_energy(jnp.maximum(depth, 0.0), self.stiffness, self.onset))
 
 
+def _without_drift(response: _Response, drift: Vector3, turning: Vector3) -> _Response:
+    """Response in which the force of the step includes the relative acceleration at zero generalized acceleration.
+
+    The matrices multiply the accelerations that are due to the generalized accelerations. The velocity of the contact point also
+    changes with the motion of the columns, for example with the body axes of a free joint.
+
+    Args:
+        response: Force and matrices of one contact.
+        drift, turning: Change of the relative velocity and angular velocity per time at zero generalized acceleration.
+
+    Source: theory.md (T8).
+    """
+    return response._replace(
+        force=response.force - dot(response.per_linear, drift),
+        couple=response.couple - dot(response.per_angular, turning),
+    )
+
+
+def _drift(velocity: Float[Array, "6"], bias: Float[Array, "6"], arm: Vector3, center: Vector3) -> Vector3:
+    """Change of the velocity of a contact point per time at zero generalized acceleration; the normal is constant.
+
+    Args:
+        velocity, bias: Spatial velocity of the body, and its spatial acceleration at zero generalized acceleration.
+        arm, center: Contact point, and center of its sphere, from the reference point.
+    """
+    return velocity_at_point(bias, arm) + jnp.cross(velocity[:3], velocity_at_point(velocity, center))
+
+
 class Contact(BodyForce):
     """Contacts of one material."""
 
@@ -159,9 +187,11 @@ class Contact(BodyForce):
 
 
 class _Located(NamedTuple):
-    """Geometry of a contact of one body; vectors from the reference point P of its tree to the contact point, ground axes."""
+    """Geometry of a contact of one body; vectors from the reference point P of its tree to the contact point and to the center of
+    the sphere, ground axes."""
 
     arm: Vector3
+    center: Vector3
     gradient: Vector3
     depth: Scalar
 
@@ -221,7 +251,7 @@ class GroundContact(Contact):
         located = [model.locate(point.body, point.center) for point in points]
         return GroundContact(
             tuple(body for body, _ in located),
-            jnp.reshape(jnp.asarray([np.asarray(center) for _, center in located], model.dtype), (-1, 3)),
+            jnp.reshape(jnp.asarray([center for _, center in located], model.dtype), (-1, 3)),
             jnp.asarray([point.radius for point in points], model.dtype),
             ContactMaterial.of(model, **material),
             HalfSpace() if surface is None else surface,
@@ -266,7 +296,7 @@ class GroundContact(Contact):
         def locate(reference, offset, rotation, center, radius):
             arm = offset + dot(rotation, center)
             gap, gradient = jax.value_and_grad(self.surface.gap)(reference + arm)
-            return _Located(arm - radius * _unit(gradient), gradient, radius - gap)  # (T1)
+            return _Located(arm - radius * _unit(gradient), arm, gradient, radius - gap)  # (T1)
 
         return jax.vmap(locate)(
             placed.reference[bodies], placed.offset[bodies], placed.rotation[bodies], self.centers, self.radii
@@ -275,12 +305,15 @@ class GroundContact(Contact):
     def _responses(
         self, moving: Motion, at: _Located, step: Scalar | None
     ) -> tuple[Float[Array, "contacts 3"], _Response]:
-        def respond(velocity, located):
+        def respond(velocity, bias, located):
             at_point = velocity_at_point(velocity, located.arm)
             response = self.material.response(located.gradient, located.depth, at_point, velocity[:3], step)
+            if step is not None:
+                response = _without_drift(response, _drift(velocity, bias, located.arm, located.center), bias[:3])
             return at_point, response
 
-        return jax.vmap(respond)(moving.velocity[np.array(self.bodies)], at)
+        bodies = np.array(self.bodies)
+        return jax.vmap(respond)(moving.velocity[bodies], moving.bias[bodies], at)
 
     def _on_bodies(self, model: Model, at: _Located, response: _Response) -> Float[Array, "nb 6"]:
         wrenches = jax.vmap(force_at_point)(at.arm, response.force, response.couple)
@@ -335,7 +368,7 @@ class SphereContact(Contact):
         sides: list[Any] = []
         for side in (0, 1):
             located = [model.locate(pair[side].body, pair[side].center) for pair in pairs]
-            centers = jnp.asarray([np.asarray(center) for _, center in located], model.dtype)
+            centers = jnp.asarray([center for _, center in located], model.dtype)
             radii = jnp.asarray([pair[side].radius for pair in pairs], model.dtype)
             sides += [tuple(body for body, _ in located), jnp.reshape(centers, (-1, 3)), radii]
         return SphereContact(*sides, ContactMaterial.of(model, **material))
@@ -410,7 +443,7 @@ class SphereContact(Contact):
             depth = radius_a + radius_b - distance  # (T6)
             point_a = arm_a - (radius_a - 0.5 * depth) * normal
             point_b = arm_b + (radius_b - 0.5 * depth) * normal
-            return _Located(point_a, normal, depth), _Located(point_b, -normal, depth)
+            return _Located(point_a, arm_a, normal, depth), _Located(point_b, arm_b, -normal, depth)
 
         return jax.vmap(locate)(reference[bodies_a] - reference[bodies_b], arms_a, self.radii_a, arms_b, self.radii_b)
 
@@ -422,7 +455,13 @@ class SphereContact(Contact):
         at_point = jax.vmap(velocity_at_point)
         relative = at_point(of_a, a.arm) - at_point(of_b, b.arm)
         respond = jax.vmap(lambda *at: self.material.response(*at, step))
-        return relative, respond(a.gradient, a.depth, relative, of_a[:, :3] - of_b[:, :3])
+        response = respond(a.gradient, a.depth, relative, of_a[:, :3] - of_b[:, :3])
+        if step is not None:
+            bias, drift = _with_ground(moving.bias), jax.vmap(_drift)
+            bias_a, bias_b = bias[np.array(self.bodies_a)], bias[np.array(self.bodies_b)]
+            drifts = drift(of_a, bias_a, a.arm, a.center) - drift(of_b, bias_b, b.arm, b.center)
+            response = jax.vmap(_without_drift)(response, drifts, bias_a[:, :3] - bias_b[:, :3])
+        return relative, response
 
     def _on_bodies(self, model: Model, a: _Located, b: _Located, response: _Response) -> Float[Array, "nb 6"]:
         total = jnp.zeros((model.nb, 6), response.force.dtype)
