@@ -40,17 +40,17 @@ def animate(arguments: argparse.Namespace) -> None:
         run = load_run(source, lanes=arguments.lane + 1 + others)
         with said_in_one_line():
             visuals = visuals_of_run(run)
-        system, time, q = run.system, run.arrays["time"], run.arrays["q"]
+        system, time, q, v = run.system, run.arrays["time"], run.arrays["q"], run.arrays.get("v")
         if arguments.duration is not None:
             kept = time <= time[0] + arguments.duration
-            time, q = time[kept], q[:, kept]
+            time, q, v = time[kept], q[:, kept], None if v is None else v[:, kept]
         lanes = [(arguments.lane + k) % len(q) if k else arguments.lane for k in range(min(others, len(q) - 1) + 1)]
         out = arguments.out or source / "motion.gif"
     else:
         system = load_source(arguments, source)
         with said_in_one_line():
             visuals = load_visuals(source, system, folder=arguments.folder)
-        time, q = _let_go(system, arguments)
+        time, q, v = _let_go(system, arguments)
         lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
     options = {
         "fps": arguments.fps,
@@ -58,14 +58,15 @@ def animate(arguments: argparse.Namespace) -> None:
         "size": arguments.size,
         "lanes": lanes,
         "visuals": visuals,
+        "v": v,
     }
     with announced_as("the pictures"):
         frames = animation.animate(system, time, q, out, **options)
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
 
 
-def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
-    """Times and coordinates of samples that start from random configurations: at rest, or without gravity with a slow motion."""
+def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Times, coordinates and velocities of samples from random configurations: at rest, or without gravity with a slow motion."""
     model = system.model
     check_masses(model, "a simulation")
     floats = any(
@@ -84,16 +85,16 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
         v = drift * jax.random.normal(key, (model.nv,), model.dtype)
         start = State(q, project_velocity(system, State(q, v)))
         run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
-        return run.time, run.saved.q, run.result
+        return run.time, run.saved, run.result
 
     lanes = jnp.arange(arguments.lane, arguments.lane + (arguments.ghosts or 0) + 1)
     keys = jax.vmap(lambda lane: jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), lane)))(lanes)
     print(f"simulating {duration:g} s of {model.name}")
     starts = random_starts(system, keys[:, 0], _SPREAD, arguments.source)
     with announced_as("the simulation"):
-        time, q, result = stored_jit(jax.vmap(motion))(keys[:, 1], starts)
+        time, states, result = stored_jit(jax.vmap(motion))(keys[:, 1], starts)
     if int(result[0]) != RolloutResult.COMPLETED:
         raise ConfigError(
             f"{arguments.source}: from seed {arguments.seed}, {RolloutResult(int(result[0])).message}; try --seed"
         )
-    return np.asarray(time[0]), np.asarray(q)
+    return np.asarray(time[0]), np.asarray(states.q), np.asarray(states.v)

@@ -33,7 +33,7 @@ def _view_run(path: Path, arguments: argparse.Namespace) -> None:
     arrays = run.arrays
     with said_in_one_line():
         visuals = visuals_of_run(run)
-    recorded = {name: arrays.get(name) for name in ("energy", "work")}
+    recorded = {name: arrays.get(name) for name in ("v", "energy", "work")}
     replay = Replay(run.system, arrays["time"], arrays["q"], **recorded, visuals=visuals)
     page: Path = arguments.html or path / "replay.html"
     overlay = _OVERLAY if arguments.overlay is None else arguments.overlay

@@ -121,7 +121,8 @@ class Trajectory(Displayed, eqx.Module):
             trajectory.animate(system, "motion.gif")
 
         Args:
-            system: The mechanism, whose geometry the trajectory does not contain; for a `System`, the loops are drawn too.
+            system: The mechanism, whose geometry the trajectory does not contain; for a `System`, the loops, the ground and
+                the contact forces are drawn too.
             path: File with the suffix .gif or .mp4; None for a GIF that is not saved.
             samples: Indices of the samples, see `to_dataframe`; the first 4 if not given.
             fps: Frames per second.
@@ -147,10 +148,10 @@ class Trajectory(Displayed, eqx.Module):
                 f"the trajectory belongs to mechanism {self.topology.name!r}, and the given mechanism {model.name!r} is different; "
                 "give the system that was simulated"
             )
-        time, q, _ = self._records(samples, _MOST_ANIMATED)
+        time, q, v = self._records(samples, _MOST_ANIMATED)
         if np.any(time != time[:1]):
             raise ValueError("the samples have different times; animate one of them, samples=[0] for instance")
-        return draw(system, time[0], q, path, fps=fps, speed=speed, size=size, progress=progress, visuals=visuals)
+        return draw(system, time[0], q, path, fps=fps, speed=speed, size=size, progress=progress, visuals=visuals, v=v)
 
     def to_dataframe(self) -> Any:
         """Convert the records to a pandas `DataFrame` with one row for each record of each sample.

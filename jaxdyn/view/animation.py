@@ -15,11 +15,14 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 from PIL import Image
 from tqdm import tqdm
 
+from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.io.visuals import Visual
+from jaxdyn.view import contacts
+from jaxdyn.view.contacts import Touching
 from jaxdyn.view.figure import Figure
-from jaxdyn.view.pictures import ShapeFigure, StickFigure, frame_axes
+from jaxdyn.view.pictures import ContactFigure, ShapeFigure, StickFigure, draw_grounds, frame_axes
 from jaxdyn.view.recording import check_lanes
 from jaxdyn.view.skeleton import (
     Mechanism,
@@ -32,7 +35,7 @@ from jaxdyn.view.skeleton import (
     resampled,
     visual_corners,
 )
-from jaxdyn.view.style import ORANGE
+from jaxdyn.view.style import GRAY, ORANGE
 
 _INCHES = 6.0
 _SMALLEST, _LARGEST = 200, 2000  # pixels
@@ -55,6 +58,7 @@ def animate(
     title: str = "",
     progress: bool = True,
     visuals: Sequence[Visual] = (),
+    v: Numbers | None = None,
 ) -> int:
     """Write an animation of a motion: the first sample in color, the other samples in gray, with a fixed camera.
 
@@ -62,7 +66,7 @@ def animate(
     (to 0.03 s at 30 frames per second); the rounding does not change the speed of the motion.
 
     Args:
-        mechanism: A model, or a system; the loops of a system are drawn too.
+        mechanism: A model, or a system; the loops, the ground and the contacts of a system are drawn too.
         time: Times of the records (T,), s.
         q: Coordinates (samples, T, nq), rad or m.
         path: File with the suffix .gif or .mp4.
@@ -73,6 +77,7 @@ def animate(
         title: Title of the animation; by default the name of the mechanism.
         progress: Whether to show a progress bar.
         visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`; they are drawn for the first sample.
+        v: Velocities (samples, T, nv), rad/s or m/s; without them, contact forces are not drawn.
 
     Returns:
         Number of frames in the file.
@@ -89,9 +94,15 @@ def animate(
         raise ConfigError(f"size = {size:g} pixels; give a size from {_SMALLEST} to {_LARGEST}")
     writer, interval = _writer(path, fps)
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
-    placed = place(mechanism, instants, resampled(model, time, q[chosen], instants))
+    between = resampled(model, time, q[chosen], instants)
+    placed = place(mechanism, instants, between)
+    touching = None
+    if isinstance(mechanism, System) and contacts.contacts_of(mechanism):
+        speeds = None if v is None else np.asarray(v)[chosen[0]]
+        touching = contacts.touching(mechanism, time, q[chosen[0]], speeds, instants, between[0])
 
-    figure, move = _stage(mechanism, placed, title, round(_TRAIL / (interval * speed)), visuals, size)
+    behind = round(_TRAIL / (interval * speed))
+    figure, move = _stage(mechanism, placed, title, behind, visuals, size, touching)
     rate = "" if speed == 1 else f" ({speed:g}x)"
     part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
     try:
@@ -169,7 +180,13 @@ def animation_of(
 
 
 def _stage(
-    mechanism: Mechanism, placed: Placed, title: str, behind: int, visuals: Sequence[Visual] = (), size: int = 540
+    mechanism: Mechanism,
+    placed: Placed,
+    title: str,
+    behind: int,
+    visuals: Sequence[Visual] = (),
+    size: int = 540,
+    touching: Touching | None = None,
 ) -> tuple[Figure, Callable[[int, str], None]]:
     """The figure before the first frame, and a function that updates it to a frame and shows the time.
 
@@ -180,17 +197,24 @@ def _stage(
         behind: Number of frames that the trail of the end of the last stick covers.
         visuals: Shapes of the bodies. The first sample has no sticks if every body with mass has a shape.
         size: Width and height in pixels.
+        touching: Contacts of the first sample.
     """
     model = model_of(mechanism)
     figure = Figure(figsize=(_INCHES, _INCHES), dpi=size / _INCHES)
     axes: Any = figure.add_axes((0.0, 0.0, 0.94, 0.96), projection="3d", computed_zorder=False)
     lines = placed.lines if placed.lines.size else placed.origins
     low, high = box_of(np.concatenate([part.reshape(-1, 3) for part in (lines, visual_corners(placed, visuals))]))
+    grounds = contacts.grounds_under(mechanism, low, high)
+    low, high = contacts.box_with(grounds, low, high)
     frame_axes(axes, low, high)
+    draw_grounds(axes, grounds)
     ghosts = StickFigure(axes, model, ghost=True)
     colored: list[Any] = [ShapeFigure(axes, visuals)] if visuals else []
     if not is_covered(model, visuals):
         colored.append(StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())))
+    touches = None if touching is None else ContactFigure(axes, mechanism, float((high - low).max()))
+    if touches is not None:
+        figure.text(0.03, 0.03, touches.legend, fontsize=7.5, color=GRAY)
     trail = axes.plot([], [], [], color=ORANGE, lw=1.0, alpha=0.7, zorder=2)[0]
     figure.text(0.03, 0.97, title or model.name, fontsize=11, va="top")
     stamp = figure.text(0.97, 0.97, "", fontsize=10, va="top", ha="right", family="monospace")
@@ -199,6 +223,8 @@ def _stage(
         ghosts.move(placed, slice(1, None), frame)
         for figure_of_first in colored:
             figure_of_first.move(placed, 0, frame)
+        if touches is not None and touching is not None:
+            touches.move(touching, frame)
         trail.set_data_3d(*placed.lines[0, max(0, frame - behind) : frame + 1, -1:, 1].reshape(-1, 3).T)
         stamp.set_text(text)
 

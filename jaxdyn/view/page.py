@@ -16,13 +16,14 @@ _MARK = "@@recording@@"
 _MOST_POINTS = 400  # points of a curve
 
 
-def page_of(recording: Recording, players: Mapping[int, str]) -> str:
+def page_of(recording: Recording, players: Mapping[int, str], legend: str = "") -> str:
     """HTML text of a self-contained page.
 
     Args:
         recording: Recorded motions.
         players: Page that viser makes of the motion of each sample, by index of the sample. The pages of the samples differ in the
             recorded data only, so the result contains the player once.
+        legend: Scale of the contact forces.
 
     Raises:
         RuntimeError: The pages of this version of viser have another format.
@@ -36,6 +37,7 @@ def page_of(recording: Recording, players: Mapping[int, str]) -> str:
     thin = np.linspace(0, len(recording.instants) - 1, min(_MOST_POINTS, len(recording.instants))).round().astype(int)
     content = {
         "title": f"{recording.model.name}: {len(scenes)} of {recording.lanes} samples",
+        "legend": f"{legend}; the list at the lower right of the scene hides them" if legend else "",
         "start": float(recording.instants[0]),
         "time": _rounded(recording.instants[thin]),
         "mark": _MARK,

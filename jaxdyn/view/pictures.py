@@ -17,10 +17,11 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.visuals import Visual, with_fewer_triangles
 from jaxdyn.mechanism.model import Model
-from jaxdyn.view import skeleton
+from jaxdyn.view import contacts, skeleton
+from jaxdyn.view.contacts import Ground, Touching
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Numbers, Placed
-from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS
+from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, RED
 
 _FULL_VIEW = 0.185  # visible width and height of 3-D axes of matplotlib, in projected coordinates
 _MOST_TRIANGLES = 8_000
@@ -99,6 +100,59 @@ class ShapeFigure:
         self._artist.set_facecolor(np.column_stack([self._colors[:, :3] * light[:, None], self._colors[:, 3]]))
 
 
+def draw_grounds(axes: Any, grounds: Sequence[Ground]) -> None:
+    """Draw the surfaces of the ground into 3-D axes."""
+    for ground in grounds:
+        across, along, _ = ground.points.shape
+        steps = {"rstride": max(1, across // 8), "cstride": max(1, along // 8)}
+        x, y, z = np.moveaxis(ground.points, -1, 0)
+        axes.plot_surface(x, y, z, color=GRAY, alpha=0.1, lw=0, shade=False, zorder=0)
+        axes.plot_wireframe(x, y, z, color=GRAY, alpha=0.35, lw=0.6, zorder=1, **steps)
+
+
+class ContactFigure:
+    """Contact points and contact forces of one mechanism, as a few artists of 3-D axes.
+
+    Args:
+        axes: 3-D axes.
+        mechanism: System with contacts.
+        size: Longest side of the picture, m.
+    """
+
+    def __init__(self, axes: Any, mechanism: Mechanism, size: float):
+        self._spheres = contacts.spheres_of(mechanism)
+        self._scale = contacts.Arrows.of(mechanism, size)
+        dots = {"ls": "", "marker": "o", "mew": 0.0, "zorder": 6}
+        self._apart = axes.plot([], [], [], ms=4.5, color=GRAY, **dots)[0]
+        self._touching = axes.plot([], [], [], ms=4.5, color=RED, **dots)[0]
+        self._arrows = axes.plot([], [], [], color=RED, lw=1.8, zorder=7)[0]
+        azimuth, elevation = np.radians([axes.azim, axes.elev])
+        self._sight = np.array(
+            [np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)]
+        )
+
+    @property
+    def legend(self) -> str:
+        """The scale of the forces."""
+        return self._scale.legend
+
+    def show(self, placed: Placed) -> None:
+        """Show the centers of the spheres in the first sample at the first record."""
+        self._apart.set_data_3d(*contacts.centers_at(self._spheres, placed, 0, 0).T)
+
+    def move(self, touching: Touching, time: int) -> None:
+        """Show the contact points and forces at the record with index `time`."""
+        positions, seen = touching.positions[time], touching.depths[time] > 0.0
+        self._apart.set_data_3d(*positions[~seen].T)
+        self._touching.set_data_3d(*positions[seen].T)
+        arrows = self._scale.vectors(touching.forces[time])
+        shown = np.linalg.norm(arrows, axis=1) > 0.0
+        start, along = positions[shown], arrows[shown]
+        tip, side = start + along, np.cross(along, self._sight)
+        barbs = [np.stack([tip, tip - 0.22 * along + sign * 0.1 * side], axis=1) for sign in (1.0, -1.0)]
+        self._arrows.set_data_3d(*_broken(np.concatenate([np.stack([start, tip], axis=1), *barbs])))
+
+
 def _broken(lines: Float[np.ndarray, "*any 2 3"]) -> Float[np.ndarray, "3 points"]:
     """Join many lines to one, with NaN points between them."""
     gap = np.full((*lines.shape[:-2], 1, 3), np.nan)
@@ -144,7 +198,7 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
     """A mechanism in one configuration: sticks, joints with their axes, and the inertia ellipsoid of each body, on ground axes.
 
     Args:
-        mechanism: A model, or a system, whose loops are drawn too.
+        mechanism: A model, or a system, whose loops, ground and contact points are drawn too.
         q: Coordinates (nq,), rad or m.
         time: Time at which prescribed motions are evaluated, s.
         title: Title of the figure.
@@ -161,6 +215,8 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
             handles.append(Line2D([], [], color=color, marker="o", mec="white", lw=1.6, label=f"joint that {motion}"))
     if np.any(np.asarray(model.mass) > 0):
         handles.append(Patch(color=BLUE, alpha=0.25, lw=0, label="inertia ellipsoid"))
+    if contacts.contacts_of(mechanism):
+        handles.append(Line2D([], [], color=GRAY, ls="", marker="o", ms=3.5, label="contact"))
     figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=8.5)
     count = len(mechanism.constraints) if isinstance(mechanism, System) else 0
     size = f"{model.nb} bodies, nv = {model.nv}" + (f", constraints: {count}" if count else "")
@@ -169,7 +225,8 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
 
 
 def draw_mechanism(axes: Any, mechanism: Mechanism, q: Numbers, *, time: float = 0.0, fill: float = 0.82) -> None:
-    """Draw sticks, joints and inertia ellipsoids of a mechanism into 3-D axes, with limits that show the whole mechanism.
+    """Draw sticks, joints, inertia ellipsoids, contact points and the ground into 3-D axes, with limits that show the whole
+    mechanism.
 
     Args:
         axes: 3-D axes.
@@ -183,7 +240,12 @@ def draw_mechanism(axes: Any, mechanism: Mechanism, q: Numbers, *, time: float =
     solids = skeleton.inertia_ellipsoids(model)
     everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
     low, high = skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in everything]))
+    grounds = contacts.grounds_under(mechanism, low, high)
+    low, high = contacts.box_with(grounds, low, high)
     frame_axes(axes, low, high, fill=fill)
+    draw_grounds(axes, grounds)
+    if contacts.contacts_of(mechanism):
+        ContactFigure(axes, mechanism, float((high - low).max())).show(placed)
     for surface in _surfaces(placed, solids):
         axes.plot_surface(*np.moveaxis(surface, -1, 0), color=BLUE, alpha=0.13, lw=0, zorder=1)
     StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())).move(placed, 0, 0)

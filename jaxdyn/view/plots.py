@@ -11,8 +11,9 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
+from jaxdyn.view import contacts
 from jaxdyn.view.figure import Figure
-from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
+from jaxdyn.view.pictures import StickFigure, draw_grounds, frame_axes, scale_bar
 from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
@@ -100,12 +101,15 @@ def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frame
     chosen = np.unique(np.linspace(0, len(time) - 1, frames).round().astype(int))
     model = model_of(mechanism)
     placed = place(mechanism, time[chosen], np.asarray(q)[:_SHOWN_LANES, chosen])
-    low, high = box_of(placed.lines)
+    low, high = box_of(placed.lines if placed.lines.size else placed.origins)
+    grounds = contacts.grounds_under(mechanism, low, high)
+    low, high = contacts.box_with(grounds, low, high)
     figure = Figure(figsize=(2.4 * len(chosen), 3.2))
     for column, index in enumerate(chosen):
         axis: Any = figure.add_axes(
             (column / len(chosen), 0.0, 1 / len(chosen), 0.88), projection="3d", computed_zorder=False
         )
+        draw_grounds(axis, grounds)
         StickFigure(axis, model, ghost=True).move(placed, slice(1, None), column)
         StickFigure(axis, model).move(placed, 0, column)
         frame_axes(axis, low, high, fill=0.88)

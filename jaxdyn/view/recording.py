@@ -7,9 +7,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.visuals import Visual
-from jaxdyn.view import skeleton
+from jaxdyn.view import contacts, skeleton
+from jaxdyn.view.contacts import Touching
 from jaxdyn.view.skeleton import Mechanism, Numbers, Placed
 
 _FRAME_RATE = 30.0  # frames per second of the motion
@@ -25,12 +27,14 @@ class Lane(NamedTuple):
         q: Coordinates, rad or m.
         energy: Kinetic and potential energy, J, or None.
         work: Work done on the mechanism so far, J, or None.
+        touching: Contacts, or None for a mechanism without contacts.
     """
 
     placed: Placed
     q: Float[np.ndarray, "instants nq"]
     energy: Float[np.ndarray, "instants"] | None
     work: Float[np.ndarray, "instants"] | None
+    touching: Touching | None
 
 
 def check_lanes(numbers: Iterable[int], lanes: int) -> list[int]:
@@ -49,6 +53,7 @@ class Recording:
     """Motions of one mechanism, interpolated to frames of equal duration; for the arguments see `Replay`.
 
     Attributes:
+        mechanism: The model or system.
         model: The mechanism, without constraints.
         lanes: Number of samples.
         instants: Times of the frames, s: 30 frames per second, fewer for motions longer than half a minute.
@@ -60,12 +65,18 @@ class Recording:
         time: Numbers,
         q: Numbers,
         *,
+        v: Numbers | None = None,
         energy: Numbers | None = None,
         work: Numbers | None = None,
     ):
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         self.model = model = skeleton.model_of(mechanism)
         self._time, self._q = np.asarray(time, float), np.asarray(q)
+        self._v = None if v is None else np.asarray(v)
+        if self._v is not None and self._v.shape != (*self._q.shape[:2], model.nv):
+            raise ValueError(
+                f"v has shape {self._v.shape}; the coordinates given need {(*self._q.shape[:2], model.nv)}"
+            )
         self._energy, self._work = (None if x is None else np.asarray(x, float) for x in (energy, work))
         expected = (len(self._time), model.nq)
         if self._q.ndim != 3 or self._q.shape[1:] != expected or not len(self._q):
@@ -85,13 +96,20 @@ class Recording:
             # A thread of the server may call this, and threads do not inherit the precision that was set when the model was loaded.
             with jax.enable_x64(self.model.dtype == np.float64):
                 q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
-                placed = skeleton.place(self._mechanism, self.instants, q)
+                placed = skeleton.place(self.mechanism, self.instants, q)
+            touching = self._touching(number, q[0])
             energy, work = (
                 None if x is None else np.interp(self.instants, self._time, x[number])
                 for x in (self._energy, self._work)
             )
-            self._known[number] = Lane(placed, q[0], energy, work)
+            self._known[number] = Lane(placed, q[0], energy, work, touching)
         return self._known[number]
+
+    def _touching(self, number: int, between: Float[np.ndarray, "instants nq"]) -> Touching | None:
+        if not (isinstance(self.mechanism, System) and contacts.contacts_of(self.mechanism)):
+            return None
+        v = None if self._v is None else self._v[number]
+        return contacts.touching(self.mechanism, self._time, self._q[number], v, self.instants, between)
 
     def others(self, number: int, count: int) -> list[int]:
         """Indices of the samples to draw in gray with a sample: the next ones, beginning again with 0 after the last one."""

@@ -42,6 +42,7 @@ class Replay:
         time: Numbers,
         q: Numbers,
         *,
+        v: Numbers | None = None,
         energy: Numbers | None = None,
         work: Numbers | None = None,
         visuals: Sequence[Visual] = (),
@@ -49,9 +50,10 @@ class Replay:
         """Make a replay of recorded motions, which are interpolated between records.
 
         Args:
-            mechanism: A model, or a system; the loops of a system are drawn too.
+            mechanism: A model, or a system; the loops, the ground and the contacts of a system are drawn too.
             time: Times of the records (T,), s, ascending.
             q: Coordinates (samples, T, nq), rad or m.
+            v: Velocities (samples, T, nv), rad/s or m/s; without them, contact forces are not drawn.
             energy: Kinetic and potential energy (samples, T), J.
             work: Work done up to each time (samples, T), J.
             visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`. Samples in gray are drawn as sticks.
@@ -59,7 +61,7 @@ class Replay:
         Raises:
             ValueError: The shapes do not match.
         """
-        self.recording = Recording(mechanism, time, q, energy=energy, work=work)
+        self.recording = Recording(mechanism, time, q, v=v, energy=energy, work=work)
         self.visuals = tuple(visuals)
 
     def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "ServedReplay":
@@ -99,12 +101,12 @@ class Replay:
         server = started(0, "127.0.0.1", None)
         try:
             visuals = with_fewer_triangles(self.visuals, _MOST_TRIANGLES // len(chosen))  # each sample has a scene
-            scene = Scene(server, recording.model, recording.lane(0).placed, *recording.box(visuals), visuals)
+            scene = _scene(server, recording, visuals)
             pages = {number: self._recorded(server, scene, number, overlay) for number in chosen}
         finally:
             stopped(server)
         try:
-            text = page_of(recording, pages)
+            text = page_of(recording, pages, scene.legend)
             write_files({Path(path): lambda file: file.write(text.encode())})
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
@@ -112,13 +114,13 @@ class Replay:
     def _recorded(self, server: viser.ViserServer, scene: Scene, number: int, overlay: int) -> str:
         """The page that viser makes of the motion of one sample."""
         recording = self.recording
-        placed = recording.lane(number).placed
+        placed, touching = recording.lane(number).placed, recording.lane(number).touching
         ghosts = [recording.lane(other).placed for other in recording.others(number, overlay)]
-        scene.show(placed, ghosts, 0)
+        scene.show(placed, ghosts, 0, touching)
         recorder = server.get_scene_serializer()
         for frame, pause in enumerate(np.diff(recording.instants), start=1):
             recorder.insert_sleep(float(pause))
-            scene.show(placed, ghosts, frame)
+            scene.show(placed, ghosts, frame, touching)
         return recorder.as_html()
 
 
@@ -129,7 +131,7 @@ class ServedReplay(Served):
         super().__init__(recording.model.name, port, host)
         self._recording, self._lock = recording, threading.RLock()
         self._exact, self._last = 0.0, clock.monotonic()
-        self._scene = Scene(self.server, recording.model, recording.lane(0).placed, *recording.box(visuals), visuals)
+        self._scene = _scene(self.server, recording, visuals)
         self._add_controls()
         self._draw(charts=True)
         self._follow(self._play)
@@ -149,6 +151,8 @@ class ServedReplay(Served):
                 "others in gray", min=0, max=max(most, 1), step=1, initial_value=min(3, most), disabled=most == 0
             )
         self._add_switches(self._scene)
+        if self._scene.legend:
+            gui.add_markdown(self._scene.legend)
         self._coordinates = CoordinateChart(gui, gui.add_folder("Coordinates"), recording.model, recording.instants)
         has_energy = recording.lane(0).energy is not None
         self._energy = EnergyChart(gui, gui.add_folder("Energy"), recording.instants) if has_energy else None
@@ -165,7 +169,7 @@ class ServedReplay(Served):
             lane = recording.lane(number)
             ghosts = [recording.lane(other).placed for other in recording.others(number, int(self._overlay.value))]
             at = float(np.clip(recording.instants[0] + self._time.value, *recording.instants[[0, -1]]))
-            self._scene.show(lane.placed, ghosts, int(np.argmin(np.abs(recording.instants - at))))
+            self._scene.show(lane.placed, ghosts, int(np.argmin(np.abs(recording.instants - at))), lane.touching)
             self._coordinates.show(lane, at, redraw=charts)
             if self._energy is not None:
                 self._energy.show(lane, at, redraw=charts)
@@ -179,3 +183,8 @@ class ServedReplay(Served):
             self._exact = 0.0 if exact > self._time.max + REFRESH else exact
             self._time.value = min(round(self._exact / self._time.step) * self._time.step, self._time.max)
         self._last = now
+
+
+def _scene(server: viser.ViserServer, recording: Recording, visuals: Sequence[Visual]) -> Scene:
+    placed = recording.lane(0).placed
+    return Scene(server, recording.mechanism, placed, *recording.box(visuals), visuals, moving=True)

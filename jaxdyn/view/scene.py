@@ -9,10 +9,10 @@ from jaxtyping import Float
 
 from jaxdyn.io.shapes import Mesh, cylinder, sphere
 from jaxdyn.io.visuals import Visual
-from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.view import skeleton
-from jaxdyn.view.skeleton import Placed
+from jaxdyn.view import contacts, skeleton
+from jaxdyn.view.contacts import Ground, Touching
+from jaxdyn.view.skeleton import Mechanism, Placed
 from jaxdyn.view.staging import (
     direction_of_view,
     floor_under,
@@ -22,10 +22,11 @@ from jaxdyn.view.staging import (
     round_length,
     upward,
 )
-from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, rgb
+from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, RED, rgb
 
 # Sizes as fractions of the longest side of the box around the motion.
 _STICK, _GHOST, _JOINT, _AXIS, _AXIS_LENGTH, _FRAME_LENGTH = 0.010, 0.005, 0.017, 0.006, 0.11, 0.09
+_CONTACT, _ARROW_WIDTH = 0.009, 0.005
 _FLOOR, _DARK_FLOOR = ((228, 231, 236), (200, 205, 212)), ((52, 56, 63), (78, 84, 94))  # cells, and every fifth line
 
 
@@ -34,23 +35,29 @@ class Scene:
 
     Args:
         server: Server to which the nodes are added.
-        model: The mechanism.
+        mechanism: The mechanism; the ground and the contacts of a system are drawn too.
         placed: Positions of the mechanism in one sample.
         low, high: Corners of the box around the motion, m; they determine the camera, the floor and the thickness of the sticks.
         visuals: Shapes of the bodies. Sticks, joint axes and inertia ellipsoids are hidden at first if every body with mass has a
             shape.
+        moving: Whether contact forces are drawn.
     """
 
     def __init__(
         self,
         server: viser.ViserServer,
-        model: Model,
+        mechanism: Mechanism,
         placed: Placed,
         low: Float[np.ndarray, "3"],
         high: Float[np.ndarray, "3"],
         visuals: Sequence[Visual] = (),
+        *,
+        moving: bool = False,
     ):
         self._scene = scene = server.scene
+        model = skeleton.model_of(mechanism)
+        grounds = contacts.grounds_under(mechanism, low, high)
+        low, high = contacts.box_with(grounds, low, high)
         self._size = size = float((high - low).max())
         self._stick_count = placed.lines.shape[2]
         self._cylinder, ball = cylinder(), sphere()
@@ -62,17 +69,8 @@ class Scene:
         up = upward(model)
         scene.set_up_direction(tuple(up))
         middle = 0.5 * (low + high)
-        self._floor = scene.add_grid(
-            "/floor",
-            width=2.4 * size,
-            height=2.4 * size,
-            cell_size=round_length(size / 5),
-            section_size=5 * round_length(size / 5),
-            shadow_opacity=0.08,
-            wxyz=quaternions_to(up),
-            position=tuple(floor_under(up, low, high)),
-            plane="xy",
-        )
+        self._floors: list[Any] = []
+        self._add_floors(grounds, up, low, high)
         self.set_background(dark=False)
         server.initial_camera.look_at = tuple(middle)
         server.initial_camera.position = tuple(middle + 1.25 * size * direction_of_view(up))
@@ -96,12 +94,76 @@ class Scene:
         length = _FRAME_LENGTH * size
         self.frames = scene.add_batched_axes("/frames", at[1], at[0], axes_length=length, axes_radius=0.04 * length)
         self.frames.visible = False
+        self._add_contacts(mechanism, moving=moving)
         self._add_visuals(visuals)
         if skeleton.is_covered(model, visuals):
             for part in (self.skeleton, self.axes, self.ellipsoids):
                 part.visible = False
         self._ghosts: Any = None
         self._ghost_count = 0
+
+    def _add_floors(self, grounds: list[Ground], up: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        """Add the surfaces of the ground, or without contacts with the ground a floor under the motion."""
+        scene, size = self._scene, self._size
+        planes = [(ground.points.mean(axis=(0, 1)), ground.normal) for ground in grounds if ground.normal is not None]
+        for k, (middle, normal) in enumerate(planes if grounds else [(floor_under(up, low, high), up)]):
+            grid = scene.add_grid(
+                f"/floor{k or ''}",
+                width=2.4 * size,
+                height=2.4 * size,
+                cell_size=round_length(size / 5),
+                section_size=5 * round_length(size / 5),
+                shadow_opacity=0.08,
+                wxyz=quaternions_to(normal),
+                position=tuple(middle),
+                plane="xy",
+            )
+            self._floors.append(grid)
+        for k, ground in enumerate(ground for ground in grounds if ground.normal is None):
+            points = ground.points.reshape(-1, 3).astype(np.float32)
+            faces = contacts.faces_of(*ground.points.shape[:2]).astype(np.uint32)
+            scene.add_mesh_simple(f"/ground{k or ''}", points, faces, color=_FLOOR[0], side="double")
+            lines, color = contacts.lines_of(ground).astype(np.float32), _FLOOR[1]
+            scene.add_line_segments(f"/ground{k or ''}/lines", lines, color, thickness=0.002 * size)
+
+    def _add_contacts(self, mechanism: Mechanism, *, moving: bool) -> None:
+        """Add the spheres of the contacts, and for a motion the arrows of their forces."""
+        self._spheres = spheres = contacts.spheres_of(mechanism)
+        self._arrow_scale = contacts.Arrows.of(mechanism, self._size)
+        self.contacts: Any = None
+        self.forces: Any = None
+        self._seen = np.zeros(len(spheres.radii), bool)
+        if len(spheres.radii):
+            radii = np.maximum(spheres.radii, _CONTACT * self._size)[:, None]
+            options = {"opacity": 0.55, "cast_shadow": False}
+            self.contacts = self._solid("/contacts", sphere(), len(radii), radii, rgb(GRAY), **options)
+            if moving:
+                count = int(spheres.contacts.max()) + 1
+                self.forces = self._solid("/contact forces", contacts.arrow(), count, 1e-6, rgb(RED), cast_shadow=False)
+
+    @property
+    def legend(self) -> str:
+        """The scale of the contact forces; empty for a mechanism without contacts."""
+        return self._arrow_scale.legend if self.contacts is not None else ""
+
+    def _move_contacts(self, placed: Placed, time: int, touching: Touching | None) -> None:
+        if self.contacts is None:
+            return
+        centers = contacts.centers_at(self._spheres, placed, 0, time)
+        self.contacts.batched_positions = centers.astype(np.float32)
+        if touching is None or self.forces is None:
+            return
+        seen = touching.depths[time, self._spheres.contacts] > 0.0
+        if np.any(seen != self._seen):
+            self.contacts.batched_colors = np.where(seen[:, None], rgb(RED), rgb(GRAY)).astype(np.uint8)
+            self._seen = seen
+        arrows = self._arrow_scale.vectors(touching.forces[time])
+        length = np.linalg.norm(arrows, axis=1, keepdims=True)
+        width = np.where(length > 0.0, _ARROW_WIDTH * self._size, 0.0)
+        direction = np.divide(arrows, length, out=np.tile([0.0, 0.0, 1.0], (len(arrows), 1)), where=length > 0)
+        self.forces.batched_positions = touching.positions[time].astype(np.float32)
+        self.forces.batched_wxyzs = quaternions_to(direction).astype(np.float32)
+        self.forces.batched_scales = np.concatenate([width, width, length], axis=1).astype(np.float32)
 
     def _add_visuals(self, visuals: Sequence[Visual]) -> None:
         """Add the shapes of each body below a node that moves with it."""
@@ -127,14 +189,19 @@ class Scene:
         """The nodes that can be hidden, by name."""
         shapes = {} if self.visuals is None else {"visuals": self.visuals}
         rest = {"ellipsoids": self.ellipsoids, "joint axes": self.axes, "frames": self.frames}
-        return {**shapes, "sticks": self.skeleton, **rest}
+        contact = {"contacts": self.contacts, "contact forces": self.forces}
+        return {**shapes, "sticks": self.skeleton, **rest, **{k: v for k, v in contact.items() if v is not None}}
 
     def set_background(self, *, dark: bool) -> None:
         """Set the colors of the floor for a dark or a light page."""
-        self._floor.cell_color, self._floor.section_color = _DARK_FLOOR if dark else _FLOOR
+        for floor in self._floors:
+            floor.cell_color, floor.section_color = _DARK_FLOOR if dark else _FLOOR
 
-    def show(self, placed: Placed, ghosts: list[Placed], time: int) -> None:
-        """Move the mechanism to the first sample of `placed`, and the gray samples to `ghosts`, at the record with index `time`."""
+    def show(self, placed: Placed, ghosts: list[Placed], time: int, touching: Touching | None = None) -> None:
+        """Move the mechanism to the first sample of `placed`, and the gray samples to `ghosts`, at the record with index `time`;
+        `touching` has the contacts of the first sample.
+        """
+        self._move_contacts(placed, time, touching)
         origins, quaternions = placed.origins[0, time], placed.quaternions[0, time]
         self._move_sticks(self.sticks, placed.lines[0, time], _STICK)
         self.joints.batched_positions = origins.astype(np.float32)

@@ -46,7 +46,7 @@ class ServedMechanism(Served):
         self.posture = postures.middle
         model, low_and_high = postures.system.model, postures.box(visuals)
         super().__init__(model.name, port, host)
-        self._scene = Scene(self.server, model, postures.placed([self.posture]), *low_and_high, visuals)
+        self._scene = Scene(self.server, postures.system, postures.placed([self.posture]), *low_and_high, visuals)
         self._wanted: Callable[[], Posture | None] | None = None
         self._draws = 0
         self._add_buttons()

@@ -278,13 +278,26 @@ def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Flo
         q: Coordinates (samples, times, nq), rad or m.
         instants: Instants (instants,), s, within `time`.
     """
+    before, after, share = between_records(time, instants)
+    q = jnp.asarray(q, model.dtype)
+    return np.asarray(_interpolated(model, q[:, before], q[:, after], jnp.asarray(share, model.dtype)))
+
+
+def between_records(
+    time: Numbers, instants: Numbers
+) -> tuple[Int[np.ndarray, "instants"], Int[np.ndarray, "instants"], Float[np.ndarray, "instants"]]:
+    """Indices of the records before and after each instant, and the fraction of the time between them that has passed.
+
+    Args:
+        time: Times of the records (times,), s, ascending.
+        instants: Instants (instants,), s, within `time`.
+    """
     time, instants = np.asarray(time, float), np.asarray(instants, float)
     before = np.clip(np.searchsorted(time, instants, side="right") - 1, 0, max(len(time) - 2, 0))
     after = np.minimum(before + 1, len(time) - 1)
     gap = time[after] - time[before]
     share = np.divide(instants - time[before], gap, out=np.zeros_like(gap), where=gap > 0)
-    q = jnp.asarray(q, model.dtype)
-    return np.asarray(_interpolated(model, q[:, before], q[:, after], jnp.asarray(share, model.dtype)))
+    return before, after, share
 
 
 @stored_jit
