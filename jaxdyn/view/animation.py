@@ -214,7 +214,7 @@ def _stage(
         colored.append(StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())))
     touches = None if touching is None else ContactFigure(axes, mechanism, float((high - low).max()))
     if touches is not None:
-        figure.text(0.03, 0.03, touches.legend, fontsize=7.5, color=GRAY)
+        figure.text(0.03, 0.935, touches.legend, fontsize=7.5, va="top", color=GRAY)
     trail = axes.plot([], [], [], color=ORANGE, lw=1.0, alpha=0.7, zorder=2)[0]
     figure.text(0.03, 0.97, title or model.name, fontsize=11, va="top")
     stamp = figure.text(0.97, 0.97, "", fontsize=10, va="top", ha="right", family="monospace")

@@ -5,6 +5,7 @@ motions or with other kinds of joints, the page contains precomputed tables of p
 """
 
 import base64
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.joints import Prismatic, Revolute, Screw
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.view import skeleton
+from jaxdyn.view import contacts, skeleton
+from jaxdyn.view.contacts import Ground
 from jaxdyn.view.postures import Posture, Postures
 from jaxdyn.view.skeleton import Mechanism
 from jaxdyn.view.staging import (
@@ -30,7 +32,7 @@ from jaxdyn.view.staging import (
     round_length,
     upward,
 )
-from jaxdyn.view.style import BLUE, MOTION_COLORS, rgb
+from jaxdyn.view.style import BLUE, MOTION_COLORS, RED, rgb
 
 _TEMPLATE = Path(__file__).with_name("mechanism_page.html")
 _ROWS = 20  # of a table, from the middle to either end of a slider
@@ -64,6 +66,8 @@ def write_mechanism_page(mechanism: Mechanism, path: Path | str, *, visuals: Seq
 def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
     system, model, primitives = postures.system, postures.system.model, postures.primitives
     low, high = postures.box(visuals)
+    grounds = contacts.grounds_under(system, low, high)
+    low, high = contacts.box_with(grounds, low, high)
     size, middle = float((high - low).max()), 0.5 * (low + high)
     is_computed = not system.constraints and all(
         kind in (Revolute, Prismatic, Screw) for kind in primitives.topology.joint_classes
@@ -93,14 +97,16 @@ def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
         "size": size,
         "view": {"up": up.tolist(), "side": side.tolist(), "front": front.tolist()},
         "yaw": float(np.arctan2(looking @ front, looking @ side)),
-        "grid": _grid(up, side, front, low, high),
-        "colors": {"stick": _color(BLUE), "solid": _color(BLUE), "axes": _OF_FRAMES},
+        "lines": _lines(grounds, up, low, high),
+        "contacts": _contacts(postures),
+        "colors": {"stick": _color(BLUE), "solid": _color(BLUE), "contact": _color(RED), "axes": _OF_FRAMES},
         "switches": [
             *([["visuals", True]] if visuals else []),
             ["sticks", bare],
             ["joint axes", bare],
             ["ellipsoids", bare],
             ["frames", False],
+            *([["contacts", True]] if contacts.contacts_of(system) else []),
         ],
         "meshes": [_encoded(mesh) for mesh in (cylinder(), sphere(), *shapes.values())],
         "visuals": _shapes(postures, visuals, [0, 0, *shapes]),
@@ -226,14 +232,29 @@ def _drawn(postures: Postures) -> dict[str, Any]:
     }
 
 
-def _grid(up: np.ndarray, side: np.ndarray, front: np.ndarray, low: np.ndarray, high: np.ndarray) -> dict[str, Any]:
-    size, cell = float((high - low).max()), round_length(float((high - low).max()) / 5)
-    return {
-        "at": floor_under(up, low, high).tolist(),
-        "axes": [side.tolist(), front.tolist()],
-        "cell": cell,
-        "count": int(np.ceil(1.2 * size / cell)),
-    }
+def _lines(grounds: list[Ground], up: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[float]:
+    """Coordinates of the ends of all lines of the ground, or without contacts with the ground of a floor below the mechanism."""
+    fields = [contacts.lines_of(ground) for ground in grounds if ground.normal is None]
+    planes = [(ground.points.mean(axis=(0, 1)), ground.normal) for ground in grounds if ground.normal is not None]
+    size = float((high - low).max())
+    cell = round_length(size / 5)
+    count = int(np.ceil(1.2 * size / cell))
+    offsets = cell * np.arange(-count, count + 1)
+    for middle, normal in planes if grounds else [(floor_under(up, low, high), up)]:
+        for along, across in itertools.permutations(horizontal_axes(normal)):
+            starts = middle + np.multiply.outer(offsets, across)
+            half = count * cell * along
+            fields.append(np.stack([starts - half, starts + half], axis=1))
+    return np.concatenate(fields).round(6).ravel().tolist()
+
+
+def _contacts(postures: Postures) -> list[dict[str, Any]]:
+    """Spheres of the contacts on the nodes that carry them."""
+    nodes, spheres = _nodes_of_bodies(postures), contacts.spheres_of(postures.system)
+    return [
+        {"node": nodes[int(body)], "at": center.tolist(), "radius": float(radius)}
+        for body, center, radius in zip(spheres.bodies, spheres.centers, spheres.radii, strict=True)
+    ]
 
 
 def _encoded(mesh: Mesh) -> dict[str, Any]:

@@ -117,11 +117,11 @@ class ServedMechanism(Served):
         self._said.visible = posture is None
         if posture is None:
             return
-        self.posture = posture
         with self.server.atomic():
             self._scene.show(self.postures.placed([posture]), [], 0)
             for i in self._controls.keys() - moved:
                 self._set(i, posture.values[i])
+        self.posture = posture
 
     def _set(self, index: int, value: Float[np.ndarray, ""]) -> None:
         slider, control = self.postures.sliders[index], self._controls[index]
