@@ -139,7 +139,8 @@ class ContactMaterial(eqx.Module):
 
     def energy(self, depth: Float[Array, "contacts"]) -> Scalar:
         """Energy that is stored in contacts at given depths, J. Source: theory.md (T3)."""
-        return jnp.sum(stored_energy(jnp.maximum(depth, 0.0), self.stiffness, self.onset))
+        of_one = jax.vmap(stored_energy, (0, None, None))
+        return jnp.sum(of_one(jnp.maximum(depth, 0.0), self.stiffness, self.onset))
 
 
 def _without_drift(response: _Response, drift: Vector3, turning: Vector3) -> _Response:

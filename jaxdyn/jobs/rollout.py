@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from tqdm import tqdm
 
 import jaxdyn.lanes as lanes
+from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import System, total_energy
 from jaxdyn.io.errors import ConfigError
@@ -28,6 +29,16 @@ from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
 from jaxdyn.jobs.rollout_config import RolloutConfig, TimeConfig
+from jaxdyn.jobs.rollout_contacts import (
+    ARRAYS,
+    contact_lines,
+    contact_metrics,
+    contact_record,
+    contact_summary,
+    depths,
+    has_contacts,
+    labels,
+)
 from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, pd_control, sample_source
 from jaxdyn.jobs.source import load
 from jaxdyn.lanes import stored_jit
@@ -67,12 +78,13 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
                     files.write(k, **arrays)
         if not is_first():  # only the first host has the chunks
             return {}
-        summaries = [
-            _summary(files.read(k, ("energy", "work", "result", "steps", "largest_kinetic")))
-            for k in range(len(chunks))
-        ]
+        names = ("energy", "work", "result", "steps", "largest_kinetic")
+        names += ("time", *ARRAYS) if has_contacts(system) else ()
+        summaries = [_summary(files.read(k, names)) for k in range(len(chunks))]
         samples = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
         metrics = _metrics(config, samples, simulate) | {"chunks": len(chunks)}
+        if has_contacts(system):
+            metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.COMPLETED)
         _report(metrics)
         if config.pictures:
             metrics["pictures"] = _draw(system, files.read(0), directory)
@@ -86,10 +98,12 @@ def _samples_at_once(config: RolloutConfig, system: System) -> int:
         ConfigError: One sample does not fit into memory.
     """
     model = system.model
-    state = model.nq + model.nv + 2
+    contacts = len(contact_names(system))
+    state = model.nq + model.nv + 2 + len(ARRAYS) * contacts
     knots = config.time.duration / config.control.random_interval + 2
     # Records are stored twice while they are sorted, and so are the inputs of the samples.
     numbers = 2 * (config.records + 1) * state + 2 * (knots * model.nv + 2 * state) + _WORKING_NUMBERS * model.nb
+    numbers += config.time.save_every * contacts
     each = numbers * np.dtype(config.dtype).itemsize
     if each > config.memory:
         raise ConfigError(
@@ -172,6 +186,10 @@ def _stretch(
     """Simulate one sample from one record to the next; the state of a sample that has ended is not changed."""
 
     def stretch(sample: SampleProgress, plan: SamplePlan, t0: Float[Array, ""]):
+        # Depths are recorded after every step, because a short penetration lies between the records of the run.
+        def passed(t, state, u):
+            return depths(system, state, t) if has_contacts(system) else None
+
         trajectory = rollout(
             system,
             sample.state,
@@ -180,8 +198,8 @@ def _stretch(
             steps=time.save_every,
             integrator=INTEGRATORS[time.integrator],
             substeps=time.substeps,
-            save_every=time.save_every,
-            save=lambda t, state, u: None,
+            save_every=1 if has_contacts(system) else time.save_every,
+            save=passed,
             cost=work_of_step(system),
             t0=t0,
             backend=backend,
@@ -196,14 +214,20 @@ def _stretch(
         )
         running = sample.result == RolloutResult.COMPLETED
         sample = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, sample)
-        return sample, _record(system, sample)
+        end = t0 + time.save_every / time.rate
+        return sample, _record(system, sample, end, trajectory.saved)
 
     (sample, record), served = lanes.run(stretch, (sample, plan, t0), backend=backend, name="rollout")
     return sample, record, lanes.Served(served)
 
 
 def _recorded(backend: lanes.Backend, system: System, sample: SampleProgress) -> dict[str, Array]:
-    return lanes.run(functools.partial(_record, system), (sample,), backend=backend, name="record")[0]
+    def record(sample: SampleProgress):
+        start = jnp.zeros_like(sample.work)
+        passed = jnp.tile(depths(system, sample.state, start), (2, 1)) if has_contacts(system) else None
+        return _record(system, sample, start, passed)
+
+    return lanes.run(record, (sample,), backend=backend, name="record")[0]
 
 
 def _system(config: RolloutConfig) -> System:
@@ -235,8 +259,13 @@ def _replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
     return load_replay(control.replay, system, rate=time.rate, duration=time.duration, feedback=control.replay_feedback)
 
 
-def _record(system: System, sample: SampleProgress) -> dict[str, Array]:
-    return {"q": sample.state.q, "v": sample.state.v, "energy": total_energy(system, sample.state), "work": sample.work}
+def _record(
+    system: System, sample: SampleProgress, t: Float[Array, ""], passed: Float[Array, "steps contacts"] | None
+) -> dict[str, Array]:
+    """The record of a sample; `passed` has the depths of its contacts (m) since the previous record."""
+    state = sample.state
+    record = {"q": state.q, "v": state.v, "energy": total_energy(system, state), "work": sample.work}
+    return record if passed is None else record | contact_record(system, state, t, passed)
 
 
 def _summary(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -254,6 +283,7 @@ def _summary(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         "work": work[:, -1],
         "error": error,
         "relative": error / np.maximum(turnover, np.finfo(np.float64).tiny),
+        **(contact_summary(arrays) if "contact_depth" in arrays else {}),
     }
 
 
@@ -294,10 +324,17 @@ def _report(metrics: dict[str, Any]) -> None:
     if metrics["power_balance_error_median_J"] is not None:
         share = 100 * metrics["power_balance_error_relative_median"]
         remedy = "; a larger time.substeps decreases it" if share > _SMALL_ERROR else ""
+        if remedy and "contact_deepest_m" in metrics:
+            # The final energy hardly depends on the steps of an impact, but the sum of its work does.
+            remedy = (
+                "; the work of impacts is summed coarsely over the steps, and a larger time.rate decreases this error"
+            )
         print(
             f"power balance error: median {metrics['power_balance_error_median_J']:.2g} J, "
             f"{share:.2g} % of the energy turned over{remedy}"
         )
+    for line in contact_lines(metrics):
+        print(line)
     for code in RolloutResult:
         if code is not RolloutResult.COMPLETED and metrics["samples"][code.name.lower()]:
             print(f"  {code.name.lower()}: {code.message}")
@@ -330,6 +367,8 @@ def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory
         "energy_balance.png": plots.energy_balance(time, arrays["energy"][shown], arrays["work"][shown]),
         "stick_figures.png": plots.stick_figure_strip(system, time, q),
     }
+    if has_contacts(system):
+        figures["contact_forces.png"] = plots.normal_forces(labels(system), time, arrays["contact_force"][0])
     for name, figure in figures.items():
         plots.save(figure, directory.path(name))
     return list(figures)

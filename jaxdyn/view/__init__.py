@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxdyn.view.pictures import mechanism_picture as mechanism_picture
     from jaxdyn.view.plots import energy_balance as energy_balance
     from jaxdyn.view.plots import joint_fans as joint_fans
+    from jaxdyn.view.plots import normal_forces as normal_forces
     from jaxdyn.view.plots import save as save
     from jaxdyn.view.plots import stick_figure_strip as stick_figure_strip
     from jaxdyn.view.replay import Replay as Replay

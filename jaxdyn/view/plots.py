@@ -1,5 +1,6 @@
 """Figures of batched motion. The object interface of matplotlib is used, without windows and global state."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from jaxdyn.view import contacts
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.pictures import StickFigure, draw_grounds, frame_axes, scale_bar
 from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place
-from jaxdyn.view.style import BLUE, GRAY, ORANGE
+from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED
 
 _BANDS = ((5, 95, 0.18), (25, 75, 0.32))
 _SHOWN_LANES = 12
+_SHOWN_CONTACTS = 12
+_CONTACT_COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, GRAY)
 
 
 def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> Figure:
@@ -84,6 +87,32 @@ def energy_balance(time: Numbers, energy: Numbers, work: Numbers, *, title: str 
     for axis in (above, below):
         axis.grid(alpha=0.25)
     figure.suptitle(title or "Power balance: energy gained = work done")
+    return figure
+
+
+def normal_forces(names: Sequence[str], time: Numbers, forces: Numbers, *, title: str = "") -> Figure:
+    """Normal forces of the contacts of one sample over time; of many contacts, those with the largest forces.
+
+    Args:
+        names: Names of the contacts.
+        time: Times (T,), s.
+        forces: Normal forces (T, contacts), N.
+        title: Title of the figure.
+    """
+    forces = np.asarray(forces)
+    shown = np.sort(np.argsort(-forces.max(axis=0), kind="stable")[:_SHOWN_CONTACTS])
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axis = figure.subplots()
+    for k, contact in enumerate(shown):
+        style = {"color": _CONTACT_COLORS[k % len(_CONTACT_COLORS)], "ls": "--" if k >= len(_CONTACT_COLORS) else "-"}
+        axis.plot(np.asarray(time), forces[:, contact], lw=1.4, label=names[contact], **style)
+    axis.set_xlabel("time (s)")
+    axis.set_ylabel("normal force (N)")
+    axis.grid(alpha=0.25)
+    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
+    left = len(names) - len(shown)
+    rest = f"; {left} with smaller forces are not shown" if left else ""
+    figure.suptitle(title or f"Normal forces of the contacts of one sample{rest}")
     return figure
 
 
