@@ -22,8 +22,9 @@ def on_plane(model):
 
 
 def on_large_sphere(model):
-    spheres = contact_sphere("ball", radius=RADIUS), contact_sphere("ground", center=(0.0, 0.0, -FAR), radius=FAR)
-    return SphereContact.of(model, [tuple(points[0] for points in spheres)])
+    (small,) = contact_sphere("ball", radius=RADIUS)
+    (large,) = contact_sphere("ground", center=(0.0, 0.0, -FAR), radius=FAR)
+    return SphereContact.of(model, [(small, large)])
 
 
 @pytest.mark.parametrize("contact", [on_plane, on_large_sphere])
