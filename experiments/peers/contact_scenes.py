@@ -1,9 +1,12 @@
 """Scenes of contact of one body with the ground in MuJoCo, with soft contacts and elliptic friction cones."""
 
+import importlib
 import time
+from typing import Any
 
-import mujoco
 import numpy as np
+
+mujoco: Any = importlib.import_module("mujoco")
 
 SCENE = """
 <mujoco>
