@@ -364,7 +364,14 @@ def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory
     time, q = arrays["time"], arrays["q"][shown]
     figures = {
         "joint_fans.png": plots.joint_fans(system.model, time, q),
-        "energy_balance.png": plots.energy_balance(time, arrays["energy"][shown], arrays["work"][shown]),
+        "energy_balance.png": plots.energy_balance(
+            time,
+            arrays["energy"][shown],
+            arrays["work"][shown],
+            title="Power balance; the work of impacts is summed coarsely over the steps"
+            if has_contacts(system)
+            else "",
+        ),
         "stick_figures.png": plots.stick_figure_strip(system, time, q),
     }
     if has_contacts(system):

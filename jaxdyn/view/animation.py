@@ -204,8 +204,7 @@ def _stage(
     axes: Any = figure.add_axes((0.0, 0.0, 0.94, 0.96), projection="3d", computed_zorder=False)
     lines = placed.lines if placed.lines.size else placed.origins
     low, high = box_of(np.concatenate([part.reshape(-1, 3) for part in (lines, visual_corners(placed, visuals))]))
-    grounds = contacts.grounds_under(mechanism, low, high)
-    low, high = contacts.box_with(grounds, low, high)
+    grounds, low, high = contacts.with_ground(mechanism, low, high)
     frame_axes(axes, low, high)
     draw_grounds(axes, grounds)
     ghosts = StickFigure(axes, model, ghost=True)

@@ -118,13 +118,28 @@ def grounds_under(mechanism: Mechanism, low: Float[np.ndarray, "3"], high: Float
     return found
 
 
-def box_with(
-    grounds: list[Ground], low: Float[np.ndarray, "3"], high: Float[np.ndarray, "3"]
-) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Corners (m) of the box around a motion and the ground under it; ground that is far away is left out."""
-    points = np.concatenate([np.stack([low, high]), *(ground.points.reshape(-1, 3) for ground in grounds)])
+def with_ground(
+    mechanism: Mechanism, low: Float[np.ndarray, "3"], high: Float[np.ndarray, "3"]
+) -> tuple[list[Ground], Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+    """The surfaces of the ground of a system under a motion, and the corners (m) of the box around both.
+
+    Args:
+        mechanism: A system; a model has no ground.
+        low, high: Corners of the box around the motion, m; the part of the ground that is far away from it is left out.
+    """
     reach = _REACH * float((high - low).max())
-    return np.maximum(points.min(axis=0), low - reach), np.minimum(points.max(axis=0), high + reach)
+    lowest, highest = low - reach, high + reach
+    grounds: list[Ground] = []
+    for _ in range(2):  # ground far below a motion makes the box higher, and thereby wider
+        grounds = grounds_under(mechanism, low, high)
+        if not grounds:
+            break
+        points = np.concatenate([np.stack([low, high]), *(ground.points.reshape(-1, 3) for ground in grounds)])
+        low, high = np.maximum(points.min(axis=0), lowest), np.minimum(points.max(axis=0), highest)
+        middle, half = 0.5 * (low + high), 0.5 * (high - low)
+        half = np.maximum(half, 0.5 * half.max())
+        low, high = middle - half, middle + half
+    return grounds, low, high
 
 
 def touching(

@@ -66,8 +66,7 @@ def write_mechanism_page(mechanism: Mechanism, path: Path | str, *, visuals: Seq
 def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
     system, model, primitives = postures.system, postures.system.model, postures.primitives
     low, high = postures.box(visuals)
-    grounds = contacts.grounds_under(system, low, high)
-    low, high = contacts.box_with(grounds, low, high)
+    grounds, low, high = contacts.with_ground(system, low, high)
     size, middle = float((high - low).max()), 0.5 * (low + high)
     is_computed = not system.constraints and all(
         kind in (Revolute, Prismatic, Screw) for kind in primitives.topology.joint_classes

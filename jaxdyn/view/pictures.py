@@ -240,8 +240,7 @@ def draw_mechanism(axes: Any, mechanism: Mechanism, q: Numbers, *, time: float =
     solids = skeleton.inertia_ellipsoids(model)
     everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
     low, high = skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in everything]))
-    grounds = contacts.grounds_under(mechanism, low, high)
-    low, high = contacts.box_with(grounds, low, high)
+    grounds, low, high = contacts.with_ground(mechanism, low, high)
     frame_axes(axes, low, high, fill=fill)
     draw_grounds(axes, grounds)
     if contacts.contacts_of(mechanism):

@@ -131,8 +131,7 @@ def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frame
     model = model_of(mechanism)
     placed = place(mechanism, time[chosen], np.asarray(q)[:_SHOWN_LANES, chosen])
     low, high = box_of(placed.lines if placed.lines.size else placed.origins)
-    grounds = contacts.grounds_under(mechanism, low, high)
-    low, high = contacts.box_with(grounds, low, high)
+    grounds, low, high = contacts.with_ground(mechanism, low, high)
     figure = Figure(figsize=(2.4 * len(chosen), 3.2))
     for column, index in enumerate(chosen):
         axis: Any = figure.add_axes(

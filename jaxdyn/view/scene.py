@@ -56,8 +56,7 @@ class Scene:
     ):
         self._scene = scene = server.scene
         model = skeleton.model_of(mechanism)
-        grounds = contacts.grounds_under(mechanism, low, high)
-        low, high = contacts.box_with(grounds, low, high)
+        grounds, low, high = contacts.with_ground(mechanism, low, high)
         self._size = size = float((high - low).max())
         self._stick_count = placed.lines.shape[2]
         self._cylinder, ball = cylinder(), sphere()

@@ -59,14 +59,14 @@ def test_the_drawn_ground_lies_on_the_surface_and_in_the_picture(surface):
     (ground,) = contacts.grounds_under(balls(surface, surface), LOW, HIGH)  # the same surface twice is drawn once
     gaps = [float(surface.gap(jnp.asarray(point))) for point in ground.points[::6, ::6].reshape(-1, 3)]
     np.testing.assert_allclose(gaps, 0.0, atol=1e-9)
-    low, high = contacts.box_with([ground], LOW, HIGH)
-    assert np.all(low <= ground.points.min(axis=(0, 1)))
-    assert np.all(high >= ground.points.max(axis=(0, 1)))
+    (shown,), low, high = contacts.with_ground(balls(surface), LOW, HIGH)
+    assert np.all(low <= np.minimum(LOW, shown.points.min(axis=(0, 1))) + 1e-9)
+    assert np.all(high >= np.maximum(HIGH, shown.points.max(axis=(0, 1))) - 1e-9)
+    assert np.ptp(shown.points, axis=(0, 1)).max() > 0.5 * (high - low).max(), "the ground fills the picture"
 
 
 def test_ground_far_below_a_motion_does_not_shrink_the_motion():
-    grounds = contacts.grounds_under(balls(HalfSpace(height=-1000.0)), LOW, HIGH)
-    low, _ = contacts.box_with(grounds, LOW, HIGH)
+    _, low, _ = contacts.with_ground(balls(HalfSpace(height=-1000.0)), LOW, HIGH)
     assert low[2] == pytest.approx(LOW[2] - 2.0 * 1.2)
 
 
