@@ -27,6 +27,8 @@ _SPEEDS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
 _MOST_GHOSTS = 12
 _MOST_TRIANGLES = 160_000  # on a page, in the scenes of all of its samples
 
+_MOST_PLACEMENTS = 330_000  # of parts in frames on a page, about 12 B each: less than 5 MB without shapes
+
 
 class Replay:
     """Recorded motions of one mechanism for interactive viewing in three dimensions.
@@ -86,7 +88,8 @@ class Replay:
         The page contains the 3-D scene with play, pause, speed and a time slider; a list to select one of the samples in the file,
         each with other samples drawn in gray; and charts of all coordinates and of the energy with a line at the current time. The
         list behind the button at the lower right hides and shows parts of the scene (ellipsoids, gray samples, ...). The file
-        contains only the selected samples.
+        contains only the selected samples. If the selected motions are long, it contains fewer frames per second, so that a page
+        without shapes has less than 5 MB.
 
         Args:
             path: Path of the file.
@@ -102,7 +105,10 @@ class Replay:
         try:
             visuals = with_fewer_triangles(self.visuals, _MOST_TRIANGLES // len(chosen))  # each sample has a scene
             scene = _scene(server, recording, visuals)
-            pages = {number: self._recorded(server, scene, number, overlay) for number in chosen}
+            parts = scene.moving_parts(len(recording.others(chosen[0], overlay)))
+            count = min(len(recording.instants), max(2, _MOST_PLACEMENTS // (parts * len(chosen))))
+            frames = np.linspace(0, len(recording.instants) - 1, count).round().astype(int)
+            pages = {number: self._recorded(server, scene, number, overlay, frames) for number in chosen}
         finally:
             stopped(server)
         try:
@@ -111,14 +117,14 @@ class Replay:
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
 
-    def _recorded(self, server: viser.ViserServer, scene: Scene, number: int, overlay: int) -> str:
-        """The page that viser makes of the motion of one sample."""
+    def _recorded(self, server: viser.ViserServer, scene: Scene, number: int, overlay: int, frames: np.ndarray) -> str:
+        """The page that viser makes of some frames of the motion of one sample."""
         recording = self.recording
         placed, touching = recording.lane(number).placed, recording.lane(number).touching
         ghosts = [recording.lane(other).placed for other in recording.others(number, overlay)]
         scene.show(placed, ghosts, 0, touching)
         recorder = server.get_scene_serializer()
-        for frame, pause in enumerate(np.diff(recording.instants), start=1):
+        for frame, pause in zip(frames[1:].tolist(), np.diff(recording.instants[frames]), strict=True):
             recorder.insert_sleep(float(pause))
             scene.show(placed, ghosts, frame, touching)
         return recorder.as_html()

@@ -184,6 +184,12 @@ class Scene:
                 wxyz=visual.quaternion,
             )
 
+    def moving_parts(self, ghosts: int) -> int:
+        """Number of parts that move from frame to frame, with this number of gray samples."""
+        bodies = 3 * len(self.joints.batched_positions) + len(self._axis_bodies)
+        arrows = 0 if self.forces is None else len(self.forces.batched_positions)
+        return self._stick_count * (1 + ghosts) + bodies + len(self._spheres.radii) + arrows
+
     def parts(self) -> dict[str, Any]:
         """The nodes that can be hidden, by name."""
         shapes = {} if self.visuals is None else {"visuals": self.visuals}
