@@ -22,8 +22,8 @@ from jaxdyn.dynamics.contact_shapes import ContactPoint
 from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Vector3
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
-from jaxdyn.dynamics.unilateral import stored_energy, unilateral_force
-from jaxdyn.mechanism.model import Model
+from jaxdyn.dynamics.unilateral import secant_slope, stored_energy, unilateral_force
+from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import invalid, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import dot, einsum, floating, zero_safe_norm
@@ -128,7 +128,9 @@ class ContactMaterial(eqx.Module):
         lever = self.torsion_radius**2
         scale = jnp.sqrt(dot(slip, slip) + lever * twist**2 + self.slip_speed**2)
         resistance = self.friction * pushed.force * steepness / scale  # (T4)
-        along, across = ahead * (pushed.damping + ahead * pushed.stiffness) * steepness**2, ahead * resistance
+        secant = self.stiffness * secant_slope(depth, depth + ahead * speed, self.onset)
+        along = ahead * (pushed.damping + ahead * secant * pushed.per_spring_force) * steepness**2
+        across = ahead * resistance
         both = jnp.outer(normal, normal)
         return _Response(
             pushed.force * gradient - resistance * slip,
@@ -250,13 +252,14 @@ class GroundContact(Contact):
             KeyError: No body or frame has one of the names; the message lists the existing names.
         """
         located = [model.locate(point.body, point.center) for point in points]
-        return GroundContact(
+        contact = GroundContact(
             tuple(body for body, _ in located),
             jnp.reshape(jnp.asarray([center for _, center in located], model.dtype), (-1, 3)),
             jnp.asarray([point.radius for point in points], model.dtype),
             ContactMaterial.of(model, **material),
             HalfSpace() if surface is None else surface,
         )
+        return as_dtype(contact, model.dtype)
 
     def validate(self, model: Model) -> str | None:
         return (
@@ -276,7 +279,7 @@ class GroundContact(Contact):
         placed = moving.placements
         at = self._located(placed)
         velocity, responses = self._responses(moving, at, None)
-        position = placed.reference[np.array(self.bodies)] + at.arm
+        position = placed.reference[np.array(self.bodies, int)] + at.arm
         return ContactPoints(position, jax.vmap(_unit)(at.gradient), at.depth, velocity, responses.force)
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
@@ -292,7 +295,7 @@ class GroundContact(Contact):
         return self.material.energy(self._located(placed).depth)
 
     def _located(self, placed: Placements) -> _Located:
-        bodies = np.array(self.bodies)
+        bodies = np.array(self.bodies, int)
 
         def locate(reference, offset, rotation, center, radius):
             arm = offset + dot(rotation, center)
@@ -313,7 +316,7 @@ class GroundContact(Contact):
                 response = _without_drift(response, _drift(velocity, bias, located.arm, located.center), bias[:3])
             return at_point, response
 
-        bodies = np.array(self.bodies)
+        bodies = np.array(self.bodies, int)
         return jax.vmap(respond)(moving.velocity[bodies], moving.bias[bodies], at)
 
     def _on_bodies(self, model: Model, at: _Located, response: _Response) -> Float[Array, "nb 6"]:
@@ -326,7 +329,7 @@ class GroundContact(Contact):
 
     def _carried(self, model: Model, values: Array) -> np.ndarray:
         """Incidence matrix of bodies and contacts."""
-        return (np.arange(model.nb)[:, None] == np.array(self.bodies)).astype(values.dtype)
+        return (np.arange(model.nb)[:, None] == np.array(self.bodies, int)).astype(values.dtype)
 
 
 class SphereContact(Contact):
@@ -372,7 +375,7 @@ class SphereContact(Contact):
             centers = jnp.asarray([center for _, center in located], model.dtype)
             radii = jnp.asarray([pair[side].radius for pair in pairs], model.dtype)
             sides += [tuple(body for body, _ in located), jnp.reshape(centers, (-1, 3)), radii]
-        return SphereContact(*sides, ContactMaterial.of(model, **material))
+        return as_dtype(SphereContact(*sides, ContactMaterial.of(model, **material)), model.dtype)
 
     def validate(self, model: Model) -> str | None:
         lengths = {
@@ -409,7 +412,7 @@ class SphereContact(Contact):
     def points(self, model: Model, moving: Motion) -> ContactPoints:
         a, b = self._located(moving.placements)
         velocity, response = self._responses(moving, a, b, None)
-        position = _with_ground(moving.placements.reference)[np.array(self.bodies_a)] + a.arm
+        position = _with_ground(moving.placements.reference)[np.array(self.bodies_a, int)] + a.arm
         return ContactPoints(position, a.gradient, a.depth, velocity, response.force)
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
@@ -434,7 +437,7 @@ class SphereContact(Contact):
         """The common contact point of each pair, from the reference points of both bodies."""
         reference, offset = _with_ground(placed.reference), _with_ground(placed.offset)
         rotation = jnp.concatenate([placed.rotation, jnp.asarray(np.eye(3)[None], placed.rotation.dtype)])
-        bodies_a, bodies_b = np.array(self.bodies_a), np.array(self.bodies_b)
+        bodies_a, bodies_b = np.array(self.bodies_a, int), np.array(self.bodies_b, int)
         arms_a = offset[bodies_a] + einsum("cij,cj->ci", rotation[bodies_a], self.centers_a)
         arms_b = offset[bodies_b] + einsum("cij,cj->ci", rotation[bodies_b], self.centers_b)
 
@@ -452,14 +455,14 @@ class SphereContact(Contact):
         self, moving: Motion, a: _Located, b: _Located, step: Scalar | None
     ) -> tuple[Float[Array, "contacts 3"], _Response]:
         velocity = _with_ground(moving.velocity)
-        of_a, of_b = velocity[np.array(self.bodies_a)], velocity[np.array(self.bodies_b)]
+        of_a, of_b = velocity[np.array(self.bodies_a, int)], velocity[np.array(self.bodies_b, int)]
         at_point = jax.vmap(velocity_at_point)
         relative = at_point(of_a, a.arm) - at_point(of_b, b.arm)
         respond = jax.vmap(lambda *at: self.material.response(*at, step))
         response = respond(a.gradient, a.depth, relative, of_a[:, :3] - of_b[:, :3])
         if step is not None:
             bias, drift = _with_ground(moving.bias), jax.vmap(_drift)
-            bias_a, bias_b = bias[np.array(self.bodies_a)], bias[np.array(self.bodies_b)]
+            bias_a, bias_b = bias[np.array(self.bodies_a, int)], bias[np.array(self.bodies_b, int)]
             drifts = drift(of_a, bias_a, a.arm, a.center) - drift(of_b, bias_b, b.arm, b.center)
             response = jax.vmap(_without_drift)(response, drifts, bias_a[:, :3] - bias_b[:, :3])
         return relative, response
@@ -468,7 +471,7 @@ class SphereContact(Contact):
         total = jnp.zeros((model.nb, 6), response.force.dtype)
         for bodies, at, sign in ((self.bodies_a, a, 1.0), (self.bodies_b, b, -1.0)):
             wrenches = sign * jax.vmap(force_at_point)(at.arm, response.force, response.couple)
-            carried = (np.arange(model.nb)[:, None] == np.array(bodies)).astype(wrenches.dtype)
+            carried = (np.arange(model.nb)[:, None] == np.array(bodies, int)).astype(wrenches.dtype)
             total = total + einsum("bc,ck->bk", carried, wrenches)
         return total
 
@@ -476,7 +479,9 @@ class SphereContact(Contact):
         self, model: Model, moving: Motion, bodies: tuple[int, ...], at: _Located
     ) -> tuple[Float[Array, "contacts nv 3"], Float[Array, "contacts nv 3"]]:
         """Linear and angular velocity of the contact points of bodies per unit of each velocity component."""
-        moves = np.concatenate([model.topology.column_moves_body.T, np.zeros((1, model.nv), bool)])[np.array(bodies)]
+        moves = np.concatenate([model.topology.column_moves_body.T, np.zeros((1, model.nv), bool)])[
+            np.array(bodies, int)
+        ]
         w, nu = moving.placements.columns[:, :3], moving.placements.columns[:, 3:]
         linear = nu[None] + jnp.cross(w[None], at.arm[:, None])  # (E4)
         return jnp.where(moves[..., None], linear, 0.0), jnp.where(moves[..., None], w[None], 0.0)

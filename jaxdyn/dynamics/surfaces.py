@@ -66,6 +66,8 @@ class HalfSpace(Surface):
             length = np.linalg.norm(np.asarray(self.normal), axis=-1)
             if not np.all(np.isfinite(length) & (length > 0.0)):
                 return f"the normal of the plane is {np.asarray(self.normal).tolist()}; give a finite vector that is not zero"
+        if wrong is None and not isinstance(self.height, Tracer) and not np.all(np.isfinite(np.asarray(self.height))):
+            return f"the height of the plane is {np.asarray(self.height).tolist()}; give a finite value"
         return wrong
 
 
@@ -116,6 +118,8 @@ class HeightFunction(_HeightField):
 
 def _as_pytree(function: Any) -> Any:
     """A function as a pytree without leaves, and a pytree unchanged."""
+    if not callable(function):
+        raise TypeError(f"the height function is {function!r}; give a function of the position (x, y)")
     return function if isinstance(function, eqx.Module) else jax.tree_util.Partial(function)
 
 

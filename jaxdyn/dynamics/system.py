@@ -411,7 +411,7 @@ def acceleration_over_step(
 
     Source: theory.md (I12), (T8); linearly implicit methods: Hairer and Wanner 1996, section IV.7.
     """
-    return resisted_acceleration(system, instant(system, state, t), u, step, correction)
+    return resisted_acceleration(system, instant(system, state, t), u, jnp.asarray(step, state.v.dtype), correction)
 
 
 def resisted_acceleration(

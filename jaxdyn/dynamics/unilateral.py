@@ -19,11 +19,13 @@ class UnilateralForce(NamedTuple):
         force: Magnitude of the force, not negative.
         damping: Derivative of the force with respect to the speed.
         stiffness: Derivative of the spring force S with respect to the depth. At rest, it is that of the whole force.
+        per_spring_force: Derivative of the force with respect to the spring force S, which is 1 at rest.
     """
 
     force: Values
     damping: Values
     stiffness: Values
+    per_spring_force: Values
 
 
 def unilateral_force(
@@ -49,8 +51,9 @@ def unilateral_force(
     squared = spring**2 + damper**2
     acts = squared > 0.0
     root = jnp.where(acts, jnp.sqrt(jnp.where(acts, squared, 1.0)), 0.0)
-    share = damper / jnp.where(acts, root, 1.0)
-    return UnilateralForce(damper + root, damping * slope * (1.0 + share), stiffness * slope)
+    safe = jnp.where(acts, root, 1.0)
+    per_spring_force = jnp.where(acts, spring / safe, 1.0)
+    return UnilateralForce(damper + root, damping * slope * (1.0 + damper / safe), stiffness * slope, per_spring_force)
 
 
 def stored_energy(depth: Values, stiffness: Values, onset: Values) -> Values:
@@ -65,3 +68,27 @@ def stored_energy(depth: Values, stiffness: Values, onset: Values) -> Values:
     """
     x, further = jnp.minimum(depth / onset, 1.0), jnp.maximum(depth - onset, 0.0)
     return stiffness * (onset**2 * x**4 * (0.25 - 0.1 * x) + 0.5 * further * (onset + further))
+
+
+def secant_slope(start: Values, end: Values, onset: Values) -> Values:
+    """Mean of p'(x) between two depths, which may be negative: (p(end) - p(start)) / (end - start).
+
+    Args:
+        start, end: Depths.
+        onset: Depth at which the stiffness reaches k.
+
+    Source: theory.md (T8).
+    """
+    a, b = start / onset, end / onset
+    within_a, within_b = jnp.clip(a, 0.0, 1.0), jnp.clip(b, 0.0, 1.0)
+    # The difference of z^3 - z^4/2, divided by that of z, without cancellation.
+    cubic = within_a**2 + within_a * within_b + within_b**2
+    mean_within = cubic - 0.5 * (within_a + within_b) * (within_a**2 + within_b**2)
+    width = b - a
+    apart = (
+        jnp.abs(width) > jnp.finfo(width.dtype).eps ** 0.375
+    )  # closer, the slope in the middle is equal within rounding
+    safe = jnp.where(apart, width, 1.0)
+    beyond = jnp.maximum(b - 1.0, 0.0) - jnp.maximum(a - 1.0, 0.0)
+    middle = jnp.clip(0.5 * (a + b), 0.0, 1.0)
+    return jnp.where(apart, ((within_b - within_a) * mean_within + beyond) / safe, middle**2 * (3.0 - 2.0 * middle))
