@@ -104,7 +104,8 @@ def normal_forces(names: Sequence[str], time: Numbers, forces: Numbers, *, title
     figure = Figure(figsize=(9, 5), layout="constrained")
     axis = figure.subplots()
     for k, contact in enumerate(shown):
-        style: dict[str, Any] = {"color": _CONTACT_COLORS[k % len(_CONTACT_COLORS)], "ls": "--" if k >= len(_CONTACT_COLORS) else "-"}
+        line = "--" if k >= len(_CONTACT_COLORS) else "-"
+        style: dict[str, Any] = {"color": _CONTACT_COLORS[k % len(_CONTACT_COLORS)], "ls": line}
         axis.plot(np.asarray(time), forces[:, contact], lw=1.4, label=names[contact], **style)
     axis.set_xlabel("time (s)")
     axis.set_ylabel("normal force (N)")
