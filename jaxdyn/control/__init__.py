@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jaxdyn.control.collocation import Collocation as Collocation
     from jaxdyn.control.costs import AngularDeviation as AngularDeviation
     from jaxdyn.control.costs import ConstraintTerm as ConstraintTerm
+    from jaxdyn.control.costs import ContactForce as ContactForce
     from jaxdyn.control.costs import CostTerm as CostTerm
     from jaxdyn.control.costs import Deviation as Deviation
     from jaxdyn.control.costs import Effort as Effort

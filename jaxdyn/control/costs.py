@@ -17,8 +17,15 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, Equality, Inequality, MultibodyDynamics, Time
+from jaxdyn.dynamics.contact_points import contact_forces_on_bodies
 from jaxdyn.dynamics.frame_targets import pose_error, three
-from jaxdyn.dynamics.kinematics import forward_kinematics, frame_jacobian, frame_placement, frame_velocity
+from jaxdyn.dynamics.kinematics import (
+    forward_kinematics,
+    frame_carrier,
+    frame_jacobian,
+    frame_placement,
+    frame_velocity,
+)
 from jaxdyn.dynamics.system import State, drive_forces, total_energy
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.quantity import quantity
@@ -223,6 +230,35 @@ class FrameVelocity(LeastSquares):
     ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
         moving = frame_velocity(_multibody(dynamics, self).system.model.at(t), x.q, x.v, self.frame)
         return jnp.concatenate([moving.linear, moving.angular]), _by_axis(self.linear, self.angular)
+
+
+class ContactForce(LeastSquares):
+    """Quadratic cost 1/2 sum of weights_i (f - target)_i^2 of the sum f of all contact forces on a body, on world axes.
+
+    Attributes:
+        frame: Name of the body, or of a frame on it.
+        target: Target value of the force.
+        weights: Weights of the squared components of the difference, or one weight for all.
+
+    Source: theory.md (T2)-(T6).
+    """
+
+    kind: ClassVar[str] = "contact_force"
+
+    frame: str = eqx.field(static=True)
+    target: Float[Array, "3"] = eqx.field(
+        converter=floating, default=(0.0, 0.0, 0.0), metadata=quantity("N", broadcast=True)
+    )
+    weights: Float[Array, "3"] | Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity("1/N^2", minimum=0.0, broadcast=True)
+    )
+
+    def residuals(
+        self, dynamics: Dynamics, t: Time, x: State, u: Controls
+    ) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+        system = _multibody(dynamics, self).system
+        body = frame_carrier(system.model, self.frame)
+        return contact_forces_on_bodies(system, x, t)[body] - self.target, three(self.weights)
 
 
 class JointRange(LeastSquares):

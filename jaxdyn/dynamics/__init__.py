@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.contact import GroundContact as GroundContact
     from jaxdyn.dynamics.contact import SphereContact as SphereContact
     from jaxdyn.dynamics.contact_points import contact_forces as contact_forces
+    from jaxdyn.dynamics.contact_points import contact_forces_on_bodies as contact_forces_on_bodies
     from jaxdyn.dynamics.contact_points import contact_names as contact_names
+    from jaxdyn.dynamics.contact_restitution import damping_ratio as damping_ratio
+    from jaxdyn.dynamics.contact_restitution import restitution as restitution
     from jaxdyn.dynamics.contact_shapes import ContactPoint as ContactPoint
     from jaxdyn.dynamics.contact_shapes import contact_box as contact_box
     from jaxdyn.dynamics.contact_shapes import contact_capsule as contact_capsule

@@ -1,6 +1,7 @@
 """Depths, slip velocities and forces of the contacts of a system, by name."""
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.contact import Contact, ContactPoints
@@ -42,16 +43,43 @@ def contact_forces(system: System, state: State, t: Time = 0.0) -> ContactPoints
 
     Source: theory.md (T1)-(T6).
     """
-    found = _contacts(system)
-    if not found:
-        raise ValueError(
-            f"the system on mechanism {system.model.name!r} has no contacts; add a GroundContact or SphereContact to its forces"
-        )
+    found = _some_contacts(system)
     model = system.model.at(jnp.asarray(t, state.v.dtype))
     moving = kinematics.motion(model, state.q, state.v)
     parts = [force.points(model, moving) for force in found]
     return ContactPoints(*(jnp.concatenate(values) for values in zip(*parts, strict=True)))
 
 
+@system_function
+def contact_forces_on_bodies(system: System, state: State, t: Time = 0.0) -> Float[Array, "nb 3"]:
+    """Sum of the contact forces on each body (N), ground axes.
+
+    Args:
+        system: Mechanism with its forces.
+        state: Coordinates and velocities.
+        t: Time (s).
+
+    Raises:
+        ValueError: The system has no contacts.
+
+    Source: theory.md (T5), (T6).
+    """
+    found = _some_contacts(system)
+    t = jnp.asarray(t, state.v.dtype)
+    model = system.model.at(t)
+    moving = kinematics.motion(model, state.q, state.v)
+    wrenches = [force.body_forces(model, moving, t) for force in found]
+    return sum(wrenches[1:], wrenches[0])[:, 3:]
+
+
 def _contacts(system: System) -> list[Contact]:
     return [force for force in system.forces if isinstance(force, Contact)]
+
+
+def _some_contacts(system: System) -> list[Contact]:
+    found = _contacts(system)
+    if not found:
+        raise ValueError(
+            f"the system on mechanism {system.model.name!r} has no contacts; add a GroundContact or SphereContact to its forces"
+        )
+    return found

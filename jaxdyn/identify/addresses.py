@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.mechanism.components import component_units, units_along
@@ -74,6 +75,9 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
     system = plant.system if system is None and plant is not None else system
     if system is None:
         return indices
+    contact = _innermost(path, Contact)
+    if contact is not None:
+        return _names_in_contact(contact, system.model, leaf[-1], indices)
     drives = system.drives
     if (drives is not None and any(here is drives for here in path)) or (
         plant is not None and leaf[-2:-1] == ("inputs",)
@@ -129,6 +133,16 @@ def _path(subject: PyTree, leaf: tuple[str, ...]) -> list[Any]:
 def _innermost(path: list[Any], kind: type) -> Any:
     """The last object of a kind on a path; None if there is no such object."""
     return next((here for here in reversed(path) if isinstance(here, kind)), None)
+
+
+def _names_in_contact(contact: Contact, model: Model, field: str, indices: list[str]) -> list[str]:
+    """Names of the contacts, with an index for several contacts of the same bodies."""
+    if field == "normal":
+        return list("xyz")
+    names = list(contact.names(model))
+    if field not in ("radii", "centers", "radii_a", "centers_a", "radii_b", "centers_b") or len(names) != len(indices):
+        return indices
+    return [name + (f" {names[:k].count(name)}" if names.count(name) > 1 else "") for k, name in enumerate(names)]
 
 
 def _names_in_model(model: Model, leaf: tuple[str, ...], indices: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.display import Display, Displayed, plural
+from jaxdyn.dynamics import contact_points
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.processing import Processing
@@ -41,13 +42,25 @@ def joint_positions_and_velocities(system: System, state: State) -> Float[Array,
     return jnp.concatenate([state.q, state.v])
 
 
+def contact_forces(system: System, state: State) -> Float[Array, "_"]:
+    """Forces of all contacts (N), as measured by force plates and by sensors in feet: components along x, y, z of each contact."""
+    return contact_points.contact_forces(system, state).force.ravel()
+
+
+def joint_positions_and_contact_forces(system: System, state: State) -> Float[Array, "_"]:
+    """The coordinates, then the contact forces as in `contact_forces`."""
+    return jnp.concatenate([state.q, contact_forces(system, state)])
+
+
 _MOST_SHOWN = 8  # values in a message
 
-# The quantities of which the observations above consist, in sequence.
+# The quantities of which the observations above consist, in sequence; one without components applies to all other measurements.
 OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
     joint_positions: (Quantity(POSITION, "coordinate"),),
     joint_velocities: (Quantity(VELOCITY, "velocity"),),
     joint_positions_and_velocities: (Quantity(POSITION, "coordinate"), Quantity(VELOCITY, "velocity")),
+    contact_forces: (Quantity("N"),),
+    joint_positions_and_contact_forces: (Quantity(POSITION, "coordinate"), Quantity("N")),
 }
 
 
@@ -139,7 +152,7 @@ class Sensors(eqx.Module):
             read: Measured coordinates and their rates.
             recording: Index of the recording.
         """
-        if self.observe not in (joint_positions, joint_positions_and_velocities):
+        if self.observe not in (joint_positions, joint_positions_and_velocities, joint_positions_and_contact_forces):
             return read
         scale = self.scale[: read.q.size]
         q = (read.q - self.shift(recording)[: read.q.size]) / scale
@@ -304,9 +317,10 @@ class Plant(Displayed, eqx.Module):
             return units if drives is None else tuple(units[column] for column in drives.columns)
         if declared.unit is not None:
             return (declared.unit_of(turns=True),) * self.sensors.scale.size
-        observed = OBSERVED.get(self.sensors.observe, ())
-        units = tuple(unit for part in observed for unit in units_along(model, part))
-        return units or ("",) * self.sensors.scale.size
+        count, units = self.sensors.scale.size, ()
+        for part in OBSERVED.get(self.sensors.observe, ()):
+            units += units_along(model, part) if part.along else (part.unit_of(turns=True),) * (count - len(units))
+        return units or ("",) * count
 
 
 def check_plant(parameters: Any) -> None:

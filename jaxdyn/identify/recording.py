@@ -41,6 +41,7 @@ class Recording(eqx.Module):
         v: Velocities, or None if they were not measured.
         u: Inputs; shape (samples, 0) for a machine without inputs.
         a: Accelerations, or None if they were not recorded.
+        forces: Contact forces, three columns for each contact, or None if they were not measured.
 
     Raises:
         RecordingError: Arrays have different lengths, time stamps are not ascending, or inputs are not finite.
@@ -52,10 +53,11 @@ class Recording(eqx.Module):
     v: Samples | None = eqx.field(converter=_table, metadata=quantity(VELOCITY))
     u: Samples = eqx.field(converter=_table, metadata=quantity(EFFORT, along="input"))
     a: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity(ACCELERATION))
+    forces: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity("N"))
 
     def __check_init__(self):
         count = len(self.time)
-        for what in ("q", "v", "u", "a"):
+        for what in ("q", "v", "u", "a", "forces"):
             array = getattr(self, what)
             if array is not None and (array.ndim != 2 or len(array) != count):
                 raise RecordingError(
@@ -107,7 +109,8 @@ class Recording(eqx.Module):
         q = smooth(grid.q)
         v = np.gradient(q, interval, axis=0) if grid.v is None else smooth(grid.v)
         a = np.gradient(v, interval, axis=0) if grid.a is None else smooth(grid.a)
-        return Recording(self.name, grid.time, q, v, smooth(grid.u), a)
+        forces = None if grid.forces is None else smooth(grid.forces)
+        return Recording(self.name, grid.time, q, v, smooth(grid.u), a, forces)
 
     def _with(self, time: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> "Recording":
         """The recording with new time stamps and columns, which a function computes from the old ones."""
@@ -116,8 +119,8 @@ class Recording(eqx.Module):
             columns = [change(column) for column in table.T]
             return np.stack(columns, axis=1) if columns else np.zeros((len(time), 0))
 
-        v, a = (None if table is None else changed(table) for table in (self.v, self.a))
-        return Recording(self.name, time, changed(self.q), v, changed(self.u), a)
+        v, a, forces = (None if table is None else changed(table) for table in (self.v, self.a, self.forces))
+        return Recording(self.name, time, changed(self.q), v, changed(self.u), a, forces)
 
 
 def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) -> Samples:
@@ -189,8 +192,8 @@ class Part:
             raise RecordingError(
                 f"{grid.name}: no samples are left after removing {how.drop} at both ends; lower motion.drop, or use a longer part"
             )
-        v, a = (None if table is None else table[kept] for table in (grid.v, grid.a))
-        return Recording(grid.name, grid.time[kept], grid.q[kept], v, grid.u[kept], a)
+        v, a, forces = (None if table is None else table[kept] for table in (grid.v, grid.a, grid.forces))
+        return Recording(grid.name, grid.time[kept], grid.q[kept], v, grid.u[kept], a, forces)
 
 
 class Windows(eqx.Module):
@@ -247,6 +250,7 @@ def cut(
     lead: float = 0.0,
     velocity_cutoff: float | Sequence[float] = 20.0,
     with_velocities: bool = False,
+    with_forces: bool = False,
     both_ends: bool = False,
 ) -> Windows:
     """Cut recordings into windows of equal duration. Windows without measurements are left out.
@@ -265,14 +269,15 @@ def cut(
         velocity_cutoff: Cutoff frequency of the zero-phase low-pass filter for the guess of the initial velocities, Hz; one value,
             or one per recording. The filter is applied to measured velocities or, without them, to q before d/dt is computed; so
             machines whose velocities are not the rates of their coordinates need measured velocities.
-        with_velocities: If true, the measurements are q and v, otherwise q alone.
+        with_velocities: If true, the velocities are measurements after the coordinates.
+        with_forces: If true, the contact forces are the last measurements.
         both_ends: If true, a measurement at the common end of two windows belongs to both windows, as needed for windows that are
             evaluated separately.
 
     Raises:
         TypeError: `recordings` is not a sequence of recordings.
         RecordingError: No window fits, duration or stride is not a whole number of steps, a coordinate was never measured, or
-            `with_velocities` is true without measured velocities.
+            `with_velocities` or `with_forces` is true without measured velocities or contact forces.
     """
     if isinstance(recordings, Recording) or not all(isinstance(entry, Recording) for entry in recordings):
         wrong = (
@@ -292,9 +297,15 @@ def cut(
             raise RecordingError(
                 f"{recording.name}: with_velocities is true, but velocities were not measured; use positions only"
             )
+        if with_forces and recording.forces is None:
+            raise RecordingError(
+                f"{recording.name}: with_forces is true, but contact forces were not measured; use positions only"
+            )
         grid = recording.resampled(interval)
         starts = range(round(first / interval), len(grid.time) - steps, stride_steps)
-        found += _pieces(recording, number, grid, starts, steps, interval, ahead, cutoffs[number], with_velocities)
+        tables = [recording.q, recording.v if with_velocities else None, recording.forces if with_forces else None]
+        measurements = np.concatenate([table for table in tables if table is not None], axis=1)
+        found += _pieces(recording, measurements, number, grid, starts, steps, interval, ahead, cutoffs[number])
     if not found:
         longest = max((r.duration for r in recordings), default=0.0)
         raise RecordingError(f"no window of {duration:g} s fits; the longest recording has {longest:g} s")
@@ -350,6 +361,7 @@ class _Piece:
 
 def _pieces(
     recording: Recording,
+    measurements: Samples,
     number: int,
     grid: Recording,
     starts: Iterable[int],
@@ -357,7 +369,6 @@ def _pieces(
     interval: float,
     ahead: int,
     velocity_cutoff: float,
-    with_velocities: bool,
 ) -> list[_Piece]:
     """The windows of one recording."""
     if grid.v is not None:
@@ -366,9 +377,6 @@ def _pieces(
         speed = np.gradient(low_passed(grid.q, interval, velocity_cutoff, 3), interval, axis=0)
     if not (np.all(np.isfinite(grid.q)) and np.all(np.isfinite(speed))):
         raise RecordingError(f"{recording.name}: a coordinate or velocity was never measured; remove the recording")
-    measurements = recording.q
-    if with_velocities and recording.v is not None:
-        measurements = np.concatenate([recording.q, recording.v], axis=1)
     found = []
     for k in starts:
         rows = np.clip(np.arange(k - ahead, k + steps + 1), 0, len(grid.time) - 1)

@@ -19,6 +19,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value, suggestion
 from jaxdyn.jobs.optimize_parts import (
     ConfigurationPart,
+    ContactPart,
     FramePart,
     JointBoundsPart,
     PosePart,
@@ -37,6 +38,7 @@ PARTS: dict[type, Any] = {
     costs.FramePose: PosePart,
     costs.FrameDisplacement: PosePart,
     costs.FrameVelocity: FramePart,
+    costs.ContactForce: ContactPart,
     costs.Manipulability: FramePart,
     costs.Spheres: SpheresPart,
     costs.TargetState: TargetPart,

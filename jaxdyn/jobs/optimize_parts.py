@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import setting
 from jaxdyn.io.errors import ConfigError
@@ -98,6 +99,24 @@ class FramePart:
     frame: str
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
+        return {"frame": known_frame(self.frame, system, place)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContactPart:
+    """Key of a body with contacts.
+
+    Attributes:
+        frame: Name of the body, or of a frame on it.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("frame",)
+
+    frame: str
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        if not contact_names(system):
+            raise ConfigError(f"{place} the mechanism has no contacts; add them to its file, or remove this table")
         return {"frame": known_frame(self.frame, system, place)}
 
 

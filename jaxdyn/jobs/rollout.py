@@ -28,7 +28,7 @@ from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.replay import ReplayedPlan, load_replay
-from jaxdyn.jobs.rollout_config import RolloutConfig, TimeConfig
+from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.rollout_contacts import (
     ARRAYS,
     contact_lines,
@@ -44,9 +44,10 @@ from jaxdyn.jobs.source import load
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, rounded_up, whole
+from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.controls import Knots, Policy
-from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
+from jaxdyn.simulate.diagnostics import output, output_columns, power_balance_error, work_of_step
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.simulate.trajectory import rollout
 
@@ -60,6 +61,7 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
     """Run the rollouts of a config; returns their metrics."""
     with jax.enable_x64(config.dtype == "float64"):
         system = _system(config)
+        _check_outputs(config, system)
         chunk = _samples_at_once(config, system)
         simulate = _Simulator(config, system, mesh_of(config.devices), chunk)
         chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
@@ -85,10 +87,21 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         metrics = _metrics(config, samples, simulate) | {"chunks": len(chunks)}
         if has_contacts(system):
             metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.COMPLETED)
+        if config.outputs:
+            metrics["outputs"] = {name: output_columns(system, name) for name in config.outputs}
         _report(metrics)
         if config.pictures:
             metrics["pictures"] = _draw(system, files.read(0), directory)
         return metrics
+
+
+def _check_outputs(config: RolloutConfig, system: System) -> None:
+    state = system.at_rest(configuration.neutral(system.model))
+    for name in config.outputs:
+        try:
+            jax.eval_shape(lambda state, name=name: output(system, name, state), state)
+        except (KeyError, ValueError) as error:
+            raise ConfigError(f"outputs: {error.args[0]}") from None
 
 
 def _samples_at_once(config: RolloutConfig, system: System) -> int:
@@ -101,6 +114,7 @@ def _samples_at_once(config: RolloutConfig, system: System) -> int:
     contacts = len(contact_names(system))
     state = model.nq + model.nv + 2 + len(ARRAYS) * contacts
     knots = config.time.duration / config.control.random_interval + 2
+    state += sum(len(output_columns(system, name)) for name in config.outputs)
     # Records are stored twice while they are sorted, and so are the inputs of the samples.
     numbers = 2 * (config.records + 1) * state + 2 * (knots * model.nv + 2 * state) + _WORKING_NUMBERS * model.nb
     numbers += config.time.save_every * contacts
@@ -131,9 +145,9 @@ class _Simulator:
         def driven(plan: SamplePlan) -> Policy | Knots:
             return pd_control(control, system, plan) if replay is None else replay.policy(system)
 
-        stretch = functools.partial(_stretch, config.time, config.backend, system, driven)
+        stretch = functools.partial(_stretch, config, system, driven)
         self._stretch = stored_jit(jax.vmap(stretch, in_axes=(0, 0, None)))
-        self._record = stored_jit(jax.vmap(functools.partial(_recorded, config.backend, system)))
+        self._record = stored_jit(jax.vmap(functools.partial(_recorded, config.backend, system, config.outputs)))
         self.compile_s, self.run_s, self.made = 0.0, 0.0, 0
         self.backends: set[str] = set()
         self.advance: Any = None
@@ -175,8 +189,7 @@ class _Simulator:
 
 
 def _stretch(
-    time: TimeConfig,
-    backend: lanes.Backend,
+    config: RolloutConfig,
     system: System,
     control: Callable[[SamplePlan], Policy | Knots],
     sample: SampleProgress,
@@ -184,6 +197,7 @@ def _stretch(
     t0: Float[Array, ""],
 ) -> tuple[SampleProgress, dict[str, Array], lanes.Served]:
     """Simulate one sample from one record to the next; the state of a sample that has ended is not changed."""
+    time, backend = config.time, config.backend
 
     def stretch(sample: SampleProgress, plan: SamplePlan, t0: Float[Array, ""]):
         # Depths are recorded after every step, because a short penetration lies between the records of the run.
@@ -215,17 +229,19 @@ def _stretch(
         running = sample.result == RolloutResult.COMPLETED
         sample = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, sample)
         end = t0 + time.save_every / time.rate
-        return sample, _record(system, sample, end, trajectory.saved)
+        return sample, _record(system, config.outputs, sample, end, trajectory.saved)
 
     (sample, record), served = lanes.run(stretch, (sample, plan, t0), backend=backend, name="rollout")
     return sample, record, lanes.Served(served)
 
 
-def _recorded(backend: lanes.Backend, system: System, sample: SampleProgress) -> dict[str, Array]:
+def _recorded(
+    backend: lanes.Backend, system: System, outputs: tuple[str, ...], sample: SampleProgress
+) -> dict[str, Array]:
     def record(sample: SampleProgress):
         start = jnp.zeros_like(sample.work)
         passed = jnp.tile(depths(system, sample.state, start), (2, 1)) if has_contacts(system) else None
-        return _record(system, sample, start, passed)
+        return _record(system, outputs, sample, start, passed)
 
     return lanes.run(record, (sample,), backend=backend, name="record")[0]
 
@@ -260,11 +276,16 @@ def _replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
 
 
 def _record(
-    system: System, sample: SampleProgress, t: Float[Array, ""], passed: Float[Array, "steps contacts"] | None
+    system: System,
+    outputs: tuple[str, ...],
+    sample: SampleProgress,
+    t: Float[Array, ""],
+    passed: Float[Array, "steps contacts"] | None,
 ) -> dict[str, Array]:
     """The record of a sample; `passed` has the depths of its contacts (m) since the previous record."""
     state = sample.state
     record = {"q": state.q, "v": state.v, "energy": total_energy(system, state), "work": sample.work}
+    record |= {name: output(system, name, state, t) for name in outputs}
     return record if passed is None else record | contact_record(system, state, t, passed)
 
 

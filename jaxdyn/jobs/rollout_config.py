@@ -107,6 +107,8 @@ class RolloutConfig:
             allows. If a run is interrupted, only the chunk that was being computed is lost.
         most_failed: Largest accepted fraction of samples that diverge or stop at an unsolved step; if it is exceeded, the exit
             status is 3.
+        outputs: Further arrays of states.npz: "contact_forces" are the forces of all contacts (N), "position:FRAME" is the position
+            of the origin of a body or frame (m), and "velocity:FRAME" is its velocity (m/s); vectors are on world axes.
         pictures: If true, pictures are drawn.
         initial: Random initial states.
         control: Controller, or replay of a plan.
@@ -128,6 +130,7 @@ class RolloutConfig:
     memory: float = setting(4e9, unit="B", positive=True)
     chunk: int | None = setting(None, positive=True)
     most_failed: float = setting(0.01, non_negative=True)
+    outputs: tuple[str, ...] = ()
     pictures: bool = True
     initial: InitialConfig = InitialConfig()
     control: ControlConfig = ControlConfig()

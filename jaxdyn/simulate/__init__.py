@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from jaxdyn.simulate.controls import Controls as Controls
     from jaxdyn.simulate.controls import Knots as Knots
     from jaxdyn.simulate.controls import Step as Step
+    from jaxdyn.simulate.diagnostics import deepest_penetration as deepest_penetration
+    from jaxdyn.simulate.diagnostics import output as output
     from jaxdyn.simulate.diagnostics import power_balance_error as power_balance_error
+    from jaxdyn.simulate.diagnostics import save_contacts_and_frames as save_contacts_and_frames
     from jaxdyn.simulate.diagnostics import work_of_step as work_of_step
     from jaxdyn.simulate.geodesics import geodesic as geodesic
     from jaxdyn.simulate.integrators import ExplicitEuler as ExplicitEuler

@@ -1,12 +1,15 @@
-"""Diagnostics of a simulation: the energy balance."""
+"""Diagnostics of a simulation: the energy balance, and the penetration of contacts."""
 
 from collections.abc import Callable
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.forces import Force
 from jaxdyn.dynamics.system import State, System, applied_forces
 from jaxdyn.mechanism import configuration
@@ -47,3 +50,81 @@ def power_balance_error(
 ) -> Float[Array | np.ndarray, "*batch"]:
     """Error of the power balance: energy gained minus work done, E_end - E_start - W, J."""
     return energy[..., -1] - energy[..., 0] - work
+
+
+def deepest_penetration(system: System, records: State) -> Float[Array, "contacts"]:
+    """Largest depth (m) of each contact over all records, in the order of `jaxdyn.dynamics.contact_names`.
+
+    A contact that was never closed has a negative value. A rollout in which a body sinks into the ground or passes through it is
+    healthy, because all its states are finite; this function reveals it.
+
+    Args:
+        system: Mechanism with its forces.
+        records: States of one sample, such as `Trajectory.saved`, with the leading axis of the records.
+
+    Raises:
+        ValueError: The system has no contacts.
+
+    Source: theory.md (T1).
+    """
+    return jnp.max(jax.vmap(lambda state: contact_forces(system, state).depth)(records), axis=0)
+
+
+def save_contacts_and_frames(system: System, *frames: str) -> Callable[..., dict[str, Any]]:
+    """Function for the argument `save` of `rollout`, which records states, contact forces, and the motion of frames.
+
+    The records are a dictionary: "state"; "contact_forces" (contacts, 3) in N, if the system has contacts; and for each frame
+    "position:NAME" (3,) in m and "velocity:NAME" (3,) in m/s. Vectors are on ground axes.
+
+    Args:
+        system: Mechanism with its forces.
+        frames: Names of bodies or frames.
+
+    Raises:
+        KeyError: No body or frame has one of the names; raised by the rollout.
+    """
+
+    def save(t: Float[Array, ""], state: State, u: Float[Array, "nu"] | None) -> dict[str, Any]:
+        outputs = [f"{what}:{name}" for name in frames for what in ("position", "velocity")]
+        contacts = ["contact_forces"] if contact_names(system) else []
+        return {"state": state} | {name: output(system, name, state, t) for name in (*contacts, *outputs)}
+
+    return save
+
+
+def output(system: System, name: str, state: State, t: Float[Array, ""] | float = 0.0) -> Array:
+    """An output of a state on ground axes: "contact_forces" (N), "position:FRAME" (m) or "velocity:FRAME" (m/s).
+
+    Args:
+        system: Mechanism with its forces.
+        name: Name of the output.
+        state: Coordinates and velocities.
+        t: Time (s).
+
+    Raises:
+        KeyError: No body or frame has the given name.
+        ValueError: The output is unknown, or the system has no contacts.
+    """
+    kind, _, frame = name.partition(":")
+    if name == "contact_forces":
+        return contact_forces(system, state, t).force
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    if kind == "position" and frame:
+        return kinematics.frame_placement(model, state.q, frame).translation
+    if kind == "velocity" and frame:
+        return kinematics.frame_velocity(model, state.q, state.v, frame).linear
+    raise ValueError(f'there is no output {name!r}; use "contact_forces", "position:FRAME" or "velocity:FRAME"')
+
+
+def output_columns(system: System, name: str) -> list[str]:
+    """Name and unit of each value of an output, such as "velocity:foot x [m/s]", in row-major order.
+
+    Args:
+        system: Mechanism with its forces.
+        name: Name of the output, see `output`.
+    """
+    if name == "contact_forces":
+        rows = [f"contact_forces {k} {contact}" for k, contact in enumerate(contact_names(system))]
+        return [f"{row} {axis} [N]" for row in rows for axis in "xyz"]
+    unit = "m" if name.startswith("position:") else "m/s"
+    return [f"{name} {axis} [{unit}]" for axis in "xyz"]

@@ -1,0 +1,57 @@
+"""Parameters of contacts in fits, and recordings of contact forces."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxdyn
+from jaxdyn import System
+from jaxdyn.dynamics import GroundContact, contact_sphere
+from jaxdyn.identify import Parameter, Parameters, Plant, Recording, Sensors, UnitVector, cut
+from jaxdyn.identify.measurement import joint_positions_and_contact_forces
+
+NOISE, FORCE_NOISE = 2e-4, 0.2
+TRUTH = {"friction": 0.4, "stiffness": 4000.0, "damping": 20.0}
+
+
+def thrown_block() -> System:
+    """A block on rails along x and z, which touches the plane z = 0 with one point."""
+    builder = jaxdyn.MechanismBuilder("block")
+    small = {"mass": 0.01, "inertia": 1e-4 * jnp.eye(3)}
+    builder.add_body("carriage", joint=jaxdyn.Prismatic(jnp.array([1.0, 0.0, 0.0])), **small)
+    rail = jaxdyn.Prismatic(jnp.array([0.0, 0.0, 1.0]))
+    builder.add_body("block", parent="carriage", joint=rail, mass=1.0, inertia=0.01 * jnp.eye(3))
+    model = builder.build()
+    material = TRUTH | {"onset": 1e-4}
+    return System(model, forces=(GroundContact.of(model, contact_sphere("block", radius=0.05), **material),))
+
+
+FREE = [Parameter(f"system.forces.0.material.{name}") for name in TRUTH]
+
+
+def test_parameters_of_contacts_have_units_names_and_charts_of_positive_values():
+    plant = Plant(thrown_block(), Sensors([NOISE] * 2 + [FORCE_NOISE] * 3, observe=joint_positions_and_contact_forces))
+    free = [*FREE, Parameter("system.forces.0.radii"), Parameter("system.forces.0.centers")]
+    free += [
+        Parameter("system.forces.0.surface.normal", chart=UnitVector()),
+        Parameter("system.forces.0.surface.height"),
+    ]
+    free += [Parameter("sensors.offset")]
+    parameters = Parameters(plant, free)
+    assert dict(parameters.labels) == {
+        **{"friction": "1", "stiffness": "N/m", "damping": "N s/m", "radii [block]": "m"},
+        **{f"centers [block] {axis}": "m" for axis in "xyz"},
+        **{f"normal [{axis}]": "1" for axis in "xyz"},
+        "height": "m",
+        **{f"offset [{k}]": "m" if k < 2 else "N" for k in range(5)},
+    }
+    placed = parameters.place(parameters.initial - 50.0).system.forces[0]
+    assert placed.material.friction > 0.0
+    assert placed.material.stiffness > 0.0
+    assert placed.radii[0] > 0.0
+
+
+def test_a_recording_without_contact_forces_cannot_be_cut_with_them():
+    recording = Recording("r", np.arange(3.0), np.zeros((3, 1)), None, np.zeros((3, 0)))
+    with pytest.raises(ValueError, match="with_forces"):
+        cut([recording], duration=1.0, interval=1.0, with_forces=True)

@@ -1,0 +1,64 @@
+"""Outputs of `jaxdyn rollout`: contact forces, and positions and velocities of frames."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_jobs import ROLLOUT
+
+from jaxdyn import State, System, dynamics, library
+from jaxdyn.cli import main
+from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
+from jaxdyn.io.runs import RunDirectory
+from jaxdyn.jobs import rollout
+
+MODEL = library.double_pendulum()
+MATERIAL = {"stiffness": 100.0, "damping": 1.0}
+TOUCHING = System(MODEL, (GroundContact.of(MODEL, contact_sphere("tip", radius=3.0), **MATERIAL),))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch):
+    """Run the job on a double pendulum whose tip touches the ground; returns the exit status."""
+
+    def run_with(outputs: str) -> int:
+        monkeypatch.setattr(rollout, "_system", lambda config: TOUCHING)
+        monkeypatch.setattr(RunDirectory, "write_mechanism", lambda self, system: None)
+        (tmp_path / "rollout.toml").write_text(ROLLOUT)
+        given = [f"outputs={outputs}", "--out", str(tmp_path / "run")]
+        return main(["rollout", str(tmp_path / "rollout.toml"), *given])
+
+    return run_with
+
+
+def test_contact_forces_and_motion_of_a_frame_are_recorded_with_the_names_and_units_of_their_columns(
+    run, tmp_path: Path
+):
+    assert run('["contact_forces", "position:tip", "velocity:tip"]') == 0
+    arrays = RunDirectory(tmp_path / "run").read_arrays("states")
+    states = State(jnp.asarray(arrays["q"]), jnp.asarray(arrays["v"]))
+
+    def expected(state: State):
+        velocity = dynamics.frame_velocity(MODEL, state.q, state.v, "tip").linear
+        position = dynamics.frame_placement(MODEL, state.q, "tip").translation
+        return contact_forces(TOUCHING, state).force, position, velocity
+
+    forces, positions, velocities = jax.vmap(jax.vmap(expected))(states)
+    assert np.abs(forces).max() > 1.0
+    np.testing.assert_allclose(arrays["contact_forces"], forces, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(arrays["position:tip"], positions, atol=1e-12)
+    np.testing.assert_allclose(arrays["velocity:tip"], velocities, atol=1e-9)
+    columns = json.loads((tmp_path / "run" / "metrics.json").read_text())["outputs"]
+    assert columns["velocity:tip"] == ["velocity:tip x [m/s]", "velocity:tip y [m/s]", "velocity:tip z [m/s]"]
+    assert [column[-5:] for column in columns["contact_forces"]] == ["x [N]", "y [N]", "z [N]"]
+
+
+@pytest.mark.parametrize(("outputs", "named"), [('["force"]', "contact_forces"), ('["position:foot"]', "tip")])
+def test_an_unknown_output_is_refused_with_the_known_ones(run, capsys, outputs, named):
+    assert run(outputs) == 2
+    error = capsys.readouterr().err
+    assert "outputs" in error
+    assert named in error
