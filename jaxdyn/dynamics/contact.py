@@ -17,6 +17,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.display import number_text, plural
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.contact_shapes import ContactPoint
 from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Vector3
@@ -188,6 +189,10 @@ class Contact(BodyForce):
     def points(self, model: Model, moving: Motion) -> ContactPoints:
         """Contacts at one instant."""
 
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Number of contacts, friction and surface in words."""
+
 
 class _Located(NamedTuple):
     """Geometry of a contact of one body; vectors from the reference point P of its tree to the contact point and to the center of
@@ -274,6 +279,12 @@ class GroundContact(Contact):
 
     def names(self, model: Model) -> tuple[str, ...]:
         return tuple(model.topology.body_name(body) for body in self.bodies)
+
+    def describe(self) -> str:
+        counts = plural(len(self.bodies), "point", "points"), plural(len(set(self.bodies)), "body", "bodies")
+        return (
+            f"{counts[0]} of {counts[1]} with {self.surface.describe()}, friction {number_text(self.material.friction)}"
+        )
 
     def points(self, model: Model, moving: Motion) -> ContactPoints:
         placed = moving.placements
@@ -408,6 +419,11 @@ class SphereContact(Contact):
     def names(self, model: Model) -> tuple[str, ...]:
         name = model.topology.body_name
         return tuple(f"{name(a)} and {name(b)}" for a, b in zip(self.bodies_a, self.bodies_b, strict=True))
+
+    def describe(self) -> str:
+        return (
+            f"{plural(len(self.bodies_a), 'pair', 'pairs')} of spheres, friction {number_text(self.material.friction)}"
+        )
 
     def points(self, model: Model, moving: Motion) -> ContactPoints:
         a, b = self._located(moving.placements)

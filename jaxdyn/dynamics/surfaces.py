@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.display import known, number_text
 from jaxdyn.mechanism.quantity import invalid, quantity
 from jaxdyn.spatial.arrays import dot, floating
 
@@ -30,6 +31,10 @@ class Surface(eqx.Module):
         Args:
             x: Point, ground axes, m.
         """
+
+    def describe(self) -> str:
+        """The surface in words, for summaries."""
+        return f"the surface {type(self).__name__}"
 
     def validate(self) -> str | None:
         """Error message with a remedy if the surface is not valid, else None."""
@@ -59,6 +64,14 @@ class HalfSpace(Surface):
 
     def gap(self, x: Vector3) -> Scalar:
         return dot(self.normal, x) / jnp.sqrt(dot(self.normal, self.normal)) - self.height  # (T1)
+
+    def describe(self) -> str:
+        normal = known(self.normal)
+        if normal is None or normal.ndim != 1:
+            return "planes"
+        is_level = not np.any(normal[:2]) and normal[2] > 0.0
+        along = "z" if is_level else f"({', '.join(f'{x:.3g}' for x in normal / np.linalg.norm(normal))}) . x"
+        return f"the plane {along} = {number_text(self.height)}"
 
     def validate(self) -> str | None:
         wrong = super().validate()
@@ -105,6 +118,9 @@ class HeightFunction(_HeightField):
 
     def height_at(self, xy: Float[Array, "2"]) -> Scalar:
         return self.function(xy)
+
+    def describe(self) -> str:
+        return "a height function"
 
     def validate(self) -> str | None:
         try:
@@ -155,6 +171,9 @@ class HeightGrid(_HeightField):
         weights = jax.vmap(_cubic_convolution)(position - cell)
         index = jnp.clip(cell.astype(jnp.int32)[:, None] + np.arange(-1, 3), 0, sizes[:, None] - 1)
         return dot(weights[0], dot(self.heights[index[0][:, None], index[1][None, :]], weights[1]))
+
+    def describe(self) -> str:
+        return f"a grid of {' x '.join(map(str, self.heights.shape[-2:]))} heights"
 
     def validate(self) -> str | None:
         wrong = super().validate()

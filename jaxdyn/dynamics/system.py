@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.display import Display, Displayed, array_text, counted
+from jaxdyn.display import Display, Displayed, array_text, counted, plural
 from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.doors import check_masses, check_vectors
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
 from jaxdyn.dynamics.joint_limits import JointLimits
@@ -57,6 +58,7 @@ class System(Displayed, eqx.Module):
         constraints: Constraints that close loops or couple coordinates.
         stabilization: Rate w at which errors of the constraints decay, 1/s (critically damped). If None, w is 1/2 divided by the
             step of the integrator.
+        unused_colliders: Number of colliders (collision shapes) in the file of the mechanism that are not simulated.
 
     Raises:
         MechanismError: A force, drive or constraint refers to a body or velocity component that the model does not have, two
@@ -79,6 +81,7 @@ class System(Displayed, eqx.Module):
     method: forward.ForwardMethod = eqx.field(static=True, default="cholesky")
     constraints: tuple[Constraint, ...] = ()
     stabilization: float | None = eqx.field(static=True, default=None)
+    unused_colliders: int = eqx.field(static=True, default=0)
 
     def __check_init__(self):
         counted = collections.Counter(constraint.name for constraint in self.constraints)
@@ -123,9 +126,19 @@ class System(Displayed, eqx.Module):
         enforced = any(isinstance(force, JointLimits) for force in self.forces)
         return f"{count}, {'enforced' if enforced else 'data only'}" if count else "none"
 
+    def contact_text(self) -> str:
+        """Description of the contacts, or the number of colliders that are not simulated; empty without both."""
+        contacts = [force.describe() for force in self.forces if isinstance(force, Contact)]
+        if contacts or not self.unused_colliders:
+            return "; ".join(contacts)
+        count = plural(self.unused_colliders, "collider", "colliders")
+        return f'{count} not simulated; read the file with contact="ground" for contacts'
+
     def _display(self) -> Display:
         title, of_model = self.model._display()
         rows = {"joints": of_model.pop("joints"), "forces": counted(type(force).__name__ for force in self.forces)}
+        if self.contact_text():
+            rows["contacts"] = self.contact_text()
         rows["controls"] = str(self.nu)
         rows["constraints"] = ", ".join(constraint.name for constraint in self.constraints) or "none"
         return Display(f"System{title.removeprefix('Model')}", rows | of_model)
@@ -142,6 +155,8 @@ class System(Displayed, eqx.Module):
         kinds = collections.Counter(type(force).__name__ for force in self.forces)
         lines.append("forces       " + (", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "gravity only"))
         lines.append(f"limits       {self._use_of_limits()}")
+        if self.contact_text():
+            lines.append(f"contacts     {self.contact_text()}")
         lines.append(f"drives       {self.nu}" + ("" if self.drives is None else f": {', '.join(drives)}"))
         lines.append(f"constraints  {len(self.constraints)}")
         lines += [f"  {constraint.name}: {constraint.describe(self.model)}" for constraint in self.constraints]

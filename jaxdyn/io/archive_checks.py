@@ -63,6 +63,10 @@ def _within_bounds(system: System) -> System:
                 least = None if declared.minimum is None else declared.minimum + declared.exclusive
                 inside = jnp.clip(value, least, declared.maximum)
                 part = eqx.tree_at(lambda part, name=name: getattr(part, name), part, inside)
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, eqx.Module):
+                part = eqx.tree_at(lambda part, name=field.name: getattr(part, name), part, moved(value))
         return part
 
     drives = None if system.drives is None else moved(system.drives)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints import kinds
-from jaxdyn.dynamics import forces, friction, joint_limits, system
+from jaxdyn.dynamics import contact, forces, friction, joint_limits, surfaces, system
 from jaxdyn.io.config import suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_parts import part_classes
@@ -41,6 +41,8 @@ _MODULES: tuple[ModuleType, ...] = (
     forces,
     friction,
     joint_limits,
+    surfaces,
+    contact,
     kinds,
     system,
 )
@@ -203,7 +205,10 @@ def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
     The checks of the constructor are not run, because they expect user input and refuse batches.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    for name in fields:
+    for name, field in fields.items():
+        # The field was added to System after version 1 of the format.
+        if name not in values and kind is system.System and name == "unused_colliders":
+            values[name] = field.default
         if name not in values:
             raise StructureError(f"{path}: field {name} of {kind.__name__} is missing; write the file again")
     for name, value in values.items():

@@ -8,7 +8,9 @@ values.
 import dataclasses
 from typing import Any, Literal
 
+from jaxdyn.dynamics.contact import ContactMaterial, GroundContact
 from jaxdyn.dynamics.forces import AppliedForce
+from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid
 from jaxdyn.io.config import setting
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
@@ -206,6 +208,123 @@ class AppliedForceEntry:
     point: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "point"))
     force: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "force"))
     torque: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "torque"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SphereEntry:
+    """A sphere on a body, or a point if the radius is zero.
+
+    Attributes:
+        body: Name of the body or frame.
+        center: Center relative to the origin of the body or frame, on its axes.
+        radius: Radius of the sphere.
+    """
+
+    body: str
+    center: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(GroundContact, "centers"))
+    radius: float = dataclasses.field(default=0.0, metadata=_like(GroundContact, "radii"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlaneEntry:
+    """A plane.
+
+    Attributes:
+        kind: Kind of the surface, "plane".
+        normal: Normal of the plane, which points out of the ground; its length does not matter.
+        height: Distance of the plane from the ground origin, along the normal.
+    """
+
+    kind: Literal["plane"] = "plane"
+    normal: tuple[float, float, float] = dataclasses.field(default=(0.0, 0.0, 1.0), metadata=_like(HalfSpace, "normal"))
+    height: float = dataclasses.field(default=0.0, metadata=_like(HalfSpace, "height"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GridEntry:
+    """A height field through given heights on a rectangular grid.
+
+    Attributes:
+        kind: Kind of the surface, "grid".
+        heights: Heights at corner + (i, j) spacing: one list for each i along x, with the heights along y.
+        spacing: Distance of neighboring points along x and y.
+        corner: Position (x, y) of the first height.
+    """
+
+    kind: Literal["grid"]
+    heights: tuple[tuple[float, ...], ...] = dataclasses.field(metadata=_like(HeightGrid, "heights"))
+    spacing: float = dataclasses.field(metadata=_like(HeightGrid, "spacing"))
+    corner: tuple[float, float] = dataclasses.field(default=(0.0, 0.0), metadata=_like(HeightGrid, "corner"))
+
+    def __post_init__(self):
+        if len({len(row) for row in self.heights}) > 1:
+            raise ValueError("the rows of heights have different lengths; give the same number of heights for each i")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MaterialEntry:
+    """Parameters of the force in contacts.
+
+    Attributes:
+        stiffness: Stiffness of a contact; by default a quarter of the weight of the mechanism sinks 1 mm into the ground.
+        damping: Damping coefficient of a contact; by default critical for a quarter of the mass of the mechanism.
+        friction: Friction coefficient.
+        slip_speed: Slip speed at which the friction force is 71 % of its final value.
+        onset: Depth at which the stiffness reaches its final value.
+        torsion_radius: Radius of the contact patch, which resists rotation about the normal.
+    """
+
+    stiffness: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "stiffness"))
+    damping: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "damping"))
+    friction: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "friction"))
+    slip_speed: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "slip_speed"))
+    onset: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "onset"))
+    torsion_radius: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "torsion_radius"))
+
+    def material(self, model: Model) -> ContactMaterial:
+        """The material, with the values of `ContactMaterial.of` for keys that are not given."""
+        given = {name: getattr(self, name) for name in quantities(ContactMaterial)}
+        return ContactMaterial.of(model, **{name: value for name, value in given.items() if value is not None})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroundContactEntry(MaterialEntry):
+    """Contacts of points and spheres of bodies with the ground.
+
+    Attributes:
+        points: Points and spheres: a list of tables with the keys body (name of a body or frame), center (m) and radius (m); center
+            and radius are zero if not given.
+        surface: Surface of the ground, the plane z = 0 if not given: a table {kind = "plane", normal, height (m)}, or {kind =
+            "grid", heights (m), spacing (m), corner (m)} with one list of heights along y for each position along x.
+    """
+
+    points: tuple[SphereEntry, ...]
+    surface: PlaneEntry | GridEntry = PlaneEntry()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairEntry:
+    """A pair of spheres.
+
+    Attributes:
+        a: Sphere on the first body.
+        b: Sphere on the second body.
+    """
+
+    a: SphereEntry
+    b: SphereEntry
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SphereContactEntry(MaterialEntry):
+    """Contacts between pairs of spheres of two bodies.
+
+    Attributes:
+        pairs: Pairs of spheres: a list of tables {a, b}. Each of both is a table with the keys body (name of a body or frame, or
+            "ground"), center (m) and radius (m); center and radius are zero if not given.
+    """
+
+    pairs: tuple[PairEntry, ...]
 
 
 @dataclasses.dataclass(frozen=True)

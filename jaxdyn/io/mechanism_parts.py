@@ -12,7 +12,7 @@ them.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,12 +21,24 @@ import numpy as np
 
 from jaxdyn.constraints import kinds
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
-from jaxdyn.dynamics import forces, friction, joint_limits
+from jaxdyn.dynamics import contact, forces, friction, joint_limits
 from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.contact import ContactMaterial, GroundContact, SphereContact
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
+from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid, Surface
 from jaxdyn.io.config import Place, read_value, suggestion
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.mechanism_entries import AppliedForceEntry, CouplingEntry, LoopEntry, MarkerEntry
+from jaxdyn.io.mechanism_entries import (
+    AppliedForceEntry,
+    CouplingEntry,
+    GridEntry,
+    GroundContactEntry,
+    LoopEntry,
+    MarkerEntry,
+    PlaneEntry,
+    SphereContactEntry,
+    SphereEntry,
+)
 from jaxdyn.io.mechanism_joints import joint_index, plain, read_field, table_by_joint, values_by_joint
 from jaxdyn.io.placements import placement_table
 from jaxdyn.mechanism import checks, configuration
@@ -38,7 +50,7 @@ from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
 # The modules of jaxdyn that define forces and constraints; importing them registers the classes.
-_MODULES = (forces, friction, joint_limits, kinds)
+_MODULES = (forces, friction, joint_limits, contact, kinds)
 
 _ORIGIN = (0.0, 0.0, 0.0)
 
@@ -53,6 +65,7 @@ _ORDER = (
         "joint_limits",
         "joint_servo",
     ),
+    *("ground_contact", "sphere_contact"),
     *("loop", "rod", "coupling"),
 )
 
@@ -129,7 +142,10 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
             f"a {what} of class {cls.__name__} cannot be written to a mechanism file; remove it and add it after loading"
         )
     if cls in _HAND_WRITTEN:
-        return name, _HAND_WRITTEN[cls].write(model, part)
+        try:
+            return name, _HAND_WRITTEN[cls].write(model, part)
+        except ValueError as error:
+            raise file.error(str(error)) from None
     table: dict[str, Any] = {}
     for field in dataclasses.fields(part):
         declared, value = quantity_of(field), getattr(part, field.name)
@@ -329,6 +345,66 @@ def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
     return table
 
 
+def _read_ground_contact(model: Model, entry: GroundContactEntry, place: Place) -> GroundContact:
+    spheres = _spheres(model, entry.points, place.key("points"))
+    return GroundContact(*spheres, entry.material(model), _surface(entry.surface))
+
+
+def _write_ground_contact(model: Model, contact: GroundContact) -> dict[str, Any]:
+    points = _sphere_tables(model, contact.bodies, contact.centers, contact.radii)
+    surface = _surface_table(contact.surface)
+    return {"points": points, "surface": surface} | _material_table(contact.material)
+
+
+def _read_sphere_contact(model: Model, entry: SphereContactEntry, place: Place) -> SphereContact:
+    a = _spheres(model, [pair.a for pair in entry.pairs], place.key("pairs"))
+    b = _spheres(model, [pair.b for pair in entry.pairs], place.key("pairs"))
+    return SphereContact(*a, *b, entry.material(model))
+
+
+def _write_sphere_contact(model: Model, contact: SphereContact) -> dict[str, Any]:
+    a = _sphere_tables(model, contact.bodies_a, contact.centers_a, contact.radii_a)
+    b = _sphere_tables(model, contact.bodies_b, contact.centers_b, contact.radii_b)
+    pairs = [{"a": of_a, "b": of_b} for of_a, of_b in zip(a, b, strict=True)]
+    return {"pairs": pairs} | _material_table(contact.material)
+
+
+def _spheres(
+    model: Model, entries: Sequence[SphereEntry], place: Place
+) -> tuple[tuple[int, ...], jax.Array, jax.Array]:
+    """Bodies, centers and radii of spheres."""
+    located = [_located(model, entry.body, entry.center, place) for entry in entries]
+    centers = np.array([np.asarray(center) for _, center in located]).reshape(-1, 3)
+    radii = jnp.asarray([entry.radius for entry in entries], float)
+    return tuple(body for body, _ in located), jnp.asarray(centers, float), radii
+
+
+def _sphere_tables(model: Model, bodies: Sequence[int], centers: jax.Array, radii: jax.Array) -> list[dict[str, Any]]:
+    return [
+        {"body": model.topology.body_name(body), "center": center, "radius": radius}
+        for body, center, radius in zip(bodies, plain(centers), plain(radii), strict=True)
+    ]
+
+
+def _material_table(material: ContactMaterial) -> dict[str, Any]:
+    return {name: plain(getattr(material, name)) for name in quantities(ContactMaterial)}
+
+
+def _surface(entry: PlaneEntry | GridEntry) -> Surface:
+    if isinstance(entry, PlaneEntry):
+        return HalfSpace(entry.normal, entry.height)
+    return HeightGrid(jnp.asarray(entry.heights, float), entry.spacing, entry.corner)
+
+
+def _surface_table(surface: Surface) -> dict[str, Any]:
+    kinds = {HalfSpace: "plane", HeightGrid: "grid"}
+    if type(surface) not in kinds:
+        raise ValueError(
+            f"a surface of class {type(surface).__name__} cannot be written to a mechanism file; replace it with a HeightGrid"
+        )
+    return {"kind": kinds[type(surface)]} | {name: plain(getattr(surface, name)) for name in quantities(type(surface))}
+
+
 class _Form(NamedTuple):
     """A table whose keys differ from the fields of its class: the class of the keys, and the functions that read and write it."""
 
@@ -341,4 +417,6 @@ _HAND_WRITTEN: dict[type, _Form] = {
     AppliedForce: _Form(AppliedForceEntry, _read_applied_force, _write_applied_force),
     LoopJoint: _Form(LoopEntry, _read_loop, _write_loop),
     Coupling: _Form(CouplingEntry, _read_coupling, _write_coupling),
+    GroundContact: _Form(GroundContactEntry, _read_ground_contact, _write_ground_contact),
+    SphereContact: _Form(SphereContactEntry, _read_sphere_contact, _write_sphere_contact),
 }

@@ -24,8 +24,10 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.colliders import ContactUse, check_contact
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
+from jaxdyn.io.mjcf_colliders import mjcf_collider_count, with_mjcf_contact
 from jaxdyn.io.mjcf_files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.xml import KINEMATIC, IgnoredContent
@@ -48,6 +50,7 @@ def load_mjcf(
     *,
     velocity_scale: float = 0.01,
     limits: LimitsUse = "data",
+    contact: ContactUse = "none",
     folder: Path | str | None = None,
     kinematic: bool = False,
 ) -> System:
@@ -59,6 +62,10 @@ def load_mjcf(
             is discontinuous at rest.
         limits: "enforced" stops joints at their position limits by `JointLimits`, whose stiffness is derived from the mechanism
             and not from solref and solimp of the file; "data" only stores the limits in `Model.limits`.
+        contact: "ground" turns the geoms of moving bodies into contacts with the planes and height fields of the world, see
+            `colliders` and `mjcf_colliders`. Friction is that of the file; stiffness and damping are derived from the mechanism and
+            not from solref and solimp. Colliders that are left out are named in one `IgnoredContent` warning. With "none",
+            `System.summary` states how many colliders are not simulated.
         folder: Folder of the included files and meshes; by default the folder of the file. Files outside of this folder are not
             opened, even if links point to them.
         kinematic: If true, masses and inertias are not read, so that a file without them can be used for kinematics and pictures.
@@ -70,6 +77,7 @@ def load_mjcf(
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
     check_limits(limits, path)
+    check_contact(contact, kinematic, path)
     mujoco, path = _mujoco(), Path(path)
     text, files = read_mjcf(path, None if folder is None else Path(folder))
     compiled = _compiled(mujoco, path, text, files.assets, kinematic)
@@ -77,12 +85,14 @@ def load_mjcf(
         _check_that_no_mass_depends_on(files, mujoco, path, text, compiled)
     with calculable(path):
         try:
-            system = system_from_mujoco(compiled, name=path.stem, velocity_scale=velocity_scale, kinematic=kinematic)
-            return with_limits(system, limits)
+            reader = _Reader(compiled, velocity_scale, kinematic, contact)
+            system = reader.system(reader.name("names", 0) or path.stem)
         except (ConfigError, MechanismError) as error:
             raise type(error)(f"{path}: {error}") from None
         except ValueError as error:  # for example an invalid rotation
             raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
+        reader.warn()
+        return with_limits(reader.with_contact(system, files.missing, str(path)), limits)
 
 
 def compiled_with_places(path: Path, folder: Path | None) -> tuple[Any, MjcfFiles, dict[int, tuple[str, np.ndarray]]]:
@@ -153,7 +163,12 @@ def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, te
 
 
 def system_from_mujoco(
-    compiled: Any, *, name: str = "mechanism", velocity_scale: float = 0.01, kinematic: bool = False
+    compiled: Any,
+    *,
+    name: str = "mechanism",
+    velocity_scale: float = 0.01,
+    contact: ContactUse = "none",
+    kinematic: bool = False,
 ) -> System:
     """The system of a compiled model, a `mujoco.MjModel`; `load_mjcf` describes which elements are supported.
 
@@ -161,20 +176,22 @@ def system_from_mujoco(
         compiled: The compiled model.
         name: Name of the mechanism if the model does not have one.
         velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s.
+        contact: Use of the colliders, see `load_mjcf`.
         kinematic: If true, masses and inertias are not read.
     """
-    reader = _Reader(compiled, velocity_scale, kinematic)
+    check_contact(contact, kinematic, name)
+    reader = _Reader(compiled, velocity_scale, kinematic, contact)
     system = reader.system(reader.name("names", 0) or name)
     reader.warn()
-    return system
+    return reader.with_contact(system, {}, system.model.name)
 
 
 class _Reader:
     """Reader of one compiled model. For each MuJoCo body, `carriers` holds the name of the jaxdyn body and the origin on it."""
 
-    def __init__(self, compiled: Any, velocity_scale: float, kinematic: bool):
+    def __init__(self, compiled: Any, velocity_scale: float, kinematic: bool, contact: ContactUse = "none"):
         self.mujoco: Any = importlib.import_module("mujoco")
-        self.compiled, self.velocity_scale, self.kinematic = compiled, velocity_scale, kinematic
+        self.compiled, self.velocity_scale, self.kinematic, self.contact = compiled, velocity_scale, kinematic, contact
         self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
         self.joint_names: list[str] = []
         self.ignored: collections.Counter[str] = collections.Counter()
@@ -197,6 +214,12 @@ class _Reader:
         self._count()
         constraints = [self._constraint(model, i) for i in range(compiled.neq) if compiled.eq_active0[i]]
         return System(model, self._forces(model), self._drives(), constraints=tuple(constraints))
+
+    def with_contact(self, system: System, missing: dict[str, str], path: str) -> System:
+        """The system with the contacts of its colliders if they are used, and otherwise with their number."""
+        if self.contact == "none":
+            return system.changed(unused_colliders=mjcf_collider_count(self.compiled))
+        return with_mjcf_contact(self.mujoco, self.compiled, system, self.carriers, missing, path)
 
     def name(self, buffer: str, start: int) -> str:
         """Text that begins at an index of the model's buffer of names; the name of the model is at the start of the buffer."""
@@ -394,9 +417,8 @@ class _Reader:
     def _count(self) -> None:
         compiled = self.compiled
         collides = (compiled.geom_contype != 0) | (compiled.geom_conaffinity != 0)
-        in_motion = compiled.geom_bodyid[collides]
         counts = {
-            "geoms with contact": int(np.sum(collides)) if len(in_motion) else 0,
+            "geoms with contact": 0 if self.contact == "ground" else int(np.sum(collides)),
             "contact pairs": compiled.npair,
             "tendons": compiled.ntendon,
             "equalities that are switched off": int(np.sum(compiled.eq_active0 == 0)),

@@ -16,6 +16,7 @@ from typing import Literal
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive import archive_paths, load_archive, save_archive
+from jaxdyn.io.colliders import ContactUse, check_contact
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
@@ -36,6 +37,7 @@ def load_system(
     unphysical: Literal["refuse", "repair"] = "refuse",
     folder: Path | str | None = None,
     limits: LimitsUse = "data",
+    contact: ContactUse = "none",
     kinematic: bool = False,
 ) -> System:
     """Read the system that a file in any of the formats describes.
@@ -44,9 +46,11 @@ def load_system(
         path: File with a known suffix, or run directory.
         base, unphysical: Options of URDF files, see `load_urdf`. `base` is "fixed" by default; files of other formats state whether
             their base is fixed.
-        folder: Folder of the files that an MJCF file names, see `load_mjcf`.
+        folder: Folder of the files that an MJCF or URDF file names, see `load_mjcf` and `load_urdf`.
         limits: "enforced" stops joints at their position limits, for files of every format. A force `JointLimits` that a mechanism
             file or an archive contains is not changed.
+        contact: "ground" turns the colliders of a URDF or MJCF file into contacts with the ground, see `load_urdf` and `load_mjcf`.
+            Files of other formats contain their contacts and have no colliders.
         kinematic: If true, masses and inertias of a URDF or MJCF file are not read, so that a file without them can be used for
             kinematics and pictures.
 
@@ -57,7 +61,8 @@ def load_system(
     """
     path = _in_run(Path(path))
     check_limits(limits, path)
-    return with_limits(_load(path, base, unphysical, folder, kinematic), limits)
+    check_contact(contact, kinematic, path)
+    return with_limits(_load(path, base, unphysical, folder, contact, kinematic), limits)
 
 
 def _load(
@@ -65,6 +70,7 @@ def _load(
     base: Literal["fixed", "free"] | None,
     unphysical: Literal["refuse", "repair"],
     folder: Path | str | None,
+    contact: ContactUse,
     kinematic: bool,
 ) -> System:
     ending = path.suffix.lower()
@@ -72,11 +78,15 @@ def _load(
     if outermost is not None and outermost.tag not in ("robot", "mujoco"):
         raise outermost.error("a URDF file begins with <robot>, an MJCF file with <mujoco>; check the path")
     if ending == ".urdf" or (outermost is not None and outermost.tag == "robot"):
-        return load_urdf(path, base=base, unphysical=unphysical, kinematic=kinematic)
+        return load_urdf(path, base=base, unphysical=unphysical, contact=contact, folder=folder, kinematic=kinematic)
     if ending == ".xacro":
         raise ConfigError(f"{path}: a xacro file is not a mechanism yet; {EXPAND_XACRO}")
     if base is not None or unphysical != "refuse":
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
+    if contact != "none" and ending != ".xml":
+        raise ConfigError(
+            f"{path}: contact is an option of URDF and MJCF files; leave it out, a mechanism file has tables [[ground_contact]]"
+        )
     if kinematic and ending != ".xml":
         raise ConfigError(f"{path}: kinematic is an option of URDF and MJCF files; leave it out")
     if ending in (".toml", ".json", ".npz"):
@@ -96,7 +106,7 @@ def _load(
         case ".json" | ".npz":
             return load_archive(path)
         case ".xml":
-            return load_mjcf(path, folder=folder, kinematic=kinematic)
+            return load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic)
     raise ConfigError(f"{path}: {_ending(ending)}; a mechanism file ends in {_READ}")
 
 

@@ -4,6 +4,7 @@
 * Links on `fixed` joints are merged with their parent; their mass is added to that of the parent, and their frames remain as named
   frames. A `continuous` joint has one coordinate. In addition to the six standard types of joints, `spherical` is supported.
 * `mimic` becomes a `Coupling`, `dynamics` becomes `JointFriction`, `limit` becomes `Model.limits`.
+* `collision` becomes contacts with the ground on request, see `urdf_colliders`.
 * Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not affect the dynamics and are not read. One
   `IgnoredContent` warning names all other elements that are not read, with their lines. `load_visuals` reads meshes and materials.
 
@@ -37,10 +38,12 @@ from typing import Any, Literal
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io import urdf_extension
+from jaxdyn.io.colliders import ContactUse, check_contact
 from jaxdyn.io.config import suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, calculable
+from jaxdyn.io.urdf_colliders import urdf_collider_count, with_urdf_contact
 from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
 from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
@@ -82,6 +85,8 @@ def load_urdf(
     velocity_scale: float = 0.01,
     unphysical: Literal["refuse", "repair"] = "refuse",
     limits: LimitsUse = "data",
+    contact: ContactUse = "none",
+    folder: Path | str | None = None,
     kinematic: bool = False,
 ) -> System:
     """Read the system that a URDF file describes, in JAX's default precision.
@@ -99,6 +104,11 @@ def load_urdf(
             mass is zero), keeps the first one of repeated elements of a link or joint, as other readers do, and reports these
             changes in the warning; "refuse" raises an error for such a file.
         limits: "enforced" stops joints at their position limits by `JointLimits`; "data" only stores the limits in `Model.limits`.
+        contact: "ground" turns the colliders of moving links into contacts with the plane through the origin that is perpendicular
+            to gravity, see `colliders`. Friction is that of `<contact>` in a link, and 0.8 if the file does not state it. Colliders
+            that are left out are named in one `IgnoredContent` warning. With "none", `System.summary` states how many colliders are
+            not simulated.
+        folder: Folder that must contain the meshes of colliders; the default is that of `load_visuals`.
         kinematic: If true, masses and inertias are not read, so that a file without them can be used for kinematics and pictures.
 
     Raises:
@@ -110,9 +120,15 @@ def load_urdf(
         if value not in choices:
             raise ConfigError(f"{path}: {option} is {value!r}; use one of {', '.join(choices)}")
     check_limits(limits, path)
+    check_contact(contact, kinematic, path)
     if not velocity_scale > 0.0:
         raise ConfigError(f"{path}: velocity_scale is {velocity_scale!r}; give a positive value such as 0.01")
-    system = system_from_robot(read_xml(path), base, velocity_scale, unphysical == "repair", kinematic)
+    robot = read_xml(path)
+    system = system_from_robot(robot, base, velocity_scale, unphysical == "repair", kinematic)
+    if contact == "ground":
+        system = with_urdf_contact(robot, system, None if folder is None else Path(folder))
+    else:
+        system = system.changed(unused_colliders=urdf_collider_count(robot, system.model))
     return with_limits(system, limits)
 
 

@@ -17,7 +17,7 @@ from jaxdyn.spatial.plain import rotation_matrix
 # Elements that are allowed in a description and do not affect the dynamics.
 WITHOUT_DYNAMICS = {
     "robot": ("material", "transmission", "gazebo"),
-    "link": ("visual", "collision"),
+    "link": ("visual", "collision", "contact"),
     "joint": ("calibration", "safety_controller"),
 }
 

@@ -30,7 +30,7 @@ class _Shape(NamedTuple):
 def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> list[Visual]:
     """Visuals of a URDF file; see `load_visuals`. Shapes that cannot be read are added to `omitted`."""
     robot = read_xml(path)
-    files = _Files(path, folder, omitted)
+    files = UrdfMeshes(path, folder, omitted)
     materials = {element.attributes.get("name"): element for element in robot.all("material")}
     visuals = []
     for link in robot.all("link"):
@@ -57,12 +57,11 @@ def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
     return visuals
 
 
-def _shape(visual: Element, files: "_Files") -> _Shape | None:
+def _shape(visual: Element, files: "UrdfMeshes") -> _Shape | None:
     """Triangles of a <visual>, or None."""
-    shapes = [shape for geometry in visual.all("geometry") for shape in geometry.children if shape.tag in _GEOMETRIES]
-    if not shapes:
+    shape = geometry_of(visual)
+    if shape is None:
         return None
-    shape = shapes[0]
     match shape.tag:
         case "box":
             x, y, z = shape.vector("size", 3)
@@ -80,6 +79,12 @@ def _shape(visual: Element, files: "_Files") -> _Shape | None:
     return None if parts is None else _Shape(parts, (sx, sy, sz))
 
 
+def geometry_of(element: Element) -> Element | None:
+    """The shape of a <visual> or a <collision>: the first one of a known kind, or None."""
+    shapes = (shape for geometry in element.all("geometry") for shape in geometry.children)
+    return next((shape for shape in shapes if shape.tag in _GEOMETRIES), None)
+
+
 def _color(visual: Element, materials: dict[str | None, Element]) -> Color | None:
     """Color of a <visual>, stated there or in a material of the robot; None if it is stated nowhere."""
     for material in visual.all("material"):
@@ -90,7 +95,7 @@ def _color(visual: Element, materials: dict[str | None, Element]) -> Color | Non
     return None
 
 
-class _Files:
+class UrdfMeshes:
     """Mesh files of a robot. Each is read once.
 
     Args:
@@ -114,7 +119,7 @@ class _Files:
             return None
         package = missing_package(ending)
         if package is not None:
-            self._omitted.add(f'drawing mesh files needs {package}; pip install "jaxdyn[view]"', name)
+            self._omitted.add(f'mesh files need {package}; pip install "jaxdyn[view]"', name)
             return None
         path = self._found(name, [self._home], report=True)
         if path is not None and path not in self._read:

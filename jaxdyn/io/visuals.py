@@ -51,8 +51,14 @@ class Visual(NamedTuple):
 
 @dataclasses.dataclass
 class Omitted:
-    """Collects the shapes that are not drawn as a file describes them, for one warning at the end."""
+    """Collects the shapes that are not used as a file describes them, for one warning at the end.
 
+    Attributes:
+        purpose: Use of the shapes, with which the message begins.
+        reasons: Names of the shapes by the reason.
+    """
+
+    purpose: str = "visual geometry"
     reasons: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def add(self, reason: str, shape: str) -> None:
@@ -61,11 +67,15 @@ class Omitted:
         if shape not in shapes:
             shapes.append(shape)
 
-    def warn(self, path: Path) -> None:
+    def listed(self, before: str = "") -> str:
+        """All shapes with the reasons, after the text `before`; empty if no shape has been added."""
+        parts = [f"{_some(shapes)}: {reason}" for reason, shapes in self.reasons.items()]
+        return one_line(f"{before}{'; '.join(parts)}") if parts else ""
+
+    def warn(self, path: Path | str) -> None:
         """Issue one `IgnoredContent` warning, if a shape has been added."""
         if self.reasons:
-            parts = [f"{_some(shapes)}: {reason}" for reason, shapes in self.reasons.items()]
-            warnings.warn(one_line(f"{path}: visual geometry: {'; '.join(parts)}"), IgnoredContent, stacklevel=3)
+            warnings.warn(one_line(f"{path}: {self.purpose}: {self.listed()}"), IgnoredContent, stacklevel=3)
 
 
 def placed(

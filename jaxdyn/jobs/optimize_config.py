@@ -9,7 +9,7 @@ from typing import Literal
 
 from jaxdyn.io.config import Place, setting
 from jaxdyn.jobs.built_tables import ConstraintTable, CostTable, SolverTable
-from jaxdyn.jobs.choices import BackendName, BaseName, DeviceChoice, IntegratorName, Precision
+from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +166,8 @@ class OptimizeConfig:
         time: Duration and time steps.
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
+        contact: Use of the colliders of a URDF or MJCF file: with "ground" they are contacts with the ground; with "none" they are
+            not simulated. Mechanism files of other formats state their contacts.
         initial: Initial state of the motion.
         bounds: Bounds of the controls; by default the effort limits of the mechanism.
         running: Running costs, which are integrated over time.
@@ -191,6 +193,7 @@ class OptimizeConfig:
     time: HorizonConfig
     base: BaseName | None = None
     repair: bool = False
+    contact: ContactName = "none"
     initial: StateConfig = StateConfig()
     bounds: BoundsConfig = BoundsConfig()
     running: tuple[CostTable, ...] = ()

@@ -35,7 +35,9 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     Raises:
         ConfigError: A value does not fit the mechanism; the message names the key.
     """
-    system = as_dtype(load(config.mechanism, base=config.base, repair=config.repair), config.dtype)
+    system = as_dtype(
+        load(config.mechanism, base=config.base, repair=config.repair, contact=config.contact), config.dtype
+    )
     time = config.time
     lower, upper = _bounds(config, system)
     duration = jnp.asarray(time.duration, config.dtype)

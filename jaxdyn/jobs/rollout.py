@@ -250,7 +250,9 @@ def _system(config: RolloutConfig) -> System:
     # Exact files and plants are in double precision; other files are read in the precision of the computations.
     exact = config.mechanism.is_dir() or holds_plant(config.mechanism) or config.mechanism.suffix in (".json", ".npz")
     with jax.enable_x64(exact or config.dtype == "float64"):
-        read = load(config.mechanism, base=config.base, repair=config.repair)
+        read = load(config.mechanism, base=config.base, repair=config.repair, contact=config.contact)
+    if read.contact_text():
+        print(f"contacts: {read.contact_text()}")
     loaded = with_limits(as_dtype(read, config.dtype), config.limits)
     drives = None if config.control.replay is None else loaded.drives
     if loaded.drives is not drives:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.io.config import setting
-from jaxdyn.jobs.choices import BackendName, BaseName, DeviceChoice, IntegratorName, Precision
+from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
 
 # A larger number of steps is probably a typing error: it takes years at a million steps per second.
 _MOST_STEPS = 1e14
@@ -98,6 +98,8 @@ class RolloutConfig:
         stabilization: Decay rate of violations of the loop constraints, see `jaxdyn.System`; by default that of the mechanism.
         limits: Effect of the joint position limits: "enforced" adds stops (springs and dampers) at the limits; with "data" the
             limits do not affect the motion.
+        contact: Use of the colliders of a URDF or MJCF file: with "ground" they are contacts with the ground; with "none" they are
+            not simulated. Mechanism files of other formats state their contacts.
         backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
             where it supports the computation.
         devices: Devices over which the samples are divided: "one" device, "all" devices of this machine, or the devices of all
@@ -125,6 +127,7 @@ class RolloutConfig:
     method: Literal["cholesky", "articulated_body"] | None = None
     stabilization: float | None = setting(None, unit="1/s", non_negative=True)
     limits: Literal["data", "enforced"] = "data"
+    contact: ContactName = "none"
     backend: BackendName = "auto"
     devices: DeviceChoice = "all"
     memory: float = setting(4e9, unit="B", positive=True)

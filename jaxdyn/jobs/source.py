@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.constraints.assembly import random_closed
 from jaxdyn.dynamics.system import System
+from jaxdyn.io.colliders import ContactUse
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse
 from jaxdyn.io.system_file import load_system
@@ -22,7 +23,7 @@ from jaxdyn.lanes.announcements import announced_as
 
 def load_source(arguments: argparse.Namespace, path: Path) -> System:
     """Read a system from a mechanism file with the options of a command, and print a note about ignored elements."""
-    options = {name: getattr(arguments, name) for name in ("base", "repair", "folder", "kinematic")}
+    options = {name: getattr(arguments, name) for name in ("base", "repair", "folder", "contact", "kinematic")}
     return load(path, **options)
 
 
@@ -33,12 +34,21 @@ def load(
     repair: bool = False,
     folder: Path | None = None,
     limits: LimitsUse = "data",
+    contact: ContactUse = "none",
     kinematic: bool = False,
 ) -> System:
     """Read a system from a mechanism file, and print a note about ignored elements."""
     with said_in_one_line():
         unphysical = "repair" if repair else "refuse"
-        return load_system(path, base=base, unphysical=unphysical, folder=folder, limits=limits, kinematic=kinematic)
+        return load_system(
+            path,
+            base=base,
+            unphysical=unphysical,
+            folder=folder,
+            limits=limits,
+            contact=contact,
+            kinematic=kinematic,
+        )
 
 
 @contextlib.contextmanager

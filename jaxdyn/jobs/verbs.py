@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from jaxdyn.jobs.choices import BackendName, BaseName, MethodName
+from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, MethodName
 from jaxdyn.jobs.command import Command, count, positive
 from jaxdyn.jobs.job import Job, deferred
 from jaxdyn.jobs.rollout_config import RolloutConfig
@@ -166,6 +166,12 @@ def _add_source_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="for a URDF or MJCF file: folder of the meshes and other files that it names; default: the folder of the file, or of "
         "its package",
+    )
+    parser.add_argument(
+        "--contact",
+        choices=get_args(ContactName),
+        default="none",
+        help='for a URDF or MJCF file: "ground" turns its colliders into contacts with the ground [%(default)s]',
     )
     parser.add_argument(
         "--kinematic",
