@@ -1,7 +1,8 @@
 """Option of file readers: the colliders (collision shapes) of bodies become contacts with the ground.
 
 A sphere remains a sphere. A capsule becomes the spheres at its ends, a box its corners, a cylinder 16 points on its rims, a mesh or
-an ellipsoid at most `MOST_POINTS_OF_MESH` extreme points. The colliders of two bodies do not touch each other.
+an ellipsoid at most `MOST_POINTS_OF_MESH` extreme points. On planes, only the outermost points of all colliders of a body are used:
+points that lie more than 1 mm within the others are left out. The colliders of two bodies do not touch each other.
 """
 
 import itertools
@@ -11,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from jaxdyn.dynamics.contact import ContactMaterial, GroundContact
 from jaxdyn.dynamics.contact_shapes import ContactPoint
@@ -25,11 +26,13 @@ from jaxdyn.spatial.plain import rotation_matrix
 
 ContactUse = Literal["none", "ground"]
 
-# Six directions along the axes of a shape, and eight between them.
-_DIRECTIONS = np.array([d for d in itertools.product((-1.0, 0.0, 1.0), repeat=3) if sum(map(abs, d)) in (1.0, 3.0)])
+# Eight directions between the axes of a shape, which come first so that a box is represented by its corners, and six along them.
+_DIRECTIONS = np.array([*itertools.product((-1.0, 1.0), repeat=3), *np.eye(3), *-np.eye(3)])
 MOST_POINTS_OF_MESH = len(_DIRECTIONS)
 MOST_POINTS = 5_000  # of all contacts of a file
 _SAME = 0.01  # distance of points that count as one, relative to the size of the shape
+_WITHIN = 0.001  # m
+_SEARCHED = 150  # further directions in which the outermost points of a body are searched
 
 
 class Place(NamedTuple):
@@ -86,8 +89,7 @@ def extreme_points(vertices: Float[np.ndarray, "vertices 3"]) -> tuple[ContactPo
     sizes = np.ptp(vertices, axis=0)
     scaled = (vertices - vertices.min(axis=0)) / np.maximum(sizes, 1e-12)
     kept: list[np.ndarray] = []
-    # The directions between the axes come first, so that a box is represented by its corners.
-    for direction in _DIRECTIONS[np.argsort(-np.abs(_DIRECTIONS).sum(axis=1), kind="stable")]:
+    for direction in _DIRECTIONS:
         vertex = vertices[np.argmax(scaled @ direction)]
         if all(np.linalg.norm(vertex - other) > _SAME * np.linalg.norm(sizes) for other in kept) or not kept:
             kept.append(vertex)
@@ -115,19 +117,30 @@ def with_ground_contact(
             f'{path}: contact is "ground", but it has no collider on a moving body that can be used'
             f"{omitted.listed(': ')}; add collision shapes, or leave contact out"
         )
-    count = sum(len(collider.points) for collider in colliders)
+    spheres = [_spheres(collider) for collider in colliders]
+    used = _used(colliders, spheres, surfaces)
+    count = sum(map(np.sum, used))
     if count > MOST_POINTS:
         raise ConfigError(
             f"{path}: its colliders have {count} contact points, but at most {MOST_POINTS} are used; remove colliders"
         )
-    groups: dict[tuple[float | None, float | None, int], list[Collider]] = {}
-    for collider in colliders:
-        groups.setdefault((collider.friction, collider.torsion_radius, collider.surface), []).append(collider)
+    groups: dict[tuple[float | None, float | None, int], list[int]] = {}
+    for k, collider in enumerate(colliders):
+        if np.any(used[k]):
+            groups.setdefault((collider.friction, collider.torsion_radius, collider.surface), []).append(k)
     contacts = []
     for (friction, torsion_radius, surface), members in groups.items():
         values = {"friction": friction, "torsion_radius": torsion_radius}
         material = {name: value for name, value in values.items() if value is not None}
-        contacts.append(_ground_contact(system.model, members, surfaces[surface], material))
+        contacts.append(
+            GroundContact(
+                tuple(colliders[k].place.body for k in members for _ in range(np.sum(used[k]))),
+                jnp.asarray(np.concatenate([spheres[k].centers[used[k]] for k in members]), system.model.dtype),
+                jnp.asarray(np.concatenate([spheres[k].radii[used[k]] for k in members]), system.model.dtype),
+                ContactMaterial.of(system.model, **material),
+                surfaces[surface],
+            )
+        )
     try:
         # The constructor checks the contacts.
         complete = System(
@@ -144,20 +157,48 @@ def with_ground_contact(
     return complete
 
 
-def _ground_contact(
-    model: Model, colliders: Sequence[Collider], surface: Surface, material: dict[str, float]
-) -> GroundContact:
-    bodies, centers, radii = [], [], []
-    for place, points, *_ in colliders:
-        turn = rotation_matrix(place.quaternion)
-        for point in points:
-            bodies.append(place.body)
-            centers.append(place.position + turn @ np.asarray(point.center))
-            radii.append(point.radius)
-    return GroundContact(
-        tuple(bodies),
-        jnp.asarray(np.array(centers), model.dtype),
-        jnp.asarray(radii, model.dtype),
-        ContactMaterial.of(model, **material),
-        surface,
-    )
+class _Spheres(NamedTuple):
+    """Spheres of a collider on the axes of its body."""
+
+    centers: Float[np.ndarray, "points 3"]
+    radii: Float[np.ndarray, "points"]
+
+
+def _spheres(collider: Collider) -> _Spheres:
+    place = collider.place
+    centers = np.array([point.center for point in collider.points]).reshape(-1, 3)
+    radii = np.array([point.radius for point in collider.points], float)
+    return _Spheres(place.position + centers @ rotation_matrix(place.quaternion).T, radii)
+
+
+def _used(
+    colliders: Sequence[Collider], spheres: Sequence[_Spheres], surfaces: Sequence[Surface]
+) -> list[Bool[np.ndarray, "_"]]:
+    """Mask of the spheres of each collider that are used: on planes the outermost spheres of each body, otherwise all."""
+    used = [np.ones(len(one.radii), bool) for one in spheres]
+    members: dict[tuple[int, int], list[int]] = {}
+    for k, collider in enumerate(colliders):
+        if isinstance(surfaces[collider.surface], HalfSpace):
+            members.setdefault((collider.place.body, collider.surface), []).append(k)
+    for of_body in members.values():
+        centers = np.concatenate([spheres[k].centers for k in of_body])
+        radii = np.concatenate([spheres[k].radii for k in of_body])
+        ends = np.cumsum([len(used[k]) for k in of_body])
+        for k, mask in zip(of_body, np.split(_outermost(centers, radii), ends[:-1]), strict=True):
+            used[k] = mask
+    return used
+
+
+def _outermost(
+    centers: Float[np.ndarray, "points 3"], radii: Float[np.ndarray, "points"]
+) -> Bool[np.ndarray, "points"]:
+    """Mask of spheres that together extend as far in every direction as all spheres, up to 1 mm."""
+    along = np.arange(_SEARCHED) + 0.5
+    z, angle = 1.0 - 2.0 * along / _SEARCHED, np.pi * (1.0 + np.sqrt(5.0)) * along
+    spiral = np.stack([np.sqrt(1.0 - z**2) * np.cos(angle), np.sqrt(1.0 - z**2) * np.sin(angle), z], axis=1)
+    first = _DIRECTIONS / np.linalg.norm(_DIRECTIONS, axis=1, keepdims=True)
+    kept = np.zeros(len(radii), bool)
+    for reach in np.concatenate([first, spiral]) @ centers.T + radii:
+        if not np.any(kept) or reach.max() > reach[kept].max() + _WITHIN:
+            kept[np.argmax(reach)] = True
+    return kept

@@ -72,19 +72,19 @@ class _Geoms(NamedTuple):
 
     def grounds(self) -> list[_Ground]:
         compiled, found = self.compiled, []
-        for geom in np.flatnonzero(_collides(compiled) & ~_moves(compiled)):
+        for geom in map(int, np.flatnonzero(_collides(compiled) & ~_moves(compiled))):
             surface = self._surface(geom)
             if surface is None:
                 self.omitted.add("it does not move; planes and level height fields are the ground", self._name(geom))
             elif len(found) == _MOST_SURFACES:
                 self.omitted.add(f"at most {_MOST_SURFACES} surfaces are used", self._name(geom))
             else:
-                found.append(_Ground(surface, int(geom)))
+                found.append(_Ground(surface, geom))
         return found or [_Ground(level_ground(self.model), None)]
 
     def colliders(self, grounds: list[_Ground]) -> list[Collider]:
         colliders = []
-        for geom in np.flatnonzero(_collides(self.compiled) & _moves(self.compiled)):
+        for geom in map(int, np.flatnonzero(_collides(self.compiled) & _moves(self.compiled))):
             touched = [k for k, ground in enumerate(grounds) if self._touch(geom, ground.geom)]
             points = self._points(geom) if touched else None
             if points is not None:
