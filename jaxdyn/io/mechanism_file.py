@@ -28,9 +28,10 @@ Quantities of a joint are given as one value for all its components, or as a lis
 components, see `jaxdyn.mechanism.joints`.
 
 The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other friction terms
-of `jaxdyn.dynamics.friction`, [joint_spring], [joint_servo], [joint_limits], [drives], and for closed loops [[loop]], [[rod]] and
-[[coupling]]; configs/README.md lists the keys of all tables. An empty table [joint_limits] adds stops at the position limits of all
-joints, with a stiffness that is derived from masses and effort limits. Points may be given on any body or frame, by name:
+of `jaxdyn.dynamics.friction`, [joint_spring], [joint_servo], [joint_limits], [[ground_contact]], [[sphere_contact]], [drives], and
+for closed loops [[loop]], [[rod]] and [[coupling]]; configs/README.md lists the keys of all tables. An empty table [joint_limits]
+adds stops at the position limits of all joints, with a stiffness that is derived from masses and effort limits. Points may be given
+on any body or frame, by name:
 
     [[loop]]
     name = "crosshead"
@@ -54,8 +55,8 @@ from jaxdyn.io.toml import read_toml, toml_text
 def load_mechanism(path: Path | str) -> System:
     """Read the system that a mechanism file describes, in JAX's default precision.
 
-    Forces are ordered as springs, dampers, applied forces, terms of friction, joint springs, joint limits; constraints as loops,
-    rods, couplings.
+    Forces are ordered as springs, dampers, applied forces, terms of friction, joint springs, joint limits, servos, contacts;
+    constraints as loops, rods, couplings.
 
     Raises:
         ConfigError: The file or one of its entries cannot be used; the message is one line with the file, the entry and the remedy.
