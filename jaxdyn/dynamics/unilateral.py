@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 Values = Float[Array, "*shape"]
+Parameters = Float[Array, "*#shape"]  # one for all values, or one for each
 
 
 class UnilateralForce(NamedTuple):
@@ -56,7 +57,7 @@ def unilateral_force(
     return UnilateralForce(damper + root, damping * slope * (1.0 + damper / safe), stiffness * slope, per_spring_force)
 
 
-def stored_energy(depth: Values, stiffness: Values, onset: Values) -> Values:
+def stored_energy(depth: Values, stiffness: Parameters, onset: Parameters) -> Values:
     """Potential energy of the spring force S.
 
     Args:
