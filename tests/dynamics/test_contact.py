@@ -98,7 +98,9 @@ def test_contacts_have_the_precision_of_the_mechanism():
 def test_bad_input_is_refused_with_one_line(refusal, as_a_user):
     model = balls()
 
-    def build(surface=None, point=contact_sphere("ball 0", radius=0.1), **values):
+    usual = contact_sphere("ball 0", radius=0.1)
+
+    def build(surface=None, point=usual, **values):
         return System(model, (GroundContact.of(model, point, surface, **values),))
 
     for name in ("stiffness", "damping", "friction", "slip_speed", "onset", "torsion_radius"):
