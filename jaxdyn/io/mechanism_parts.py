@@ -346,8 +346,8 @@ def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
 
 
 def _read_ground_contact(model: Model, entry: GroundContactEntry, place: Place) -> GroundContact:
-    spheres = _spheres(model, entry.points, place.key("points"))
-    return GroundContact(*spheres, entry.material(model), _surface(entry.surface))
+    bodies, centers, radii = _spheres(model, entry.points, place.key("points"))
+    return GroundContact(bodies, centers, radii, entry.material(model), _surface(entry.surface))
 
 
 def _write_ground_contact(model: Model, contact: GroundContact) -> dict[str, Any]:
@@ -357,9 +357,9 @@ def _write_ground_contact(model: Model, contact: GroundContact) -> dict[str, Any
 
 
 def _read_sphere_contact(model: Model, entry: SphereContactEntry, place: Place) -> SphereContact:
-    a = _spheres(model, [pair.a for pair in entry.pairs], place.key("pairs"))
-    b = _spheres(model, [pair.b for pair in entry.pairs], place.key("pairs"))
-    return SphereContact(*a, *b, entry.material(model))
+    bodies_a, centers_a, radii_a = _spheres(model, [pair.a for pair in entry.pairs], place.key("pairs"))
+    bodies_b, centers_b, radii_b = _spheres(model, [pair.b for pair in entry.pairs], place.key("pairs"))
+    return SphereContact(bodies_a, centers_a, radii_a, bodies_b, centers_b, radii_b, entry.material(model))
 
 
 def _write_sphere_contact(model: Model, contact: SphereContact) -> dict[str, Any]:
