@@ -216,7 +216,7 @@ class _Reader:
         return System(model, self._forces(model), self._drives(), constraints=tuple(constraints))
 
     def with_contact(self, system: System, missing: dict[str, str], path: str) -> System:
-        """The system with the contacts of its colliders if they are used, and otherwise with their number."""
+        """The system with the contacts of its colliders if they are used, and otherwise with the number of colliders."""
         if self.contact == "none":
             return system.changed(unused_colliders=mjcf_collider_count(self.compiled))
         return with_mjcf_contact(self.mujoco, self.compiled, system, self.carriers, missing, path)
