@@ -48,7 +48,8 @@ def with_mjcf_contact(
         mujoco: The module `mujoco`.
         compiled: The compiled model.
         system: System of this model.
-        carriers: Name of the body or frame of the system that carries each MuJoCo body, and the origin of the MuJoCo body on its axes.
+        carriers: Name of the body or frame of the system that carries each MuJoCo body, and the origin of the MuJoCo body on the
+            axes of this body or frame.
         missing: Paths of mesh files that do not exist, by the names of the meshes.
         path: File of the model, for messages.
 
