@@ -15,7 +15,8 @@ Expected. From robots that stand or fall, the policy becomes a trot within some 
 robots that were not seen in training, on stiffer ground, for ten seconds from random states. A robot succeeds if it stays upright,
 moves faster than 0.3 m/s, and the contacts of diagonal feet are correlated by more than 0.5.
 
-Run time. See the measured curve in the gallery; an interrupted run continues with --resume.
+Run time. About 5 min of processor time (two cores share it), of which compilation takes less than one. An interrupted run continues
+with --resume.
 
     python experiments/quadruped_trot.py [configs/quadruped_trot.toml] [--out DIR] [--resume] [--smoke] [key=value ...]
 """
