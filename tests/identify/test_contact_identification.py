@@ -1,16 +1,20 @@
-"""Parameters of contacts in fits, and recordings of contact forces."""
+"""Friction, stiffness and damping of a contact from recordings through touch-down and sliding."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import System
-from jaxdyn.dynamics import GroundContact, contact_sphere
-from jaxdyn.identify import Parameter, Parameters, Plant, Recording, Sensors, UnitVector, cut
+from jaxdyn import State, System
+from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
+from jaxdyn.identify import OutputError, Parameter, Parameters, Plant, Recording, Sensors, UnitVector, cut, fit
 from jaxdyn.identify.measurement import joint_positions_and_contact_forces
+from jaxdyn.simulate import SemiImplicitEuler
 
-NOISE, FORCE_NOISE = 2e-4, 0.2
+STEP, NOISE, FORCE_NOISE = 2e-3, 2e-4, 0.2
 TRUTH = {"friction": 0.4, "stiffness": 4000.0, "damping": 20.0}
 
 
@@ -26,7 +30,48 @@ def thrown_block() -> System:
     return System(model, forces=(GroundContact.of(model, contact_sphere("block", radius=0.05), **material),))
 
 
+def with_material(system: System, factor: float) -> System:
+    contact = system.forces[0]
+    wrong = {name: factor * getattr(contact.material, name) for name in TRUTH}
+    return system.changed(
+        forces=(dataclasses.replace(contact, material=dataclasses.replace(contact.material, **wrong)),)
+    )
+
+
+def recorded(system: System) -> Recording:
+    """Fall from 5 cm above the ground with 1 m/s forward: touch-down, rebound, settling, sliding and rest."""
+    start = State(jnp.array([0.0, 0.1]), jnp.array([1.0, 0.0]))
+    trajectory = jaxdyn.rollout(system, start, dt=STEP, steps=250)
+    forces = jax.vmap(lambda state: contact_forces(system, state).force)(trajectory.saved)
+    random = np.random.default_rng(0)
+    q = np.asarray(trajectory.saved.q)
+    q = q + NOISE * random.standard_normal(q.shape)
+    forces = np.asarray(forces).reshape(len(q), 3)
+    forces = forces + FORCE_NOISE * random.standard_normal(forces.shape)
+    v = np.asarray(trajectory.saved.v)
+    v = v + 0.01 * random.standard_normal(v.shape)
+    return Recording("throw", np.asarray(trajectory.time), q, v, np.zeros((len(q), 2)), forces=forces)
+
+
 FREE = [Parameter(f"system.forces.0.material.{name}") for name in TRUTH]
+
+
+def test_friction_stiffness_and_damping_are_identified_through_touch_down_from_50_percent_off():
+    system = thrown_block()
+    sensors = Sensors([NOISE] * 2 + [FORCE_NOISE] * 3, observe=joint_positions_and_contact_forces)
+    plant = Plant(with_material(system, 1.5), sensors)
+    windows = cut([recorded(system)], duration=0.25, interval=STEP, velocity_cutoff=250.0, with_forces=True)
+    parameters = Parameters(plant, FREE)
+    noise = jnp.array([1e-4, 1e-4, 1e-3, 1e-3])
+    found = fit(OutputError(parameters, windows, continuity=noise, integrator=SemiImplicitEuler()))
+    print(
+        "FOUND",
+        found.value.system.forces[0].material.friction,
+        found.value.system.forces[0].material.stiffness,
+        found.value.system.forces[0].material.damping,
+    )
+    for name, value in TRUTH.items():
+        np.testing.assert_allclose(getattr(found.value.system.forces[0].material, name), value, rtol=0.01)
 
 
 def test_parameters_of_contacts_have_units_names_and_charts_of_positive_values():
