@@ -27,7 +27,6 @@ WITHOUT_CODE = {
     ("A8", "A9", "B2", "B3", "B5", "B6"): "property, used in derivations",
     ("B7",): "the same rotations as (A6), (A7), which the code composes as quaternions",
     ("T7",): "property of (T2)-(T4); the tests of contact check it",
-    ("T9",): "TEMPORARY",
     ("D4",): "forces of potentials come from `jax.grad` in tangent coordinates, (H7)",
     ("D5",): "relation to a decomposition; the tests hold `jaxdyn.decomposed` to it",
     ("E7", "E8", "E9"): "single derivatives; the code has their sums (E10)-(E12), by recursion",

@@ -7,6 +7,7 @@ Other shapes are sets of spheres and points: see `contact_shapes`.
 """
 
 import abc
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -87,7 +88,7 @@ class ContactMaterial(eqx.Module):
     stiffness: Scalar = eqx.field(converter=floating, metadata=quantity("N/m", minimum=0.0))
     damping: Scalar = eqx.field(converter=floating, metadata=quantity("N s/m", minimum=0.0))
     friction: Scalar = eqx.field(converter=floating, default=0.8, metadata=quantity("1", minimum=0.0))
-    slip_speed: Scalar = eqx.field(converter=floating, default=1e-3, metadata=quantity("m/s", positive=True))
+    slip_speed: Scalar = eqx.field(converter=floating, default=2e-4, metadata=quantity("m/s", positive=True))
     onset: Scalar = eqx.field(converter=floating, default=_SINK, metadata=quantity("m", positive=True))
     torsion_radius: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
 
@@ -107,7 +108,7 @@ class ContactMaterial(eqx.Module):
         return ContactMaterial(stiffness, damping, **values)
 
     def response(
-        self, gradient: Vector3, depth: Scalar, velocity: Vector3, spin: Vector3, step: Scalar | None
+        self, gradient: Vector3, depth: Scalar, velocity: Vector3, spin: Vector3, step: Scalar | float | None
     ) -> _Response:
         """Force of one contact.
 
@@ -120,8 +121,8 @@ class ContactMaterial(eqx.Module):
         Source: theory.md (T2)-(T4), (T8).
         """
         ahead = jnp.zeros_like(depth) if step is None else step
-        steepness = jnp.sqrt(dot(gradient, gradient) + jnp.finfo(depth.dtype).tiny)
-        normal = gradient / steepness
+        steepness, inverse = zero_safe_norm(gradient)  # spheres with the same center have no normal
+        normal = inverse * gradient
         speed = -dot(gradient, velocity)
         predicted = jnp.maximum(depth + ahead * speed, 0.0)  # (T8)
         pushed = unilateral_force(predicted, speed, self.stiffness, self.damping, self.onset)
@@ -176,8 +177,6 @@ def _drift(velocity: Float[Array, "6"], bias: Float[Array, "6"], arm: Vector3, c
 
 class Contact(BodyForce):
     """Contacts of one material."""
-
-    material: eqx.AbstractVar[ContactMaterial]
 
     conservative: ClassVar[bool] = False
 
@@ -256,14 +255,8 @@ class GroundContact(Contact):
         Raises:
             KeyError: No body or frame has one of the names; the message lists the existing names.
         """
-        located = [model.locate(point.body, point.center) for point in points]
-        contact = GroundContact(
-            tuple(body for body, _ in located),
-            jnp.reshape(jnp.asarray([center for _, center in located], model.dtype), (-1, 3)),
-            jnp.asarray([point.radius for point in points], model.dtype),
-            ContactMaterial.of(model, **material),
-            HalfSpace() if surface is None else surface,
-        )
+        ground = HalfSpace() if surface is None else surface
+        contact = GroundContact(*_spheres(model, points), ContactMaterial.of(model, **material), ground)
         return as_dtype(contact, model.dtype)
 
     def validate(self, model: Model) -> str | None:
@@ -273,8 +266,8 @@ class GroundContact(Contact):
             or _error_with_lengths(
                 {"bodies": len(self.bodies), "centers": self.centers.shape[-2], "radii": self.radii.shape[-1]}
             )
-            or invalid(self.material, {})
-            or self.surface.validate()
+            or _error_with_material(self.material)
+            or _error_with_surface(self.surface)
         )
 
     def names(self, model: Model) -> tuple[str, ...]:
@@ -297,7 +290,7 @@ class GroundContact(Contact):
         at = self._located(moving.placements)
         return self._on_bodies(model, at, self._responses(moving, at, None)[1])
 
-    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar) -> OverStep:
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         at = self._located(moving.placements)
         _, response = self._responses(moving, at, step)
         return OverStep(self._on_bodies(model, at, response), AddedInertia(self._added(model, at, response), None))
@@ -318,7 +311,7 @@ class GroundContact(Contact):
         )
 
     def _responses(
-        self, moving: Motion, at: _Located, step: Scalar | None
+        self, moving: Motion, at: _Located, step: Scalar | float | None
     ) -> tuple[Float[Array, "contacts 3"], _Response]:
         def respond(velocity, bias, located):
             at_point = velocity_at_point(velocity, located.arm)
@@ -380,13 +373,8 @@ class SphereContact(Contact):
         Raises:
             KeyError: No body or frame has one of the names; the message lists the existing names.
         """
-        sides: list[Any] = []
-        for side in (0, 1):
-            located = [model.locate(pair[side].body, pair[side].center) for pair in pairs]
-            centers = jnp.asarray([center for _, center in located], model.dtype)
-            radii = jnp.asarray([pair[side].radius for pair in pairs], model.dtype)
-            sides += [tuple(body for body, _ in located), jnp.reshape(centers, (-1, 3)), radii]
-        return as_dtype(SphereContact(*sides, ContactMaterial.of(model, **material)), model.dtype)
+        a, b = (_spheres(model, [pair[side] for pair in pairs]) for side in (0, 1))
+        return as_dtype(SphereContact(*a, *b, ContactMaterial.of(model, **material)), model.dtype)
 
     def validate(self, model: Model) -> str | None:
         lengths = {
@@ -404,7 +392,7 @@ class SphereContact(Contact):
             or model.topology.error_with_bodies(*self.bodies_a, *self.bodies_b)
             or _error_with_lengths(lengths)
             or self._error_with_pairs(model)
-            or invalid(self.material, {})
+            or _error_with_material(self.material)
         )
 
     def _error_with_pairs(self, model: Model) -> str | None:
@@ -435,7 +423,7 @@ class SphereContact(Contact):
         a, b = self._located(moving.placements)
         return self._on_bodies(model, a, b, self._responses(moving, a, b, None)[1])
 
-    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar) -> OverStep:
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         a, b = self._located(moving.placements)
         _, response = self._responses(moving, a, b, step)
         moved = zip(
@@ -468,14 +456,17 @@ class SphereContact(Contact):
         return jax.vmap(locate)(reference[bodies_a] - reference[bodies_b], arms_a, self.radii_a, arms_b, self.radii_b)
 
     def _responses(
-        self, moving: Motion, a: _Located, b: _Located, step: Scalar | None
+        self, moving: Motion, a: _Located, b: _Located, step: Scalar | float | None
     ) -> tuple[Float[Array, "contacts 3"], _Response]:
         velocity = _with_ground(moving.velocity)
         of_a, of_b = velocity[np.array(self.bodies_a, int)], velocity[np.array(self.bodies_b, int)]
         at_point = jax.vmap(velocity_at_point)
         relative = at_point(of_a, a.arm) - at_point(of_b, b.arm)
-        respond = jax.vmap(lambda *at: self.material.response(*at, step))
-        response = respond(a.gradient, a.depth, relative, of_a[:, :3] - of_b[:, :3])
+
+        def respond(gradient, depth, velocity, spin):
+            return self.material.response(gradient, depth, velocity, spin, step)
+
+        response = jax.vmap(respond)(a.gradient, a.depth, relative, of_a[:, :3] - of_b[:, :3])
         if step is not None:
             bias, drift = _with_ground(moving.bias), jax.vmap(_drift)
             bias_a, bias_b = bias[np.array(self.bodies_a, int)], bias[np.array(self.bodies_b, int)]
@@ -501,6 +492,13 @@ class SphereContact(Contact):
         w, nu = moving.placements.columns[:, :3], moving.placements.columns[:, 3:]
         linear = nu[None] + jnp.cross(w[None], at.arm[:, None])  # (E4)
         return jnp.where(moves[..., None], linear, 0.0), jnp.where(moves[..., None], w[None], 0.0)
+
+
+def _spheres(model: Model, points: Sequence[ContactPoint]) -> tuple[tuple[int, ...], Array, Array]:
+    """Bodies, centers on their axes, and radii of spheres that are given by the names of bodies and frames."""
+    located = [model.locate(point.body, point.center) for point in points]
+    centers = jnp.reshape(jnp.asarray([center for _, center in located], model.dtype), (-1, 3))
+    return tuple(body for body, _ in located), centers, jnp.asarray([point.radius for point in points], model.dtype)
 
 
 def _unit(x: Vector3) -> Vector3:
@@ -538,6 +536,23 @@ def _error_with_bodies(model: Model, bodies: Sequence[int]) -> str | None:
                 "accelerate it without bound; give the body a mass, or put the contact on another body"
             )
     return None
+
+
+def _error_with_material(material: ContactMaterial) -> str | None:
+    wrong = invalid(material, {})
+    if wrong is not None:
+        return wrong
+    for field in dataclasses.fields(material):
+        value = getattr(material, field.name)
+        if not isinstance(value, Tracer) and not np.all(np.isfinite(value)):
+            return f"{field.name} is {np.asarray(value).tolist()}; give a finite value"
+    return None
+
+
+def _error_with_surface(surface: Any) -> str | None:
+    if not isinstance(surface, Surface):
+        return f"the surface is a {type(surface).__name__}; give a HalfSpace, HeightGrid, HeightFunction or another Surface"
+    return surface.validate()
 
 
 def _error_with_lengths(lengths: dict[str, int]) -> str | None:

@@ -76,7 +76,7 @@ class BodyForce(Force):
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         """6-vector (moment about the reference point P; force) on every body, ground axes, N m and N."""
 
-    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar) -> OverStep:
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         """Linear law with which implicit integrators evaluate this force at the end of a step of length `step` (s); by default the
         force at the start."""
         return OverStep(self.body_forces(model, moving, t), None)

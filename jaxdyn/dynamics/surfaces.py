@@ -140,9 +140,11 @@ def _as_pytree(function: Any) -> Any:
 
 
 class HeightGrid(_HeightField):
-    """Height field through given heights on a rectangular grid, interpolated by cubic convolution.
+    """Height field from heights on a rectangular grid, smoothed by a uniform cubic B-spline.
 
-    The surface passes through all heights and has continuous slopes. The heights at the edge continue beyond the grid.
+    The surface has continuous slopes and curvatures, so contact forces are continuous, also of spheres, whose forces depend on the
+    curvature. At a point of the grid, the surface has the mean of the heights of this point and of its neighbors, with the weights
+    1, 4 and 1 along each axis; a plane is reproduced. The heights at the edge continue beyond the grid.
 
     Attributes:
         heights: Heights at corner + (i, j) spacing; i is the index along x, j that along y.
@@ -157,7 +159,7 @@ class HeightGrid(_HeightField):
         distance = bumps.gap(jnp.array([0.0, 0.0, 0.5]))
         ```
 
-    Source: theory.md (T1); cubic convolution: Keys 1981.
+    Source: theory.md (T1); cubic B-splines: de Boor 1978.
     """
 
     heights: Float[Array, "nx ny"] = eqx.field(converter=floating, metadata=quantity("m"))
@@ -165,11 +167,14 @@ class HeightGrid(_HeightField):
     corner: Float[Array, "2"] = eqx.field(converter=floating, default=(0.0, 0.0), metadata=quantity("m"))
 
     def height_at(self, xy: Float[Array, "2"]) -> Scalar:
-        sizes = np.array(self.heights.shape[-2:])
-        position = jnp.clip((xy - self.corner) / self.spacing, 0.0, sizes - 1.0)
-        cell = jnp.minimum(jnp.floor(jax.lax.stop_gradient(position)), sizes - 2.0)
-        weights = jax.vmap(_cubic_convolution)(position - cell)
-        index = jnp.clip(cell.astype(jnp.int32)[:, None] + np.arange(-1, 3), 0, sizes[:, None] - 1)
+        sizes = np.array(self.heights.shape[-2:], np.int32)
+        # From two cells beyond the grid on, all four heights are equal.
+        position = jnp.clip((xy - self.corner) / self.spacing, -2.0, jnp.asarray(sizes + 1, xy.dtype))
+        cell = jnp.floor(jax.lax.stop_gradient(position))
+        weights = jax.vmap(_spline_weights)(position - cell)
+        index = jnp.clip(
+            cell.astype(jnp.int32)[:, None] + np.arange(-1, 3, dtype=np.int32)[None], 0, sizes[:, None] - 1
+        )
         return dot(weights[0], dot(self.heights[index[0][:, None], index[1][None, :]], weights[1]))
 
     def describe(self) -> str:
@@ -188,7 +193,8 @@ class HeightGrid(_HeightField):
         return None
 
 
-def _cubic_convolution(f: Scalar) -> Float[Array, "4"]:
-    """Weights of four neighboring values at the fraction f between the two middle ones."""
-    outer = -0.5 * f * (1.0 - f)
-    return jnp.stack([outer * (1.0 - f), 1.0 - f**2 * (2.5 - 1.5 * f), f * (0.5 + f * (2.0 - 1.5 * f)), outer * f])
+def _spline_weights(f: Scalar) -> Float[Array, "4"]:
+    """Weights of four neighboring values in a uniform cubic B-spline, at the fraction f between the two middle ones."""
+    rest = 1.0 - f
+    before, after = 4.0 - f**2 * (6.0 - 3.0 * f), 4.0 - rest**2 * (6.0 - 3.0 * rest)
+    return jnp.stack([rest**3, before, after, f**3]) / 6.0

@@ -444,7 +444,9 @@ def resisted_acceleration(
     model, tau, added = now.model, _forces_in_joints(system, now.model, now.state, u, now.t), None
     if _pushes_bodies(system):
         bodies = [f.over_step(model, now.motion, now.t, step) for f in system.forces if isinstance(f, BodyForce)]
-        tau = tau + inverse.project(model, now.motion.placements, sum(law.force for law in bodies))
+        tau = tau + inverse.project(
+            model, now.motion.placements, sum((law.force for law in bodies[1:]), bodies[0].force)
+        )
         added = added_inertia.total([law.added for law in bodies if law.added is not None])
     resistance = _joint_resistance(system, now)
     if resistance is not None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.dynamics.contact import Contact
+from jaxdyn.dynamics.contact import GroundContact, SphereContact
 from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.spatial.arrays import einsum
@@ -117,7 +117,7 @@ def static_depths(system: System) -> list[float]:
     weight = float(np.sum(np.asarray(model.mass)) * np.linalg.norm(np.asarray(model.gravity)))
     found: list[float] = []
     for force in system.forces:
-        if isinstance(force, Contact):
+        if isinstance(force, GroundContact | SphereContact):
             stiffness, onset = float(force.material.stiffness), float(force.material.onset)
             depth = weight / max(stiffness, np.finfo(float).tiny) + 0.5 * onset if weight else 0.0
             found += [depth] * len(force.names(model))
