@@ -12,7 +12,8 @@ begins with weights near zero. The clock enters the cost: the feet of a diagonal
 period. Learned is everything else: there is no reference motion, no inverse kinematics and no foot placement rule.
 
 Expected. From robots that stand or fall, the policy becomes a trot within some hundred iterations. The final test simulates
-robots that were not seen in training, with a sharper onset of contact, for ten seconds from random states. A robot succeeds if it stays upright,
+robots that were not seen in training, with a sharper onset of contact,
+for ten seconds from random states. A robot succeeds if it stays upright,
 moves faster than 0.3 m/s, and the contacts of diagonal feet are correlated by more than 0.5.
 
 Run time. About 5 min of processor time (two cores share it), of which compilation takes about one. An interrupted run continues

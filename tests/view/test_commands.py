@@ -66,7 +66,7 @@ def test_what_floats_drifts_without_gravity(capsys):
     builder = jaxdyn.MechanismBuilder("drifter")
     builder.add_body("hull", joint=jaxdyn.Free(), mass=2.0, inertia=(0.1, 0.2, 0.25))
     asked = argparse.Namespace(source="drifter", duration=0.1, lane=0, ghosts=0, seed=0, no_gravity=False)
-    time, q = animate._let_go(jaxdyn.System(builder.build()), asked)
+    time, q, *_ = animate._let_go(jaxdyn.System(builder.build()), asked)
     assert "without gravity" in capsys.readouterr().out
     away = q[0, :, :3] - q[0, 0, :3]
     assert np.linalg.norm(away[-1]) > 0.01
