@@ -44,7 +44,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.urdf_colliders import urdf_collider_count, with_urdf_contact
-from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin
+from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin, repair_inertias
 from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, Report, read_xml, shortened
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.joints import Fixed, Free
@@ -102,7 +102,8 @@ def load_urdf(
             URDF is discontinuous at rest, which integrators cannot resolve.
         unphysical: "repair" removes the unphysical part of an inertia (negative principal second moments, or all of it where the
             mass is zero), keeps the first one of repeated elements of a link or joint, as other readers do, and reports these
-            changes in the warning; "refuse" raises an error for such a file.
+            changes in the warning; "refuse" raises an error for such a file. An unphysical part below 0.1 % of the inertia of the
+            rigid body that fixed joints make of several links, as of a small sensor on a trunk, is always removed and reported.
         limits: "enforced" stops joints at their position limits by `JointLimits`; "data" only stores the limits in `Model.limits`.
         contact: "ground" turns the colliders of moving links into contacts with the plane through the origin that is perpendicular
             to gravity, see `colliders`. Friction is that of `<contact>` in a link, and 0.8 if the file does not state it. Colliders
@@ -206,9 +207,11 @@ def _system(
             )
     # A link that is fixed to the ground needs no inertia, and many files contain an arbitrary one.
     standing = rooted if base == "fixed" else set()
-    inertias = {
-        name: inertia(link, repair, report) for name, link in links.items() if name not in standing and not kinematic
-    }
+    inertias = {name: inertia(link, report) for name, link in links.items() if name not in standing and not kinematic}
+    body_of = {root: root}
+    for joint in order:  # parents before children
+        body_of[joint.child] = body_of[joint.parent] if joint.kind == "fixed" else joint.child
+    repair_inertias(inertias, links, body_of, repair, report)
 
     name = robot.name() if robot.attributes.get("name") else Path(robot.file).stem
     builder = MechanismBuilder(name, urdf_extension.gravity(extension, report) or STANDARD_GRAVITY)

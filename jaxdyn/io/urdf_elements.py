@@ -14,6 +14,8 @@ from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Sp
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia
 from jaxdyn.spatial.plain import rotation_matrix
 
+# Share of the inertia of a rigid body below which the unphysical inertia of one of its links is repaired without being asked.
+_NEGLIGIBLE = 1e-3
 # Elements that are allowed in a description and do not affect the dynamics.
 WITHOUT_DYNAMICS = {
     "robot": ("material", "transmission", "gazebo"),
@@ -103,7 +105,7 @@ def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]
     return numbers
 
 
-def inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
+def inertia(link: Element, report: Report) -> dict[str, Any]:
     """Mass, center of mass and central inertia of a <link> on link axes, as arguments of `MechanismBuilder.add_body`."""
     link.report_unknown(report, ("inertial", *WITHOUT_DYNAMICS["link"]), ("name", "type"))
     inertial = link.optional("inertial")
@@ -123,12 +125,38 @@ def inertia(link: Element, repair: bool, report: Report) -> dict[str, Any]:
         frame = rotation_matrix(np.array(turn))
         matrix = frame @ matrix @ frame.T
         matrix = 0.5 * (matrix + matrix.T)
-    if repair:
-        physical = _physical(matrix) if kilograms > 0.0 else np.zeros((3, 3))
-        if np.abs(physical - matrix).max() > 1e-9 * np.abs(matrix).max():
-            report.ignored(f"unphysical part of the inertia of link {link.name()!r}", tensor.line)
-            matrix = physical
     return {"mass": kilograms, "com": position if kilograms else (0.0, 0.0, 0.0), "inertia": matrix}
+
+
+def repair_inertias(
+    inertias: dict[str, dict[str, Any]], links: dict[str, Element], body_of: dict[str, str], every: bool, report: Report
+) -> None:
+    """Replace the inertias of links that no body can have by the nearest ones that are physical.
+
+    Args:
+        inertias: Results of `inertia` by the name of the link, which are changed.
+        links: Elements by name.
+        body_of: For each link, the name of the rigid body of which it is a part.
+        every: If false, only links are changed that have little influence on their body.
+        report: Report of the changes.
+    """
+    given = {name: found for name, found in inertias.items() if found}
+    physical = {
+        name: _physical(found["inertia"]) if found["mass"] > 0.0 else np.zeros((3, 3)) for name, found in given.items()
+    }
+    trace: dict[str, float] = {}  # of the inertia of each body; the distances between its links would add to it
+    for name, tensor in physical.items():
+        trace[body_of[name]] = trace.get(body_of[name], 0.0) + float(np.trace(tensor))
+    for name, found in given.items():
+        change = np.abs(physical[name] - found["inertia"]).max()
+        if change <= 1e-9 * np.abs(found["inertia"]).max():
+            continue
+        if every or change < _NEGLIGIBLE * trace[body_of[name]]:
+            report.ignored(
+                f"unphysical part of the inertia of link {name!r}",
+                links[name].required("inertial").required("inertia").line,
+            )
+            found["inertia"] = physical[name]
 
 
 def _physical(tensor: np.ndarray) -> np.ndarray:

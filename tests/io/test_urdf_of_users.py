@@ -10,7 +10,7 @@ import pytest
 import jaxdyn
 from jaxdyn import Free, MechanismError
 from jaxdyn.cli import main
-from jaxdyn.io import AssumedBase, ConfigError, PinocchioOrder, load_urdf
+from jaxdyn.io import AssumedBase, ConfigError, IgnoredContent, PinocchioOrder, load_urdf
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
 
@@ -147,3 +147,15 @@ def test_the_free_flyer_of_pinocchio_is_the_free_base(file):
         theirs, data, np.array(order.q_to(q)), np.array(order.v_to(q, v)), np.array(order.tau_to(q, tau))
     )
     np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_an_unphysical_inertia_of_a_small_sensor_on_a_body_is_repaired_and_named(file):
+    sensor = '<inertial><mass value="1e-6"/><inertia ixx="1e-6" iyy="1e-6" izz="1e-6" ixy="1e-6" ixz="1e-6" iyz="1e-6"/></inertial>'
+    path = file(robot(link("base"), link("arm", "base"), link("sensor", "arm", "fixed", sensor)))
+    with pytest.warns(IgnoredContent, match="unphysical part of the inertia of link 'sensor'"):
+        system = load_urdf(path)
+    plain = load_urdf(file(robot(link("base"), link("arm", "base"))))
+    np.testing.assert_allclose(system.model.inertia, plain.model.inertia, atol=1e-4)
+    heavier = sensor.replace('"1e-6"', '"1e-3"')
+    with pytest.raises(MechanismError, match=r"'sensor'.*triangle inequality"):
+        load_urdf(file(robot(link("base"), link("arm", "base"), link("sensor", "arm", "fixed", heavier))))
