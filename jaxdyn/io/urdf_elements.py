@@ -135,8 +135,8 @@ def repair_inertias(
 
     Args:
         inertias: Results of `inertia` by the name of the link, which are changed.
-        links: Elements by name.
-        body_of: For each link, the name of the rigid body of which it is a part.
+        links: The <link> elements by name.
+        body_of: Name of the rigid body of which each link is a part.
         every: If false, only links are changed that have little influence on their body.
         report: Report of the changes.
     """
