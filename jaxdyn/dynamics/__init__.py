@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from jaxdyn.dynamics.contact import ContactMaterial as ContactMaterial
     from jaxdyn.dynamics.contact import ContactPoints as ContactPoints
     from jaxdyn.dynamics.contact import GroundContact as GroundContact
     from jaxdyn.dynamics.contact import SphereContact as SphereContact
+    from jaxdyn.dynamics.contact_material import ContactMaterial as ContactMaterial
     from jaxdyn.dynamics.contact_points import contact_forces as contact_forces
     from jaxdyn.dynamics.contact_points import contact_forces_on_bodies as contact_forces_on_bodies
     from jaxdyn.dynamics.contact_points import contact_names as contact_names

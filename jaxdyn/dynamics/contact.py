@@ -7,7 +7,6 @@ Other shapes are sets of spheres and points: see `contact_shapes`.
 """
 
 import abc
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,21 +19,17 @@ from jaxtyping import Array, Float
 
 from jaxdyn.display import number_text, plural
 from jaxdyn.dynamics.added_inertia import AddedInertia
+from jaxdyn.dynamics.contact_material import ContactMaterial, Response
 from jaxdyn.dynamics.contact_shapes import ContactPoint
 from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Vector3
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
-from jaxdyn.dynamics.unilateral import secant_slope, stored_energy, unilateral_force
 from jaxdyn.mechanism.model import Model, as_dtype
-from jaxdyn.mechanism.quantity import invalid, quantity
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import dot, einsum, floating, zero_safe_norm
 from jaxdyn.spatial.rotation import skew
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
-
-_SINK = 0.001  # m
-_SHARE_OF_WEIGHT = 0.25
-_STANDARD_GRAVITY = 9.81  # m/s^2
 
 
 class ContactPoints(NamedTuple):
@@ -55,99 +50,7 @@ class ContactPoints(NamedTuple):
     force: Float[Array, "contacts 3"]
 
 
-class _Response(NamedTuple):
-    """Force of one contact, and the matrices of the force that an implicit step adds per relative acceleration."""
-
-    force: Vector3
-    couple: Vector3
-    per_linear: Float[Array, "3 3"]
-    per_angular: Float[Array, "3 3"]
-
-
-class ContactMaterial(eqx.Module):
-    """Parameters of the force in contacts.
-
-    The normal force is that of a one-sided spring and damper: D + sqrt(S^2 + D^2) with the spring force S = k p(x) at the depth x
-    and the damper force D = d p'(x) dx/dt. A mass m that falls on the ground rebounds with a share of its speed that depends on the
-    damping ratio d / (2 sqrt(k m)) alone, see `damping_ratio`. The friction force is -mu N v / sqrt(v^2 + (r w)^2 + s^2) with the
-    normal force N, the slip velocity v, the angular velocity w about the normal, the torsion radius r and the slip speed s. The
-    force is proportional to v near rest, so a body that sticks creeps: under a tangential load Q, the slip speed is
-    s Q / sqrt((mu N)^2 - Q^2).
-
-    Attributes:
-        stiffness: Stiffness k of a contact.
-        damping: Damping coefficient d of a contact.
-        friction: Friction coefficient mu.
-        slip_speed: Slip speed s at which the friction force is 71 % of its final value.
-        onset: Depth at which the stiffness reaches k.
-        torsion_radius: Radius r of the contact patch, which resists rotation about the normal with the moment mu N r.
-
-    Source: theory.md (T2)-(T4).
-    """
-
-    stiffness: Scalar = eqx.field(converter=floating, metadata=quantity("N/m", minimum=0.0))
-    damping: Scalar = eqx.field(converter=floating, metadata=quantity("N s/m", minimum=0.0))
-    friction: Scalar = eqx.field(converter=floating, default=0.8, metadata=quantity("1", minimum=0.0))
-    slip_speed: Scalar = eqx.field(converter=floating, default=2e-4, metadata=quantity("m/s", positive=True))
-    onset: Scalar = eqx.field(converter=floating, default=_SINK, metadata=quantity("m", positive=True))
-    torsion_radius: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
-
-    @staticmethod
-    def of(model: Model, **values: Any) -> "ContactMaterial":
-        """Material whose stiffness and damping follow from the mass of the mechanism.
-
-        A quarter of the weight sinks 1 mm into the ground, plus half of `onset`. The damping is critical for a quarter of the mass.
-
-        Args:
-            model: Mechanism.
-            values: Fields by name, which replace the derived and default values.
-        """
-        quarter = _SHARE_OF_WEIGHT * jnp.sum(model.mass)
-        stiffness = values.pop("stiffness", quarter * _STANDARD_GRAVITY / _SINK)
-        damping = values.pop("damping", 2.0 * jnp.sqrt(stiffness * quarter))
-        return ContactMaterial(stiffness, damping, **values)
-
-    def response(
-        self, gradient: Vector3, depth: Scalar, velocity: Vector3, spin: Vector3, step: Scalar | float | None
-    ) -> _Response:
-        """Force of one contact.
-
-        Args:
-            gradient: Derivative of the gap with respect to the position of the body.
-            depth: Depth of penetration.
-            velocity, spin: Relative velocity and angular velocity at the contact point.
-            step: Length of an implicit step (s), which predicts the depth at its end; None to evaluate the force at this instant.
-
-        Source: theory.md (T2)-(T4), (T8).
-        """
-        ahead = jnp.zeros_like(depth) if step is None else step
-        steepness, inverse = zero_safe_norm(gradient)  # spheres with the same center have no normal
-        normal = inverse * gradient
-        speed = -dot(gradient, velocity)
-        predicted = jnp.maximum(depth + ahead * speed, 0.0)  # (T8)
-        pushed = unilateral_force(predicted, speed, self.stiffness, self.damping, self.onset)
-        slip, twist = velocity - dot(normal, velocity) * normal, dot(normal, spin)
-        lever = self.torsion_radius**2
-        scale = jnp.sqrt(dot(slip, slip) + lever * twist**2 + self.slip_speed**2)
-        resistance = self.friction * pushed.force * steepness / scale  # (T4)
-        secant = self.stiffness * secant_slope(depth, depth + ahead * speed, self.onset)
-        along = ahead * (pushed.damping + ahead * secant * pushed.per_spring_force) * steepness**2
-        across = ahead * resistance
-        both = jnp.outer(normal, normal)
-        return _Response(
-            pushed.force * gradient - resistance * slip,
-            -(resistance * lever * twist) * normal,
-            across * jnp.asarray(np.eye(3), depth.dtype) + (along - across) * both,
-            across * lever * both,
-        )
-
-    def energy(self, depth: Float[Array, "contacts"]) -> Scalar:
-        """Energy that is stored in contacts at given depths, J. Source: theory.md (T3)."""
-        of_one = jax.vmap(stored_energy, (0, None, None))
-        return jnp.sum(of_one(jnp.maximum(depth, 0.0), self.stiffness, self.onset))
-
-
-def _without_drift(response: _Response, drift: Vector3, turning: Vector3) -> _Response:
+def _without_drift(response: Response, drift: Vector3, turning: Vector3) -> Response:
     """Response in which the force of the step includes the relative acceleration at zero generalized acceleration.
 
     The matrices multiply the accelerations that are due to the generalized accelerations. The velocity of the contact point also
@@ -266,7 +169,7 @@ class GroundContact(Contact):
             or _error_with_lengths(
                 {"bodies": len(self.bodies), "centers": self.centers.shape[-2], "radii": self.radii.shape[-1]}
             )
-            or _error_with_material(self.material)
+            or self.material.validate()
             or _error_with_surface(self.surface)
         )
 
@@ -312,7 +215,7 @@ class GroundContact(Contact):
 
     def _responses(
         self, moving: Motion, at: _Located, step: Scalar | float | None
-    ) -> tuple[Float[Array, "contacts 3"], _Response]:
+    ) -> tuple[Float[Array, "contacts 3"], Response]:
         def respond(velocity, bias, located):
             at_point = velocity_at_point(velocity, located.arm)
             response = self.material.response(located.gradient, located.depth, at_point, velocity[:3], step)
@@ -323,11 +226,11 @@ class GroundContact(Contact):
         bodies = np.array(self.bodies, int)
         return jax.vmap(respond)(moving.velocity[bodies], moving.bias[bodies], at)
 
-    def _on_bodies(self, model: Model, at: _Located, response: _Response) -> Float[Array, "nb 6"]:
+    def _on_bodies(self, model: Model, at: _Located, response: Response) -> Float[Array, "nb 6"]:
         wrenches = jax.vmap(force_at_point)(at.arm, response.force, response.couple)
         return einsum("bc,ck->bk", self._carried(model, wrenches), wrenches)
 
-    def _added(self, model: Model, at: _Located, response: _Response) -> Float[Array, "nb 6 6"]:
+    def _added(self, model: Model, at: _Located, response: Response) -> Float[Array, "nb 6 6"]:
         matrices = jax.vmap(_about_reference_point)(at.arm, response.per_linear, response.per_angular)
         return einsum("bc,cij->bij", self._carried(model, matrices), matrices)
 
@@ -392,7 +295,7 @@ class SphereContact(Contact):
             or model.topology.error_with_bodies(*self.bodies_a, *self.bodies_b)
             or _error_with_lengths(lengths)
             or self._error_with_pairs(model)
-            or _error_with_material(self.material)
+            or self.material.validate()
         )
 
     def _error_with_pairs(self, model: Model) -> str | None:
@@ -457,7 +360,7 @@ class SphereContact(Contact):
 
     def _responses(
         self, moving: Motion, a: _Located, b: _Located, step: Scalar | float | None
-    ) -> tuple[Float[Array, "contacts 3"], _Response]:
+    ) -> tuple[Float[Array, "contacts 3"], Response]:
         velocity = _with_ground(moving.velocity)
         of_a, of_b = velocity[np.array(self.bodies_a, int)], velocity[np.array(self.bodies_b, int)]
         at_point = jax.vmap(velocity_at_point)
@@ -474,7 +377,7 @@ class SphereContact(Contact):
             response = jax.vmap(_without_drift)(response, drifts, bias_a[:, :3] - bias_b[:, :3])
         return relative, response
 
-    def _on_bodies(self, model: Model, a: _Located, b: _Located, response: _Response) -> Float[Array, "nb 6"]:
+    def _on_bodies(self, model: Model, a: _Located, b: _Located, response: Response) -> Float[Array, "nb 6"]:
         total = jnp.zeros((model.nb, 6), response.force.dtype)
         for bodies, at, sign in ((self.bodies_a, a, 1.0), (self.bodies_b, b, -1.0)):
             wrenches = sign * jax.vmap(force_at_point)(at.arm, response.force, response.couple)
@@ -535,17 +438,6 @@ def _error_with_bodies(model: Model, bodies: Sequence[int]) -> str | None:
                 f"a contact is on {topology.body_name(body)!r}, which has no mass and carries none, so the contact force would "
                 "accelerate it without bound; give the body a mass, or put the contact on another body"
             )
-    return None
-
-
-def _error_with_material(material: ContactMaterial) -> str | None:
-    wrong = invalid(material, {})
-    if wrong is not None:
-        return wrong
-    for field in dataclasses.fields(material):
-        value = getattr(material, field.name)
-        if not isinstance(value, Tracer) and not np.all(np.isfinite(value)):
-            return f"{field.name} is {np.asarray(value).tolist()}; give a finite value"
     return None
 
 

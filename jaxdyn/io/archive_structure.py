@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints import kinds
-from jaxdyn.dynamics import contact, forces, friction, joint_limits, surfaces, system
+from jaxdyn.dynamics import contact, contact_material, forces, friction, joint_limits, surfaces, system
 from jaxdyn.io.config import suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_parts import part_classes
@@ -43,6 +43,7 @@ _MODULES: tuple[ModuleType, ...] = (
     joint_limits,
     surfaces,
     contact,
+    contact_material,
     kinds,
     system,
 )

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from jaxdyn.dynamics.contact import ContactMaterial, GroundContact
+from jaxdyn.dynamics.contact import GroundContact
+from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.contact_shapes import ContactPoint
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import System

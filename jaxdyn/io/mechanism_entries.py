@@ -8,7 +8,8 @@ values.
 import dataclasses
 from typing import Any, Literal
 
-from jaxdyn.dynamics.contact import ContactMaterial, GroundContact
+from jaxdyn.dynamics.contact import GroundContact
+from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce
 from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid
 from jaxdyn.io.config import setting

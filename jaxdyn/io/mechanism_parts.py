@@ -23,7 +23,8 @@ from jaxdyn.constraints import kinds
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics import contact, forces, friction, joint_limits
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.contact import ContactMaterial, GroundContact, SphereContact
+from jaxdyn.dynamics.contact import GroundContact, SphereContact
+from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid, Surface
 from jaxdyn.io.config import Place, read_value, suggestion
