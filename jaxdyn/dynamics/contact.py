@@ -24,12 +24,20 @@ from jaxdyn.dynamics.contact_shapes import ContactPoint
 from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Vector3
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
+from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import dot, einsum, floating, zero_safe_norm
 from jaxdyn.spatial.rotation import skew
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
+
+# Largest number of contacts of a body without a loop in a scalar program; loops compile several times faster.
+_MOST_WRITTEN_OUT = 8
+# The upper triangle of a symmetric 6x6 matrix, and the position of each entry of the matrix in it.
+_UPPER = np.triu_indices(6)
+_ENTRY = np.zeros((6, 6), int)
+_ENTRY[_UPPER] = _ENTRY.T[_UPPER] = np.arange(len(_UPPER[0]))
 
 
 class ContactPoints(NamedTuple):
@@ -104,6 +112,23 @@ class _Located(NamedTuple):
     center: Vector3
     gradient: Vector3
     depth: Scalar
+
+
+class _Carrier(NamedTuple):
+    """Placement and motion of the body that carries a contact; see `Placements` and `Motion`."""
+
+    reference: Vector3
+    offset: Vector3
+    rotation: Float[Array, "3 3"]
+    velocity: Float[Array, "6"] | None
+    bias: Float[Array, "6"] | None
+
+    @staticmethod
+    def of(moving: Motion, bodies: np.ndarray) -> "_Carrier":
+        """Carriers with a leading axis, one for each of the bodies."""
+        placed = moving.placements
+        parts = _Carrier(placed.reference, placed.offset, placed.rotation, moving.velocity, moving.bias)
+        return jax.tree.map(lambda x: x[bodies], parts)
 
 
 class GroundContact(Contact):
@@ -183,60 +208,84 @@ class GroundContact(Contact):
         )
 
     def points(self, model: Model, moving: Motion) -> ContactPoints:
-        placed = moving.placements
-        at = self._located(placed)
-        velocity, responses = self._responses(moving, at, None)
-        position = placed.reference[np.array(self.bodies, int)] + at.arm
-        return ContactPoints(position, jax.vmap(_unit)(at.gradient), at.depth, velocity, responses.force)
-
-    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
-        at = self._located(moving.placements)
-        return self._on_bodies(model, at, self._responses(moving, at, None)[1])
-
-    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
-        at = self._located(moving.placements)
-        _, response = self._responses(moving, at, step)
-        return OverStep(self._on_bodies(model, at, response), AddedInertia(self._added(model, at, response), None))
-
-    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
-        return self.material.energy(self._located(placed).depth)
-
-    def _located(self, placed: Placements) -> _Located:
-        bodies = np.array(self.bodies, int)
-
-        def locate(reference, offset, rotation, center, radius):
-            arm = offset + dot(rotation, center)
-            gap, gradient = jax.value_and_grad(self.surface.gap)(reference + arm)
-            return _Located(arm - radius * _unit(gradient), arm, gradient, radius - gap)  # (T1)
-
-        return jax.vmap(locate)(
-            placed.reference[bodies], placed.offset[bodies], placed.rotation[bodies], self.centers, self.radii
+        carriers = _Carrier.of(moving, np.array(self.bodies, int))
+        at = jax.vmap(self._located)(carriers, self.centers, self.radii)
+        velocity, responses = jax.vmap(lambda carrier, at: self._response(carrier, at, None))(carriers, at)
+        return ContactPoints(
+            carriers.reference + at.arm, jax.vmap(_unit)(at.gradient), at.depth, velocity, responses.force
         )
 
-    def _responses(
-        self, moving: Motion, at: _Located, step: Scalar | float | None
-    ) -> tuple[Float[Array, "contacts 3"], Response]:
-        def respond(velocity, bias, located):
-            at_point = velocity_at_point(velocity, located.arm)
-            response = self.material.response(located.gradient, located.depth, at_point, velocity[:3], step)
-            if step is not None:
-                response = _without_drift(response, _drift(velocity, bias, located.arm, located.center), bias[:3])
-            return at_point, response
+    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
+        return self._sums_over_bodies(model, moving, None)
 
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
+        forces, matrices = jnp.split(self._sums_over_bodies(model, moving, step), [6], axis=1)
+        return OverStep(forces, AddedInertia(matrices[:, _ENTRY], None))
+
+    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         bodies = np.array(self.bodies, int)
-        return jax.vmap(respond)(moving.velocity[bodies], moving.bias[bodies], at)
 
-    def _on_bodies(self, model: Model, at: _Located, response: Response) -> Float[Array, "nb 6"]:
-        wrenches = jax.vmap(force_at_point)(at.arm, response.force, response.couple)
-        return einsum("bc,ck->bk", self._carried(model, wrenches), wrenches)
+        def depth(reference, offset, rotation, center, radius):
+            return self._located(_Carrier(reference, offset, rotation, None, None), center, radius).depth
 
-    def _added(self, model: Model, at: _Located, response: Response) -> Float[Array, "nb 6 6"]:
-        matrices = jax.vmap(_about_reference_point)(at.arm, response.per_linear, response.per_angular)
-        return einsum("bc,cij->bij", self._carried(model, matrices), matrices)
+        placements = placed.reference[bodies], placed.offset[bodies], placed.rotation[bodies]
+        return self.material.energy(jax.vmap(depth)(*placements, self.centers, self.radii))
 
-    def _carried(self, model: Model, values: Array) -> np.ndarray:
-        """Incidence matrix of bodies and contacts."""
-        return (np.arange(model.nb)[:, None] == np.array(self.bodies, int)).astype(values.dtype)
+    def _located(self, carrier: _Carrier, center: Vector3, radius: Scalar) -> _Located:
+        arm = carrier.offset + dot(carrier.rotation, center)
+        gap, gradient = self.surface.gap_and_gradient(carrier.reference + arm)
+        return _Located(arm - radius * _unit(gradient), arm, gradient, radius - gap)  # (T1)
+
+    def _response(self, carrier: _Carrier, at: _Located, step: Scalar | float | None) -> tuple[Vector3, Response]:
+        """Velocity of a contact point, and the response of the contact."""
+        velocity, bias = carrier.velocity, carrier.bias
+        at_point = velocity_at_point(velocity, at.arm)
+        response = self.material.response(at.gradient, at.depth, at_point, velocity[:3], step)
+        if step is not None:
+            response = _without_drift(response, _drift(velocity, bias, at.arm, at.center), bias[:3])
+        return at_point, response
+
+    def _action(
+        self, carrier: _Carrier, center: Vector3, radius: Scalar, step: Scalar | float | None
+    ) -> Float[Array, "entries"]:
+        """Moment and force of one contact about P, followed by the entries of its matrix if a step is given."""
+        at = self._located(carrier, center, radius)
+        _, response = self._response(carrier, at, step)
+        wrench = force_at_point(at.arm, response.force, response.couple)
+        if step is None:
+            return wrench
+        matrix = _about_reference_point(at.arm, response.per_linear, response.per_angular)
+        return jnp.concatenate([wrench, matrix[_UPPER]])
+
+    def _sums_over_bodies(
+        self, model: Model, moving: Motion, step: Scalar | float | None
+    ) -> Float[Array, "nb entries"]:
+        """Sums of `_action` over the contacts of each body; those of bodies with many contacts are loops in a scalar program."""
+        bodies = np.array(self.bodies, int)
+        counts = np.bincount(bodies, minlength=model.nb)
+        looped = np.flatnonzero(counts > _MOST_WRITTEN_OUT) if writing_out() else np.empty(0, int)
+        apart = ~np.isin(bodies, looped)
+
+        def act(carrier, center, radius):
+            return self._action(carrier, center, radius, step)
+
+        def summed(body):
+            carrier = jax.tree.map(lambda x: x[0], _Carrier.of(moving, np.array([body])))
+            of_body = bodies == body
+            # The loop of the derivative computes each contact again instead of reading its intermediate values from memory.
+            action = jax.checkpoint(act, prevent_cse=False)
+
+            def add(total, sphere):
+                return total + action(carrier, *sphere), None
+
+            start = jnp.zeros(6 if step is None else 6 + len(_UPPER[0]), moving.velocity.dtype)
+            return jax.lax.scan(add, start, (self.centers[of_body], self.radii[of_body]))[0][None]
+
+        one_by_one = jax.vmap(act)(_Carrier.of(moving, bodies[apart]), self.centers[apart], self.radii[apart])
+        actions = jnp.concatenate([one_by_one, *map(summed, looped)])
+        owners = np.concatenate([bodies[apart], looped])
+        carried = (np.arange(model.nb)[:, None] == owners).astype(actions.dtype)
+        return einsum("bc,ck->bk", carried, actions)
 
 
 class SphereContact(Contact):

@@ -32,6 +32,14 @@ class Surface(eqx.Module):
             x: Point, ground axes, m.
         """
 
+    def gap_and_gradient(self, x: Vector3) -> tuple[Scalar, Vector3]:
+        """The gap and its gradient, by automatic differentiation unless a subclass has a closed form.
+
+        Args:
+            x: Point, ground axes, m.
+        """
+        return jax.value_and_grad(self.gap)(x)
+
     def describe(self) -> str:
         """The surface in words, for summaries."""
         return f"the surface {type(self).__name__}"
@@ -63,7 +71,11 @@ class HalfSpace(Surface):
     height: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m"))
 
     def gap(self, x: Vector3) -> Scalar:
-        return dot(self.normal, x) / jnp.sqrt(dot(self.normal, self.normal)) - self.height  # (T1)
+        return self.gap_and_gradient(x)[0]
+
+    def gap_and_gradient(self, x: Vector3) -> tuple[Scalar, Vector3]:
+        normal = self.normal / jnp.sqrt(dot(self.normal, self.normal))
+        return dot(normal, x) - self.height, normal  # (T1)
 
     def describe(self) -> str:
         normal = known(self.normal)
