@@ -120,8 +120,8 @@ class _Carrier(NamedTuple):
     reference: Vector3
     offset: Vector3
     rotation: Float[Array, "3 3"]
-    velocity: Float[Array, "6"] | None
-    bias: Float[Array, "6"] | None
+    velocity: Float[Array, "6"]
+    bias: Float[Array, "6"]
 
     @staticmethod
     def of(moving: Motion, bodies: np.ndarray) -> "_Carrier":
@@ -209,7 +209,7 @@ class GroundContact(Contact):
 
     def points(self, model: Model, moving: Motion) -> ContactPoints:
         carriers = _Carrier.of(moving, np.array(self.bodies, int))
-        at = jax.vmap(self._located)(carriers, self.centers, self.radii)
+        at = jax.vmap(self._located)(*carriers[:3], self.centers, self.radii)
         velocity, responses = jax.vmap(lambda carrier, at: self._response(carrier, at, None))(carriers, at)
         return ContactPoints(
             carriers.reference + at.arm, jax.vmap(_unit)(at.gradient), at.depth, velocity, responses.force
@@ -224,16 +224,14 @@ class GroundContact(Contact):
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         bodies = np.array(self.bodies, int)
-
-        def depth(reference, offset, rotation, center, radius):
-            return self._located(_Carrier(reference, offset, rotation, None, None), center, radius).depth
-
         placements = placed.reference[bodies], placed.offset[bodies], placed.rotation[bodies]
-        return self.material.energy(jax.vmap(depth)(*placements, self.centers, self.radii))
+        return self.material.energy(jax.vmap(self._located)(*placements, self.centers, self.radii).depth)
 
-    def _located(self, carrier: _Carrier, center: Vector3, radius: Scalar) -> _Located:
-        arm = carrier.offset + dot(carrier.rotation, center)
-        gap, gradient = self.surface.gap_and_gradient(carrier.reference + arm)
+    def _located(
+        self, reference: Vector3, offset: Vector3, rotation: Float[Array, "3 3"], center: Vector3, radius: Scalar
+    ) -> _Located:
+        arm = offset + dot(rotation, center)
+        gap, gradient = self.surface.gap_and_gradient(reference + arm)
         return _Located(arm - radius * _unit(gradient), arm, gradient, radius - gap)  # (T1)
 
     def _response(self, carrier: _Carrier, at: _Located, step: Scalar | float | None) -> tuple[Vector3, Response]:
@@ -249,7 +247,7 @@ class GroundContact(Contact):
         self, carrier: _Carrier, center: Vector3, radius: Scalar, step: Scalar | float | None
     ) -> Float[Array, "entries"]:
         """Moment and force of one contact about P, followed by the entries of its matrix if a step is given."""
-        at = self._located(carrier, center, radius)
+        at = self._located(*carrier[:3], center, radius)
         _, response = self._response(carrier, at, step)
         wrench = force_at_point(at.arm, response.force, response.couple)
         if step is None:

@@ -34,7 +34,9 @@ def test_many_contacts_are_a_loop_with_the_same_value_and_gradient():
     q = jnp.tile(jnp.array([0.0, 0.0, 0.02, 1.0, 0.05, 0.0, 0.0]), (3, 1))
     v = 0.3 * jax.random.normal(jax.random.key(0), (3, 6))
     friction = jnp.array([0.2, 0.5, 0.8])
-    function = jax.value_and_grad(lambda *x: squared_acceleration(*x, system), argnums=(0, 1, 2))
+    function = jax.value_and_grad(
+        lambda friction, q, v: squared_acceleration(friction, q, v, system), argnums=(0, 1, 2)
+    )
     looped = jaxdyn.batched(function, backend="lanes")(friction, q, v)
     plain = jax.jit(jax.vmap(function))(friction, q, v)
     assert float(jnp.max(jnp.abs(plain[1][0]))) > 1e-6  # the contacts act
