@@ -35,7 +35,7 @@ from scipy.optimize import brentq
 
 import jaxdyn
 from jaxdyn import control, view
-from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
+from jaxdyn.dynamics import ContactMaterial, GroundContact, contact_forces, contact_sphere
 from jaxdyn.io import RunDirectory, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.view import style
@@ -150,6 +150,12 @@ def on_ground(model: jaxdyn.Model, **material: Any) -> jaxdyn.System:
     return jaxdyn.System(model, (contact,), drives=jaxdyn.JointDrives((2, 3), [1.0, 1.0]))
 
 
+def material_of(system: jaxdyn.System) -> ContactMaterial:
+    (contact,) = system.forces
+    assert isinstance(contact, GroundContact)
+    return contact.material
+
+
 def of_stage(model: jaxdyn.Model, sink: float, slip_speed: float) -> jaxdyn.System:
     stiffness, mass = WEIGHT / sink, WEIGHT / 9.81
     values = {
@@ -226,8 +232,11 @@ def solved(solver: Any, problem: control.ControlProblem, plan: control.Plan, ite
     return control.solve(problem, solver, plan, max_steps=iterations, throw=False)
 
 
-def solve(config: Config, solver: Any, problem: control.ControlProblem, plan: control.Plan, name: str):
-    """The solution, and a row of the table of solves."""
+def solve(
+    config: Config, solver: Any, system: jaxdyn.System, penalty: float | None, plan: control.Plan, name: str
+) -> tuple[control.Plan, dict[str, Any]]:
+    """The solution of `jump`, and a row of the table of solves."""
+    problem = jump(config, system, penalty)
     begin = time.process_time()
     found = jax.block_until_ready(solved(solver, problem, plan, config.iterations))
     return found.value, {
@@ -237,14 +246,14 @@ def solve(config: Config, solver: Any, problem: control.ControlProblem, plan: co
         "violation": float(found.violation),
         "cost": float(found.cost),
         "processor_s": time.process_time() - begin,
-        **contact_of(problem.dynamics.system, found.value, config.duration),
+        **contact_of(system, found.value, config.duration),
     }
 
 
 def contact_of(system: jaxdyn.System, plan: control.Plan, duration: float) -> dict[str, float]:
     """Time in the air, apex, largest force and torque, and least margin to the friction cone of a motion."""
     force, z = np.asarray(forces_along(system, plan.states)), np.asarray(plan.states.q[:, 1])
-    touches, friction = force[:, 2] > TOUCHES, float(system.forces[0].material.friction)
+    touches, friction = force[:, 2] > TOUCHES, float(material_of(system).friction)
     sideways = np.abs(force[touches, 0]) / (friction * force[touches, 2])
     return {
         "air_s": duration * float(np.mean(~touches)),
@@ -274,14 +283,13 @@ def refined(config: Config, problem: control.ControlProblem, plan: control.Plan,
     return finer, control.Plan(states, jnp.repeat(plan.controls, count, axis=0), plan.design)
 
 
-def carried_out(config: Config, problem: control.ControlProblem, plan: control.Plan):
+def carried_out(config: Config, model: jaxdyn.Model, problem: control.ControlProblem, plan: control.Plan):
     """Motions on stiff ground without and with feedback, and a row of the table of checks for each."""
-    model = problem.dynamics.system.model
     proportional, derivative = (jnp.concatenate([jnp.zeros((2, 2)), -gain * jnp.eye(2)], axis=1) for gain in GAINS)
     gains = jnp.broadcast_to(
         jnp.concatenate([proportional, derivative], axis=1), (config.refinement * config.steps, 2, 8)
     )
-    default = float(on_ground(model).forces[0].material.stiffness)
+    default = float(material_of(on_ground(model)).stiffness)
     motions, rows = [], []
     for factor in config.stiffness:
         material = {} if factor == 1.0 else {"stiffness": factor * default}
@@ -337,19 +345,17 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         names = [f"{1e3 * a:g} mm, {b:g} m/s" for a, b in zip(config.sinks, config.slip_speeds, strict=True)]
         guess, rows, plans = hop_on_the_spot(jump(config, systems[0])), [], []
         for penalty in ENDS:
-            problem = jump(config, systems[0], penalty)
             guess, row = solve(
-                config, control.ILQR(tolerance=1e-6), problem, guess, f"initial guess, penalty {penalty:g}"
+                config, control.ILQR(tolerance=1e-6), systems[0], penalty, guess, f"initial guess, penalty {penalty:g}"
             )
             rows.append(row)
         shooting, plan = control.MultipleShooting(tolerance=1e-6), guess
         for system, name in zip(systems, names, strict=True):
-            problem = jump(config, system)
-            plan, row = solve(config, shooting, problem, plan, name)
+            plan, row = solve(config, shooting, system, None, plan, name)
             rows.append(row)
             plans.append(plan)
-        _, direct = solve(config, shooting, problem, guess, f"{names[-1]}, directly")
-        motions, checks = carried_out(config, problem, plan)
+        _, direct = solve(config, shooting, systems[-1], None, guess, f"{names[-1]}, directly")
+        motions, checks = carried_out(config, model, jump(config, systems[-1]), plan)
         table = tables([*rows, direct], checks)
         print(table)
         directory.write_text("table.md", table + "\n")
