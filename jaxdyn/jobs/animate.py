@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints.projection import project_velocity
+from jaxdyn.dynamics.contact import GroundContact
+from jaxdyn.dynamics.contact_points import contact_forces
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
@@ -23,10 +25,12 @@ from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.simulate.trajectory import rollout
+from jaxdyn.spatial.arrays import zero_safe_norm
 
 _STEP = 1e-3  # s
 _RECORD_EVERY = 10  # steps
 _SPREAD = 0.7  # fraction of the range of joint limits; standard deviation in rad or m for joints without limits
+_DROP = 0.1  # m, height of the lowest contact point above the ground at the start
 _DRIFT = 0.7  # rad/s and m/s, standard deviation of the initial velocities without gravity
 
 
@@ -66,15 +70,21 @@ def animate(arguments: argparse.Namespace) -> None:
 
 
 def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, coordinates and velocities of samples from random configurations: at rest, or without gravity with a slow motion."""
+    """Times, coordinates and velocities of samples from random configurations: at rest, or without gravity with a slow motion.
+
+    A mechanism with a free base falls from 0.1 m above the ground if it has contacts with it, and else moves without gravity.
+    """
     model = system.model
     check_masses(model, "a simulation")
-    floats = any(
-        parent == GROUND and issubclass(kind, Free)
-        for parent, kind in zip(model.topology.parents, model.topology.joint_classes, strict=True)
-    )
+    kinds = zip(model.topology.parents, model.topology.joint_classes, strict=True)
+    free = [body for body, (parent, kind) in enumerate(kinds) if parent == GROUND and issubclass(kind, Free)]
+    lands = any(isinstance(force, GroundContact) for force in system.forces)
+    floats = bool(free) and not lands
     if floats and not arguments.no_gravity:
-        print(f"{model.name} has a free base and would fall without end; it is simulated without gravity")
+        print(
+            f"{model.name} has a free base and would fall without end; it is simulated without gravity "
+            "(--contact ground turns colliders of URDF and MJCF files into contacts with the ground)"
+        )
     if floats or arguments.no_gravity:
         system = eqx.tree_at(lambda s: s.model.gravity, system, jnp.zeros_like(model.gravity))
     drift = _DRIFT if floats or arguments.no_gravity else 0.0
@@ -91,6 +101,12 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
     keys = jax.vmap(lambda lane: jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), lane)))(lanes)
     print(f"simulating {duration:g} s of {model.name}")
     starts = random_starts(system, keys[:, 0], _SPREAD, arguments.source)
+    if free and lands:
+        up = -zero_safe_norm(model.gravity)[1] * model.gravity
+        heights = jax.jit(jax.vmap(lambda q: _DROP + jnp.max(contact_forces(system, system.at_rest(q)).depth)))(starts)
+        for body in free:
+            first = model.topology.q_starts[body]
+            starts = starts.at[:, first : first + 3].add(jnp.outer(heights, up))
     with announced_as("the simulation"):
         time, states, result = stored_jit(jax.vmap(motion))(keys[:, 1], starts)
     if int(result[0]) != RolloutResult.COMPLETED:

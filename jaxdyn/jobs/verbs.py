@@ -301,8 +301,8 @@ ANIMATE = Command(
     "animate",
     "make an animation of a run or of a mechanism\n\n"
     "For a run directory, the recorded motion is shown. For a mechanism file, the mechanism starts from a random configuration\n"
-    "and falls under gravity; a mechanism with a free base moves without gravity. The camera does not move, and the axes are in\n"
-    "meters.\n\n"
+    "and falls under gravity. A mechanism with a free base falls from 0.1 m above the ground if it has contacts with it, and else\n"
+    "moves without gravity. The camera does not move, and the axes are in meters.\n\n"
     "  jaxdyn animate robot.urdf\n"
     "  jaxdyn animate runs/panda --out panda.mp4 --ghosts 8 --speed 0.5",
     _animate_arguments,

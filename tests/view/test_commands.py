@@ -10,6 +10,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.cli import main
+from jaxdyn.dynamics import GroundContact, contact_sphere
 from jaxdyn.jobs import animate
 
 MECHANISMS = Path(__file__).parents[2] / "configs" / "mechanisms"
@@ -71,6 +72,20 @@ def test_what_floats_drifts_without_gravity(capsys):
     away = q[0, :, :3] - q[0, 0, :3]
     assert np.linalg.norm(away[-1]) > 0.01
     np.testing.assert_allclose(away, np.outer(time / time[-1], away[-1]), atol=1e-6)  # a straight line at one speed
+
+
+def test_what_floats_falls_onto_the_ground_if_it_has_contacts(capsys):
+    builder = jaxdyn.MechanismBuilder("ball")
+    builder.add_body("ball", joint=jaxdyn.Free(), mass=2.0, inertia=(0.1, 0.1, 0.1))
+    model = builder.build()
+    contact = GroundContact.of(model, contact_sphere("ball", radius=0.3))
+    asked = argparse.Namespace(source="ball", duration=0.5, lane=0, ghosts=1, seed=0, no_gravity=False)
+    _, q, *_ = animate._let_go(jaxdyn.System(model, (contact,)), asked)
+    assert "without gravity" not in capsys.readouterr().out
+    np.testing.assert_allclose(q[:, 0, 2], 0.4, atol=1e-6)
+    assert np.all(q[:, -1, 2] < 0.32)
+    assert np.all(q[..., 2] > 0.25)
+    np.testing.assert_allclose(q[:, -1, 2], 0.2955, atol=1e-3)  # the whole weight on one point sinks 4.5 mm
 
 
 def test_a_motion_without_masses_is_refused_before_anything_is_simulated(tmp_path, monkeypatch, capsys):
