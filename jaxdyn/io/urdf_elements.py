@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.io.xml import Element, Report
+from jaxdyn.mechanism.checks import has_physical_moments
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Spherical
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia
@@ -148,9 +149,10 @@ def repair_inertias(
     for name, tensor in physical.items():
         trace[body_of[name]] = trace.get(body_of[name], 0.0) + float(np.trace(tensor))
     for name, found in given.items():
-        change = np.abs(physical[name] - found["inertia"]).max()
-        if change <= 1e-9 * np.abs(found["inertia"]).max():
+        without_mass = found["mass"] == 0.0 and np.any(found["inertia"])
+        if not without_mass and has_physical_moments(found["mass"], found["inertia"]):
             continue
+        change = np.abs(physical[name] - found["inertia"]).max()
         if every or change < _NEGLIGIBLE * trace[body_of[name]]:
             report.ignored(
                 f"unphysical part of the inertia of link {name!r}",

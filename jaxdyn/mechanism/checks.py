@@ -109,11 +109,7 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
         tensor = numbers(inertia, (3, 3), where, "inertia")
         if not np.allclose(tensor, tensor.T, atol=1e-9 * max(1e-300, np.abs(tensor).max())):
             raise MechanismError(f"{where}: inertia matrix is not symmetric; give 6 entries (xx, yy, zz, xy, xz, yz)")
-    # Principal second moments w_k of the body: eigenvalues of Pi = 1/2 tr(J) 1 - J, nonnegative for a physical body (B10).
-    trace = float(np.trace(tensor))
-    second_moments = 0.5 * trace - np.linalg.eigvalsh(tensor)
-    rounding = max(_TRIANGLE_TOLERANCE * abs(trace), _SMALLEST_BODY**2 * mass, 1e-300)
-    if np.min(second_moments) < -rounding:
+    if not has_physical_moments(mass, tensor):
         principal = np.sort(np.linalg.eigvalsh(tensor))
         raise UnphysicalInertia(
             f"{where}: principal moments of inertia {', '.join(f'{x:.6g}' for x in principal)} kg m^2 violate the triangle "
@@ -123,6 +119,18 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
     if mass == 0 and np.any(tensor):
         raise UnphysicalInertia(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")
     return mass, com, tensor
+
+
+def has_physical_moments(mass: float, tensor: np.ndarray) -> bool:
+    """Whether a body of this mass (kg) can have this 3x3 inertia (kg m^2), apart from rounding.
+
+    The principal second moments of a body are the eigenvalues of Pi = 1/2 tr(J) 1 - J, and none of them is negative.
+    Source: theory.md (B10).
+    """
+    trace = float(np.trace(tensor))
+    second_moments = 0.5 * trace - np.linalg.eigvalsh(tensor)
+    rounding = max(_TRIANGLE_TOLERANCE * abs(trace), _SMALLEST_BODY**2 * mass, 1e-300)
+    return float(np.min(second_moments)) >= -rounding
 
 
 def per_component(value: Numbers, count: int, where: str, quantity: str, *, finite: bool = True) -> np.ndarray:
