@@ -12,6 +12,7 @@ import numpy as np
 from jax import core as jax_core
 
 from jaxdyn.lanes import call, gpu
+from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.derived import known_results, program_of
 from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.keys import without_keys
@@ -93,6 +94,7 @@ def batched(
     return jax.jit(jax.vmap(lane_function(function, backend=backend, name=name), in_axes, out_axes))
 
 
+@collector_paused()
 def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
     """Compute function(*args) for one sample; returns the results and the name of the backend.
 

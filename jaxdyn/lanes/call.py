@@ -28,6 +28,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
 
 from jaxdyn.lanes import cpu, gpu
+from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.cpu_code import widest, width_for
 from jaxdyn.lanes.derived import (
     function_of,
@@ -418,6 +419,7 @@ def check_size(program: Program, backend: str) -> None:
         raise CannotFlatten(f"the loops of one sample collect {memory} values, more than {_LARGEST_MEMORY}")
 
 
+@collector_paused()
 def _on_cpu(*args, **params):
     program, reason = _program_or_reason(params)
     if program is None:
@@ -495,6 +497,7 @@ def _lower_machine_code(ctx, *args, compiled: cpu.Compiled, shapes):
 mlir.register_lowering(machine_code_p, _lower_machine_code, platform="cpu")
 
 
+@collector_paused()
 def _on_gpu(*args, **params):
     """One sample per thread. XLA is used if a function has no kernel, or kernels cannot be used."""
     program, reason = _program_or_reason(params)

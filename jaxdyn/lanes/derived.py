@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
+from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs
 from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.program import Node, Program, Stretch
@@ -33,7 +34,7 @@ def is_float(aval) -> bool:
 
 
 def traced(function: Callable, avals: Sequence):
-    with written_out():
+    with written_out(), collector_paused():
         return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
 
 

@@ -33,6 +33,7 @@ from jaxdyn.cache import location
 from jaxdyn.cache.fingerprint import HasNoName, fingerprint
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.batched import run
+from jaxdyn.lanes.collector import collector_paused
 
 # A setting that affects the code but is not a part of the context of a trace.
 _EFFORT_OF_XLA = "jax_disable_most_optimizations"
@@ -221,7 +222,7 @@ class _Stored:
         key = (tree, rest, types, _config.trace_context(), jax.config.values.get(_EFFORT_OF_XLA), is_storable)
         program = self._programs.get(key)
         if program is None:
-            with _lock:
+            with _lock, collector_paused():
                 if is_storable:
                     program = self._found(args, options, arguments, tree, rest)
                 else:

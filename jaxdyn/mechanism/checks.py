@@ -124,7 +124,7 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
 def has_physical_moments(mass: float, tensor: np.ndarray) -> bool:
     """Whether a body of this mass (kg) can have this 3x3 inertia (kg m^2), apart from rounding.
 
-    The principal second moments of a body are the eigenvalues of Pi = 1/2 tr(J) 1 - J, and none of them is negative.
+    The principal second moments of a body are the eigenvalues of Pi = 1/2 tr(J) 1 - J, and no body has a negative one.
     Source: theory.md (B10).
     """
     trace = float(np.trace(tensor))
