@@ -1,7 +1,7 @@
 """Pauses of Python's collector of cyclic garbage.
 
-Tracing a function creates millions of objects. Reference counts free nearly all of them, but the collector examines them repeatedly,
-which takes up to a quarter of the time before a first result.
+Tracing a function creates millions of objects. Reference counts free nearly all of them, but the collector examines them
+repeatedly, which takes up to a quarter of the time before a first result.
 """
 
 import contextlib
