@@ -16,7 +16,7 @@ from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics, Tangent
 from jaxdyn.control.tracking import follow, tracking_gains
 from jaxdyn.dynamics.system import State
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -59,7 +59,9 @@ def gravity_compensated(problem: ControlProblem, states: AnyState | None = None)
     states = rest(problem).states if states is None else states
     placed = problem.with_design(initial_design(problem))
     before = jax.tree.map(lambda leaf: leaf[:-1], states)
-    controls = jax.vmap(lambda x: _holding(placed, x))(before)
+    # In lanes: XLA takes seconds to compile the derivative of a time step, and a mixture of guesses contains it four times.
+    holding = lane_function(lambda x: _holding(placed, x), name="controls at rest")
+    controls = jax.vmap(holding)(before)
     return Plan(states, controls, initial_design(problem))
 
 
