@@ -16,25 +16,34 @@ def direction(numbers, seed: int):
     return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), numbers)
 
 
-def check_derivatives(f, x, orders: int) -> None:
-    """Forward, reverse and, of order two, forward over reverse mode of f at the numbers x, along one direction."""
-    w, dx = direction(jax.eval_shape(f, x), 2), direction(x, 3)
+def check_derivatives(f, *points, orders: int) -> None:
+    """Forward, reverse and, of order two, forward over reverse mode of f at each of the points, along one direction."""
 
-    def weighted(x):
-        return w @ f(x)
-
-    # One program for the point and those ahead and behind: compiling takes nearly all of the time.
+    # One program for the points and those ahead and behind: compiling takes nearly all of the time.
     @jax.jit
-    def derivatives(x):
-        value, forward = jax.jvp(weighted, (x,), (dx,))
-        gradient_of = jax.grad(weighted)
-        gradient, second = (gradient_of(x), None) if orders == 1 else jax.jvp(gradient_of, (x,), (dx,))
+    def derivatives(x, w, dx):
+        def weighted(x):
+            return w @ f(x)
+
+        if orders == 1:
+            return *jax.jvp(weighted, (x,), (dx,)), jax.grad(weighted)(x), None
+        (value, gradient), (forward, second) = jax.jvp(jax.value_and_grad(weighted), (x,), (dx,))
         return value, forward, gradient, second
 
-    value, forward, gradient, second = derivatives(x)
+    for x in points:
+        _check(
+            derivatives,
+            *(jax.tree.map(np.asarray, y) for y in (x, direction(jax.eval_shape(f, x), 2), direction(x, 3))),
+        )
+
+
+def _check(derivatives, x, w, dx) -> None:
+    """Of arrays of NumPy, because JAX would compile the operations here for each shape."""
     step = 1e-6
-    ahead, behind = (derivatives(jax.tree.map(lambda x, d, s=sign: x + s * step * d, x, dx))[::2] for sign in (1, -1))
-    quotient = jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind)
+    around = [jax.tree.map(lambda x, d, s=sign: x + s * step * d, x, dx) for sign in (0, 1, -1)]
+    found, *others = (jax.tree.map(np.asarray, derivatives(at, w, dx)) for at in around)
+    value, forward, gradient, second = found
+    quotient = jax.tree.map(lambda a, b: (a - b) / (2 * step), *(y[::2] for y in others))
     # Truncation step^2 and rounding 1e-16/step are some 1e-10, times the size of higher derivatives.
     sizes = [float(np.max(np.abs(flat(y)))) for y in (value, gradient, second) if y is not None]
     scale = max(1.0, *sizes)

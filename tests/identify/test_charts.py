@@ -79,8 +79,7 @@ class TestOneToOne:
         chart, start, value = CASES[name]
         about = chart.about(start)
         f = eqx.filter_jit(about.value)
-        for v in (start, value):
-            check_derivatives(f, explored(name, v, about.unconstrained(v)[None])[3][0], orders=1)
+        check_derivatives(f, *(explored(name, v, about.unconstrained(v)[None])[3][0] for v in (start, value)), orders=1)
 
 
 def test_reference_has_zero_free_numbers_and_second_derivatives_there():

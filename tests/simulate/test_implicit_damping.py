@@ -261,8 +261,8 @@ def test_derivatives_of_a_step_are_those_of_difference_quotients_at_rest_and_in_
         return jnp.concatenate([new.q, new.v])
 
     x = {name: jnp.asarray(rng.uniform(0.5, 1.5, 1)) for name in ("b", "c", "scale", "k", "q")}
-    for v in (np.zeros(1), rng.normal(size=1)):
-        check_derivatives(step, x | {"v": jnp.asarray(v), "dt": jnp.asarray(0.1)}, orders=2)
+    velocities = np.zeros(1), rng.normal(size=1)
+    check_derivatives(step, *(x | {"v": jnp.asarray(v), "dt": jnp.asarray(0.1)} for v in velocities), orders=2)
 
 
 @pytest.mark.usefixtures("as_a_user")
