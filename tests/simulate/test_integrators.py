@@ -15,22 +15,27 @@ INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), RungeKutta4(), ImplicitMidp
 @pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
 def test_energy_drift_of_ten_seconds_falls_with_the_declared_order(integrator):
     system = System(double_pendulum())
-    errors = []
     # The coarsest step is fine enough for the asymptotic regime, the finest one keeps rounding below the drift.
-    for steps in {1: (4000, 8000, 16000), 2: (2000, 4000, 8000), 4: (1000, 2000, 4000)}[integrator.order]:
-        run = jax.jit(
-            lambda state, steps=steps: jaxdyn.rollout(
-                system,
-                state,
-                dt=10.0 / steps,
-                steps=steps,
-                integrator=integrator,
-                save_every=steps // 100,
-                save=lambda t, state, u: jaxdyn.total_energy(system, state),
-            )
-        )
-        energy = run(swinging()).saved
-        errors.append(float(jnp.max(jnp.abs(energy - energy[0]))))
+    coarsest = {1: 4000, 2: 2000, 4: 1000}[integrator.order]
+
+    # All lengths of the step in one program, which goes on for longer than ten seconds with the longer ones.
+    @jax.jit
+    @jax.vmap
+    def run(dt):
+        return jaxdyn.rollout(
+            system,
+            swinging(),
+            dt=dt,
+            steps=4 * coarsest,
+            integrator=integrator,
+            save_every=coarsest // 100,
+            save=lambda t, state, u: jaxdyn.total_energy(system, state),
+        ).saved
+
+    finer = np.array([1, 2, 4])
+    records = np.asarray(run(10.0 / (finer * coarsest)))
+    energies = [energy[: 100 * k + 1 : k] for energy, k in zip(records, finer, strict=True)]
+    errors = [np.max(np.abs(energy - energy[0])) for energy in energies]
     slopes = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
     # At least the declared order. Runge-Kutta 4 may do one better: its error of order dt^4 turns the phase, which costs no
     # energy, and over ten seconds the drift of order dt^5 dominates. The state error below has the exact order.
@@ -45,20 +50,22 @@ def test_state_error_falls_with_the_declared_order_under_time_dependent_control(
     # Cubic knots, each interval a whole number of steps: the control is smooth within every step.
     controls = jaxdyn.Knots(values, 0.125, interpolation="cubic")
 
-    def end(steps):
-        run = jax.jit(
-            lambda s: jaxdyn.rollout(
-                system, s, controls, dt=1.0 / steps, steps=steps, integrator=integrator, save_every=steps
-            )
-        )
-        final = run(swinging()).final
-        return jnp.concatenate([final.q, final.v])
+    # All lengths of the step in one program, which makes too many of the longer ones: each has a record after one second.
+    @jax.jit
+    @jax.vmap
+    def run(dt):
+        saved = jaxdyn.rollout(
+            system, swinging(), controls, dt=dt, steps=256, integrator=integrator, save_every=64
+        ).saved
+        return jnp.concatenate([saved.q, saved.v], axis=1)
 
     reference = jaxdyn.rollout(
         system, swinging(), controls, dt=1 / 4096, steps=4096, integrator=RungeKutta4(), save_every=4096
     ).final
-    reference = jnp.concatenate([reference.q, reference.v])
-    errors = [float(jnp.max(jnp.abs(end(steps) - reference))) for steps in (64, 128, 256)]
+    reference = np.concatenate([reference.q, reference.v])
+    steps = np.array([64, 128, 256])
+    ends = np.asarray(run(1.0 / steps))[range(3), steps // 64]
+    errors = np.max(np.abs(ends - reference), axis=1)
     slopes = np.log2(np.array(errors[:-1]) / np.array(errors[1:]))
     np.testing.assert_allclose(slopes, integrator.order, atol=0.25)
 
@@ -102,14 +109,25 @@ def test_derivatives_of_the_implicit_step_of_first_and_second_order():
         final = jaxdyn.rollout(system, state, dt=0.02, steps=3, integrator=ImplicitMidpoint(4)).final
         return jnp.sum(final.q * jnp.array([1.0, 2.0])) + jnp.sum(final.v**2)
 
-    x = jnp.concatenate([swinging().q, swinging().v, jnp.array([5.0, 3.0])])
-    directions = jnp.eye(6)
-    step = 1e-4
-    gradient, hessian = jax.jit(jax.grad(end))(x), jax.jit(jax.hessian(end))(x)
-    values = jax.jit(jax.vmap(end))
-    central = (values(x[None] + step * directions) - values(x[None] - step * directions)) / (2 * step)
-    gradients = jax.jit(jax.vmap(jax.grad(end)))
-    central_second = (gradients(x[None] + step * directions) - gradients(x[None] - step * directions)) / (2 * step)
+    # One program for the point and for those ahead and behind, each in a lane of its own.
+    @jax.jit
+    @jax.vmap
+    def derivatives(x, direction):
+        (value, gradient), (_, second) = jax.jvp(jax.value_and_grad(end), (x,), (direction,))
+        return value, gradient, second
+
+    x = np.concatenate([swinging().q, swinging().v, [5.0, 3.0]])
+    directions, step = np.eye(6), 1e-4
+    values, gradients, seconds = map(
+        np.asarray,
+        derivatives(
+            np.concatenate([x + 0.0 * directions, x + step * directions, x - step * directions]),
+            np.tile(directions, (3, 1)),
+        ),
+    )
+    gradient, hessian = gradients[0], seconds[:6]
+    central = (values[6:12] - values[12:]) / (2 * step)
+    central_second = (gradients[6:12] - gradients[12:]) / (2 * step)
     # Central differences are good to step^2 = 1e-8 times the third derivative (below 100 here).
     np.testing.assert_allclose(gradient, central, atol=1e-6)
     np.testing.assert_allclose(hessian, central_second, atol=1e-5)
