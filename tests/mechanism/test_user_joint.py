@@ -190,8 +190,11 @@ def test_velocities_are_the_motion_of_the_frames(mixed, state):
         placed = forward_kinematics(mixed, q)
         return placed.rotation, placed.translation
 
-    (turned, _), (turned_rate, origin_rate) = jax.jvp(frames, (q,), (along(mixed, q, v),))
-    twist = body_jacobian(mixed, q) @ v
+    @jax.jit
+    def both(q, v):
+        return jax.jvp(frames, (q,), (along(mixed, q, v),)), body_jacobian(mixed, q) @ v
+
+    ((turned, _), (turned_rate, origin_rate)), twist = both(q, v)
     close(twist[:, :3], jax.vmap(rotation.unskew)(turned_rate @ turned.swapaxes(1, 2)), scale=10.0)
     close(twist[:, 3:], origin_rate, scale=10.0)
 
@@ -199,22 +202,35 @@ def test_velocities_are_the_motion_of_the_frames(mixed, state):
 def test_accelerations_are_the_rates_of_velocities(mixed, state):
     q, v, a = state
     assert np.any(configuration.subspace_rates(mixed, q, v))
-    _, rates = rate(mixed, lambda q, v: body_velocities(mixed, q, v), q, v, a)
-    accelerated = body_accelerations(mixed, q, v, a)
+
+    @jax.jit
+    def both(q, v, a):
+        _, rates = rate(mixed, lambda q, v: body_velocities(mixed, q, v), q, v, a)
+        return rates, body_accelerations(mixed, q, v, a)
+
+    rates, accelerated = both(q, v, a)
     close(accelerated.angular, rates.angular, scale=100.0)
     close(accelerated.linear, rates.linear, scale=100.0)
 
 
+@jax.jit
+def in_several_ways(model, q, v, a):
+    tau = inverse_dynamics(model, q, v, a)
+    forward = (forward_dynamics(model, q, v, tau, method=method) for method in ("cholesky", "articulated_body"))
+    matrices = mass_matrix(model, q), mass_matrix(model, q, method="closed_form")
+    return *matrices, kinetic_energy(model, q, v), tau, bias_force(model, q, v), *forward
+
+
 def test_energy_mass_matrix_and_the_two_ways_of_dynamics_agree(mixed, state):
     q, v, a = state
-    matrix = mass_matrix(mixed, q)
-    close(matrix, mass_matrix(mixed, q, method="closed_form"), scale=10.0)
+    matrix, closed_form, energy, tau, bias, *forward = map(np.asarray, in_several_ways(mixed, q, v, a))
+    close(matrix, closed_form, scale=10.0)
     assert np.linalg.eigvalsh(matrix)[0] > 1e-3
-    close(kinetic_energy(mixed, q, v), 0.5 * v @ matrix @ v, scale=10.0)
-    tau = inverse_dynamics(mixed, q, v, a)
-    close(tau, matrix @ a + bias_force(mixed, q, v), scale=100.0)
-    for method in ("cholesky", "articulated_body"):
-        close(forward_dynamics(mixed, q, v, tau, method=method), a, scale=1e4)
+    v, a = map(np.asarray, (v, a))
+    close(energy, 0.5 * v @ matrix @ v, scale=10.0)
+    close(tau, matrix @ a + bias, scale=100.0)
+    for found in forward:
+        close(found, a, scale=1e4)
 
 
 def test_power_of_the_drives_is_the_rate_of_the_energy(mixed, state):
@@ -223,13 +239,13 @@ def test_power_of_the_drives_is_the_rate_of_the_energy(mixed, state):
     def energy(q, v):
         return kinetic_energy(mixed, q, v) + potential_energy(mixed, q)
 
-    _, power = rate(mixed, energy, q, v, a)
-    close(power, inverse_dynamics(mixed, q, v, a) @ v, scale=1e3)
+    both = jax.jit(lambda q, v, a: (rate(mixed, energy, q, v, a)[1], inverse_dynamics(mixed, q, v, a) @ v))
+    close(*both(q, v, a), scale=1e3)
 
 
 def test_gravity_force_is_minus_the_derivative_of_the_potential_along_each_velocity(mixed, state):
     q, _, _ = state
-    slopes = jax.grad(lambda step: potential_energy(mixed, configuration.integrate(mixed, q, step)))(
+    slopes = jax.jit(jax.grad(lambda step: potential_energy(mixed, configuration.integrate(mixed, q, step))))(
         jnp.zeros(mixed.nv)
     )
     close(gravity_force(mixed, q), -slopes, scale=100.0)
@@ -239,9 +255,13 @@ def test_momentum_and_angular_momentum_of_the_free_mechanism_stay_without_outer_
     q, v, _ = state
     weightless = eqx.tree_at(lambda m: m.gravity, mixed, jnp.zeros(3))
     inner = jnp.where(np.arange(mixed.nv) < 6, 0.0, jnp.asarray(np.random.default_rng(2).normal(size=mixed.nv)))
-    a = forward_dynamics(weightless, q, v, inner)
     totals = lambda q, v: (momentum(weightless, q, v), angular_momentum(weightless, q, v))  # noqa: E731
-    for change in rate(weightless, totals, q, v, a)[1]:
+
+    @jax.jit
+    def changes(q, v):
+        return rate(weightless, totals, q, v, forward_dynamics(weightless, q, v, inner))[1]
+
+    for change in changes(q, v):
         close(change, 0.0, scale=1e3)
 
 
@@ -260,26 +280,40 @@ def test_at_neutral_coordinates_child_frames_are_joint_frames_in_the_precision_o
     # A joint without numbers of its own cannot know the precision; the model does.
     for dtype in ("float64", "float32"):
         model = as_dtype(mixed, dtype)
-        neutral = configuration.neutral(model)
+
+        @jax.jit
+        def placed(model):
+            neutral = configuration.neutral(model)
+            at = configuration.joint_transforms(model, neutral)
+            return neutral, at.rotation, at.translation
+
+        neutral, turned, shifted = placed(model)
         assert neutral.dtype == dtype
-        transforms = configuration.joint_transforms(model, neutral)
-        close(transforms.rotation, np.broadcast_to(np.eye(3), (7, 3, 3)))
-        close(transforms.translation, 0.0)
+        close(turned, np.broadcast_to(np.eye(3), (7, 3, 3)))
+        close(shifted, 0.0)
 
 
 def test_difference_undoes_integrate_and_the_rate_of_a_step_is_its_derivative(mixed, state):
     q, v, step = state
-    there = configuration.integrate(mixed, q, step)
-    # A turn by more than half a circle is found again the other way round: compare configurations, not steps.
-    again = configuration.integrate(mixed, q, configuration.difference(mixed, q, there))
-    close(forward_kinematics(mixed, again).rotation, forward_kinematics(mixed, there).rotation)
-    close(forward_kinematics(mixed, again).translation, forward_kinematics(mixed, there).translation, scale=10.0)
     small = 0.3 * step
-    close(configuration.difference(mixed, q, configuration.integrate(mixed, q, small)), small)
-    # The coordinates integrate(q, small) move with velocities v when the step changes at this rate.
-    step_rate = configuration.step_rate(mixed, q, small, v)
-    moved, coordinate_rate = jax.jvp(lambda s: configuration.integrate(mixed, q, s), (small,), (step_rate,))
-    close(coordinate_rate, along(mixed, moved, v), scale=10.0)
+
+    @jax.jit
+    def computed(q, v, step, small):
+        there = configuration.integrate(mixed, q, step)
+        again = configuration.integrate(mixed, q, configuration.difference(mixed, q, there))
+        back = configuration.difference(mixed, q, configuration.integrate(mixed, q, small))
+        # The coordinates integrate(q, small) move with velocities v when the step changes at this rate.
+        step_rate = configuration.step_rate(mixed, q, small, v)
+        moved, coordinate_rate = jax.jvp(lambda s: configuration.integrate(mixed, q, s), (small,), (step_rate,))
+        ends = [forward_kinematics(mixed, end) for end in (again, there)]
+        return [(at.rotation, at.translation) for at in ends], back, coordinate_rate, along(mixed, moved, v)
+
+    (again, there), back, coordinate_rate, expected = computed(q, v, step, small)
+    # A turn by more than half a circle is found again the other way round: compare configurations, not steps.
+    close(again[0], there[0])
+    close(again[1], there[1], scale=10.0)
+    close(back, small)
+    close(coordinate_rate, expected, scale=10.0)
 
 
 def test_what_needs_christoffel_symbols_says_why_there_are_none(mixed, state):
@@ -295,13 +329,24 @@ def test_what_needs_christoffel_symbols_says_why_there_are_none(mixed, state):
 
 def test_the_connection_serves_joints_that_the_library_does_not_know(mixed, state):
     q, v, a = state
-    symbols = connection_first_kind(mixed, q)
-    close(symbols, connection_first_kind(mixed, q, method="autodiff"), scale=10.0)
-    close(jnp.einsum("abg,a,b->g", symbols, v, v), bias_force(mixed, q, v) + gravity_force(mixed, q), scale=100.0)
-    close(inverse_dynamics(mixed, q, v, a, method="covariant"), inverse_dynamics(mixed, q, v, a), scale=100.0)
-    rate = jax.jvp(lambda q: mass_matrix(mixed, q), (q,), (configuration.coordinate_rate(mixed, q, v),))[1]
-    coriolis = coriolis_matrix(mixed, q, v)
-    close(rate, coriolis + coriolis.T, scale=100.0)  # (G17)
+
+    @jax.jit
+    def pairs(q, v, a):
+        symbols = connection_first_kind(mixed, q)
+        rate = jax.jvp(lambda q: mass_matrix(mixed, q), (q,), (configuration.coordinate_rate(mixed, q, v),))[1]
+        coriolis = coriolis_matrix(mixed, q, v)
+        motion = bias_force(mixed, q, v) + gravity_force(mixed, q)
+        return (
+            (symbols, connection_first_kind(mixed, q, method="autodiff")),
+            (jnp.einsum("abg,a,b->g", symbols, v, v), motion),
+            (inverse_dynamics(mixed, q, v, a, method="covariant"), inverse_dynamics(mixed, q, v, a)),
+            (rate, coriolis + coriolis.T),  # (G17)
+        )
+
+    first, *others = pairs(q, v, a)
+    close(*first, scale=10.0)
+    for pair in others:
+        close(*pair, scale=100.0)
 
 
 def test_units_follow_from_the_joints_of_a_model_and_are_open_where_only_its_topology_is_known():
