@@ -35,9 +35,9 @@ def looped(x, w):
     """With a loop that stays a loop, so that reverse mode stores its states."""
 
     def turn(c, k):
-        return 0.9 * jnp.sin(c + 0.01 * w[0]) + 0.02 * x[1] * w[1], c
+        return 0.9 * jnp.sin(c + 0.01 * w[0]) - 0.05 * c * jnp.cos(c) + 0.02 * x[1] * w[1], c
 
-    end, path = lax.scan(jax.checkpoint(turn), x[0], jnp.arange(700))
+    end, path = lax.scan(jax.checkpoint(turn), x[0], jnp.arange(300))
     return jnp.stack([end, path[5] * x[2]])
 
 
