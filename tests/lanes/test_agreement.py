@@ -84,19 +84,25 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("tree", ["chain", pytest.param("two roots", marks=pytest.mark.exhaustive)])
-def test_values(tree):
-    """The model shared by all lanes as an argument, or built into the code."""
+def test_values(tree, exhaustive):
+    """The model shared by all lanes as an argument, or built into the code.
+
+    In double precision without --exhaustive, neither what `test_first_derivatives` compares nor what is made of derivatives.
+    """
     inputs = drawn(tree, 17)
-    of_all = functools.partial(values, list(ROWS))
     in_axes = (None, 0, 0, 0)
-    expected = jax.jit(jax.vmap(of_all, in_axes))(*jaxdyn.as_dtype(inputs, jnp.float64))
+    of_rows = functools.partial(values, list(ROWS))
+    expected = jax.jit(jax.vmap(of_rows, in_axes))(*jaxdyn.as_dtype(inputs, jnp.float64))
     for dtype, place in VARIANTS[tree]:
         model, *motion = jaxdyn.as_dtype(inputs, dtype)
+        left_out = set() if exhaustive or dtype == jnp.float32 else (set(TABLE) - PARTS) | OF_DERIVATIVES
+        names = [name for name in ROWS if name not in left_out]
+        of_all = functools.partial(values, names)
         if place == "as an argument":
             found = jax.jit(jax.vmap(by_lanes(of_all), in_axes))(model, *motion)
         else:
             found = jax.jit(jax.vmap(by_lanes(functools.partial(of_all, model))))(*motion)
-        for name in ROWS:
+        for name in names:
             assert found[name].dtype == dtype
             agree(found[name], expected[name], f"{name}, model {place}")
 
@@ -179,7 +185,7 @@ PARTS |= OF_DERIVATIVES
 
 
 def test_first_derivatives():
-    """Products with tangents, of model and motion, row by row; the gradient makes the same number of them."""
+    """Values, and products with tangents, of model and motion, row by row; the gradient makes the same number of them."""
     in_axes = (None, 0, 0, 0)
     names = [name for name in TABLE if name not in PARTS]
     of_all = functools.partial(values, names)
@@ -191,17 +197,19 @@ def test_first_derivatives():
         return lambda *x: jax.vmap(wrap(lambda *y: of_all(*eqx.combine(y, static))), in_axes)(*x)
 
     double = jaxdyn.as_dtype((numbers, dx), jnp.float64)
-    _, expected = jax.jit(lambda x, dx: jax.jvp(batch(lambda f: f), x, dx))(*double)
+    right, expected = jax.jit(lambda x, dx: jax.jvp(batch(lambda f: f), x, dx))(*double)
+    in_lanes = jax.jit(batch(by_lanes))  # traced once for both modes
 
     @jax.jit
     def derivatives(x, dx, w):
-        _, tangent = jax.jvp(batch(by_lanes), x, dx)
-        _, pull = jax.vjp(batch(by_lanes), *x)
-        return tangent, flat(pull(w))
+        value, tangent = jax.jvp(in_lanes, x, dx)
+        _, pull = jax.vjp(in_lanes, *x)
+        return value, tangent, flat(pull(w))
 
     w = directions_like(expected, 3)
-    tangent, gradient = derivatives(*double, w)
+    value, tangent, gradient = derivatives(*double, w)
     for name in names:
+        agree(value[name], right[name], f"value of {name}")
         agree(tangent[name], expected[name], name, 1e5)  # derivatives of solutions have the inverse matrix once more
     forward = sum(np.vdot(w[name], expected[name]) for name in names)
     products = np.asarray(gradient) * np.asarray(flat(double[1]))
