@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import jax
@@ -42,6 +42,16 @@ _packages = {
 }
 _packages = _packages - {"jaxdyn.lanes"} | {"jaxdyn.lanes.batched"}
 beartype_package("jaxdyn.lanes", conf=BeartypeConf(claw_is_pep526=False))
+_checked = jaxtyping.jaxtyped
+
+
+def _checked_if_annotated(**options: Any) -> Callable:
+    """Nothing is checked without annotations, but the door would be made anew at each call of the function around."""
+    decorate = _checked(**options)
+    return lambda item: item if isinstance(item, FunctionType) and not item.__annotations__ else decorate(item)
+
+
+jaxtyping.jaxtyped = _checked_if_annotated
 with install_import_hook(sorted(_packages), "beartype.beartype"):
     import jaxdyn
 

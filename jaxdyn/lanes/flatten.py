@@ -207,23 +207,13 @@ class Flattener:
     def run(self, jaxpr, consts: Sequence[Value], args: Sequence[Any]) -> list[Any]:
         """Results of a jaxpr; arguments and results may be deferred."""
         env: dict = {}
-
-        def read(variables) -> list[list[Any]]:
-            """The arrays of each variable."""
-            return [known(v.val) if isinstance(v, jex.Literal) else env[v] for v in variables]
-
-        def write(variables, values: Sequence[Any]) -> None:
-            given = iter(values)
-            for v in variables:
-                env[v] = list(itertools.islice(given, len(arrays_of([v]))))
-
-        write(jaxpr.constvars, consts)
-        write(jaxpr.invars, args)
+        _write(env, jaxpr.constvars, consts)
+        _write(env, jaxpr.invars, args)
         for equation in jaxpr.eqns:
             # Tangents of integers have no values; equations with such results only need no rule.
             real = [v for v in equation.outvars if v.aval.dtype != jax.dtypes.float0]
             if not real and equation.outvars:
-                write(equation.outvars, [np.zeros(v.aval.shape, bool) for v in equation.outvars])
+                _write(env, equation.outvars, [np.zeros(v.aval.shape, bool) for v in equation.outvars])
                 continue
             try:
                 for v in real:
@@ -231,7 +221,7 @@ class Flattener:
                         raise CannotFlatten(_of_other_keys(v.aval.dtype))
                     if not is_threefry(v.aval.dtype) and type_of_dtype(v.aval.dtype) is None:
                         raise CannotFlatten(f"{equation.primitive.name!r} has a result of type {v.aval.dtype}")
-                results = self._results(equation, read(equation.invars))
+                results = self._results(equation, _read(env, equation.invars))
             except CannotFlatten as error:
                 # An equation within a function of JAX has no line of user code; the call of that function has one.
                 place = "" if error.located else user_line(equation)
@@ -239,8 +229,8 @@ class Flattener:
                     raise
                 advice = "use backend='xla' for this function, or rewrite it"
                 raise CannotFlatten(f"{error}{place}; {advice}", located=True) from None
-            write(equation.outvars, results)
-        return list(itertools.chain.from_iterable(read(jaxpr.outvars)))
+            _write(env, equation.outvars, results)
+        return list(itertools.chain.from_iterable(_read(env, jaxpr.outvars)))
 
     def _results(self, equation, args: list[list[Any]]) -> list[Any]:
         name = equation.primitive.name
@@ -261,6 +251,18 @@ class Flattener:
         """Results of a closed jaxpr; arguments and results may be deferred."""
         consts = list(itertools.chain.from_iterable(known(c) for c in closed_jaxpr.consts))
         return self.run(closed_jaxpr.jaxpr, consts, args)
+
+
+def _read(env: dict, variables: Sequence[Any]) -> list[list[Any]]:
+    """The arrays of each variable."""
+    return [known(v.val) if isinstance(v, jex.Literal) else env[v] for v in variables]
+
+
+def _write(env: dict, variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """Give each variable its arrays, which follow each other in `values`."""
+    given = iter(values)
+    for v in variables:
+        env[v] = list(itertools.islice(given, len(arrays_of([v]))))
 
 
 def known(x) -> list[Value]:
