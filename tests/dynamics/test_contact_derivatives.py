@@ -1,5 +1,7 @@
 """Derivatives of contacts: potential of the spring force, difference quotients of steps, and finite values at singular points."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -168,17 +170,19 @@ def test_derivatives_of_a_step_by_state_contacts_and_masses_are_difference_quoti
         at = State(configuration.integrate(model, q, s * dq), v + s * dv)
         return weights @ acceleration_over_step(eqx.tree_at(varied, system, moved), at, None, 0.0, 2e-3)
 
+    # One program for all points, which contains the step once for each mode and not for each value of the quotients as well.
     @jax.jit
-    @jax.vmap
-    def along(q, v, dq, dv):
-        def quotient(h):
-            return (value(h, q, v, dq, dv) - value(-h, q, v, dq, dv)) / (2.0 * h)
+    @functools.partial(jax.vmap, in_axes=(None, 0, 0, 0, 0))
+    def along(s, q, v, dq, dv):
+        at = lambda s: value(s, q, v, dq, dv)  # noqa: E731
+        return *jax.jvp(at, (s,), (jnp.ones(()),)), jax.grad(at)(s)
 
-        slope = jax.jvp(lambda s: value(s, q, v, dq, dv), (jnp.zeros(()),), (jnp.ones(()),))[1]
-        reverse = jax.grad(lambda s: value(s, q, v, dq, dv))(jnp.zeros(()))
-        return slope, reverse, (4.0 * quotient(1e-6) - quotient(2e-6)) / 3.0
+    def quotient(h):
+        ahead, behind = (np.asarray(along(s, q, v, dq, dv)[0]) for s in (h, -h))
+        return (ahead - behind) / (2.0 * h)
 
-    slope, reverse, wanted = along(q, v, dq, dv)
+    _, slope, reverse = along(0.0, q, v, dq, dv)
+    wanted = (4.0 * quotient(1e-6) - quotient(2e-6)) / 3.0
     assert np.max(np.abs(slope)) > 1.0
     np.testing.assert_allclose(slope, wanted, rtol=1e-5, atol=1e-7 * np.max(np.abs(slope)))
     close(reverse, slope, scale=100.0 * float(np.max(np.abs(slope))))
@@ -190,24 +194,23 @@ def test_derivatives_are_finite_at_touch_down_at_rest_without_slip_and_for_spher
     model = as_dtype(balls(2), jnp.dtype(dtype))
     ground = GroundContact.of(model, contact_sphere("ball 0", radius=0.1), **MATERIAL)
     same = SphereContact.of(model, [(ContactPoint("ball 0", (0, 0, 0), 0.1), ContactPoint("ball 1", (0, 0, 0), 0.1))])
-    heights = jnp.asarray([0.1, 0.1 - 0.01, 0.095, 0.101, 0.2], dtype)
+    heights = np.array([0.1, 0.1 - 0.01, 0.095, 0.101, 0.2])
+    # Of both balls: one at the ground and the other one far above; and both above, with one center.
+    places = np.zeros((len(heights) + 1, 26), dtype)
+    places[:, [3, 10]] = 1.0
+    places[:, 2], places[:, 9] = [*heights, 5.0], 5.0
     direction = jnp.asarray(np.random.default_rng(1).normal(size=26), dtype)
 
     @jax.jit
     @jax.vmap
-    def derivatives(height):
-        x = jnp.zeros(26, dtype).at[jnp.array([3, 10])].set(1.0).at[2].set(height)
-        found = []
-        for contact, place in ((ground, x), (same, x.at[2].set(0.0))):
+    def derivatives(place):
+        def value(x):
+            step = acceleration_over_step(System(model, (ground, same)), State(x[:14], x[14:]), None, 0.0, 1e-3)
+            return jnp.sum(step**2)
 
-            def value(x, contact=contact):
-                step = acceleration_over_step(System(model, (contact,)), State(x[:14], x[14:]), None, 0.0, 1e-3)
-                return jnp.sum(step**2)
+        return jax.jvp(jax.value_and_grad(value), (place,), (direction,))
 
-            found.append(jax.jvp(jax.value_and_grad(value), (place,), (direction,)))
-        return found
-
-    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(derivatives(heights)))
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(derivatives(places)))
 
 
 def test_gradients_of_ten_thousand_random_states_of_a_quadruped_are_finite():
