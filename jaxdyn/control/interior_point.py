@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, initial_jacobian
 from jaxdyn.control.linear_quadratic import LinearQuadratic
-from jaxdyn.control.plan import Outcome, Plan, gaps, outcome, regularization, violation
+from jaxdyn.control.plan import Outcome, Plan, closed_loop, gaps, outcome, regularization, violation
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
@@ -270,7 +270,10 @@ def line_search(
     """Filter line search: apply the largest step fraction that the filter accepts.
 
     If the plan is nearly feasible and the cost decreases along the step, the Armijo condition on the cost is required. Otherwise
-    infeasibility or cost must decrease, and the present plan is added to the filter.
+    infeasibility or cost must decrease, and the present plan is added to the filter. If no fraction of the straight step is
+    accepted, the same fractions are tried with simulated states, that is, with the motion that follows the straight plan under the
+    feedback of the step. Such a plan has no gaps, so its constraints and its cost alone decide; it must also decrease the exact
+    penalty function cost + (largest multiplier) infeasibility.
 
     Args:
         problem: The control problem.
@@ -300,25 +303,6 @@ def line_search(
     ]
     longest = jnp.min(jnp.stack(reaches))
     fractions = longest * jnp.asarray(_FRACTIONS, mu.dtype)
-
-    def tried(fraction):
-        there = plan.design + fraction * design
-        placed = problem.with_design(there)
-        states = jax.vmap(problem.dynamics.retract)(plan.states, fraction * step.z[:, :nx])
-        states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, placed.initial)
-        new = Plan(states, plan.controls + fraction * step.u, there)
-        slacks = jax.tree.map(lambda s, ds: s + fraction * ds, search.slacks, step.slacks)
-        found, defects = outcome(problem, new, backend=backend), gaps(problem, new, backend=backend)
-        return (
-            new,
-            slacks,
-            found,
-            defects,
-            infeasibility(defects, found, slacks),
-            found.cost - mu * _barrier_of(problem, new, slacks),
-        )
-
-    plans, slacks, founds, all_defects, far, costs = jax.vmap(tried)(fractions)
     far_now = infeasibility(search.gaps, search.found, search.slacks)
     cost_now = search.found.cost - mu * _barrier_of(problem, plan, search.slacks)
     slope = (
@@ -338,31 +322,67 @@ def line_search(
         & (fractions * jnp.maximum(-slope, 0.0) ** 2.3 > far_now**1.1)
         & (far_now <= _NEARLY_FEASIBLE * search.farthest / FARTHEST)
     )
-    cheaper = costs - cost_now <= _LEAST_GAIN * fractions * slope + rounding
-    better = (far <= (1.0 - _MARGIN) * far_now) | (costs - cost_now <= rounding - _MARGIN * far_now)
-    seen = search.filter
-    new_to_filter = jnp.all((far[:, None] <= seen[None, :, 0]) | (costs[:, None] <= seen[None, :, 1]), axis=1)
-    good = jnp.where(descends, cheaper, better) & new_to_filter & (far <= search.farthest)
-    good = good & jnp.isfinite(far) & jnp.isfinite(costs)
-    best = jnp.argmax(good)
-    accepted = good[best]
-    remembered = jnp.stack([(1.0 - _MARGIN) * far_now, cost_now - _MARGIN * far_now])
-    keeps = accepted & ~(descends[best] & cheaper[best])
-    memory = jnp.where(keeps, jnp.concatenate([seen[1:], remembered[None]]), seen)
 
-    def chosen(new, old):
-        return jax.tree.map(lambda new, old: jnp.where(accepted, new[best], old), new, old)
+    # Simulated plans have no gaps, so without a limit they would pass the filter at any cost. They must decrease the exact penalty
+    # function as well, cost + (largest multiplier) infeasibility.
+    ahead = jax.tree.map(jnp.add, search.multipliers, step.multipliers)
+    steepest = _largest([ahead.costates, ahead.path, ahead.end])
 
-    multipliers = _moved_multipliers(
-        search, step.multipliers, fractions[best], kept, accepted, (inequality_path, inequality_end)
+    @jax.vmap
+    def straight(fraction):
+        there = plan.design + fraction * design
+        states = jax.vmap(problem.dynamics.retract)(plan.states, fraction * step.z[:, :nx])
+        first = problem.with_design(there).initial
+        states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, first)
+        return Plan(states, plan.controls + fraction * step.u, there)
+
+    @jax.vmap
+    def simulated(straight):
+        first = jax.tree.map(lambda leaf: leaf[0], straight.states)
+        below, above = distances[0]
+        bounds = plan.controls - kept * below, plan.controls + kept * above
+        return closed_loop(problem, straight, step.feedback, first, *bounds, backend=backend)
+
+    @jax.jit  # traced once, for straight and simulated plans
+    def best_of(plans, is_simulated):
+        """The plan that is accepted with the largest fraction, and whether there is one."""
+
+        def tried(fraction, new):
+            slacks = jax.tree.map(lambda s, ds: s + fraction * ds, search.slacks, step.slacks)
+            found, defects = outcome(problem, new, backend=backend), gaps(problem, new, backend=backend)
+            far = infeasibility(defects, found, slacks)
+            return slacks, found, defects, far, found.cost - mu * _barrier_of(problem, new, slacks)
+
+        slacks, founds, defects, far, costs = jax.vmap(tried)(fractions, plans)
+        cheaper = costs - cost_now <= _LEAST_GAIN * fractions * slope + rounding
+        better = (far <= (1.0 - _MARGIN) * far_now) | (costs - cost_now <= rounding - _MARGIN * far_now)
+        seen = search.filter
+        new_to_filter = jnp.all((far[:, None] <= seen[None, :, 0]) | (costs[:, None] <= seen[None, :, 1]), axis=1)
+        good = jnp.where(descends, cheaper, better) & new_to_filter & (far <= search.farthest)
+        good = good & (~is_simulated | (costs - cost_now <= steepest * (far_now - far) + rounding))
+        good = good & jnp.isfinite(far) & jnp.isfinite(costs)
+        best = jnp.argmax(good)
+        entry = jnp.stack([(1.0 - _MARGIN) * far_now, cost_now - _MARGIN * far_now])
+        memory = jnp.where(descends[best] & cheaper[best], seen, jnp.concatenate([seen[1:], entry[None]]))
+        chosen = jax.tree.map(lambda leaf: leaf[best], (plans, slacks, founds, defects, fractions))
+        return (*chosen, memory), good[best]
+
+    plans = straight(fractions)
+    first = best_of(plans, jnp.asarray(False))
+    found, accepted = jax.lax.cond(first[1], lambda: first, lambda: best_of(simulated(plans), jnp.asarray(True)))
+    now = (plan, search.slacks, search.found, search.gaps, longest, search.filter)
+    plan, slacks, there, defects, fraction, memory = jax.tree.map(
+        lambda new, old: jnp.where(accepted, new, old), found, now
     )
-    there, defects = chosen(founds, search.found), chosen(all_defects, search.gaps)
+    multipliers = _moved_multipliers(
+        search, step.multipliers, fraction, kept, accepted, (inequality_path, inequality_end)
+    )
     return eqx.tree_at(
         lambda s: (s.plan, s.slacks, s.multipliers, s.gaps, s.found, s.violation, s.feedback, s.filter),
         search,
         (
-            chosen(plans, plan),
-            chosen(slacks, search.slacks),
+            plan,
+            slacks,
             multipliers,
             defects,
             there,

@@ -104,6 +104,46 @@ def rollout_controls(
     return Plan(jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), states, end), u, design)
 
 
+def closed_loop(
+    problem: ControlProblem,
+    plan: Plan,
+    feedback: Float[Array, "N nu nx"],
+    start: AnyState,
+    lower: Float[Array, "N nu"],
+    upper: Float[Array, "N nu"],
+    *,
+    backend: Backend = "auto",
+) -> Plan:
+    """The simulated motion from an initial state with the controls u = u_k + K_k (x - x_k), clipped to bounds of each time step.
+
+    Args:
+        problem: The problem.
+        plan: The plan: reference states x_k, feedforward controls u_k and design parameters.
+        feedback: The gains K (N, nu, nx).
+        start: The initial state.
+        lower, upper: Bounds of the controls of each time step.
+        backend: Compiler of the computation, see `lanes`.
+    """
+
+    def moving(start, states, controls, design, feedback, lower, upper):
+        placed = problem.with_design(design)
+        dynamics, dt = placed.dynamics, placed.dt
+
+        def step(x, row):
+            k, wanted, u, K, low, high = row
+            u = jnp.clip(u + K @ dynamics.difference(wanted, x), low, high)
+            return dynamics.step(x, u, k.astype(u.dtype) * dt, dt), (x, u)
+
+        before = jax.tree.map(lambda leaf: leaf[:-1], states)
+        rows = (jnp.arange(problem.steps), before, controls, feedback, lower, upper)
+        end, (states, controls) = jax.lax.scan(step, start, rows)
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), states, end), controls
+
+    simulated = lane_function(moving, backend=backend, name="motion with feedback")
+    states, controls = simulated(start, plan.states, plan.controls, plan.design, feedback, lower, upper)
+    return Plan(states, controls, plan.design)
+
+
 def gaps(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, "N nx"]:
     """The defects of a plan, difference(x_{k+1}, f(x_k, u_k)) in tangent coordinates; they are zero if it obeys the dynamics."""
     placed = problem.with_design(plan.design)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxdyn.control.linear_quadratic import LinearQuadratic, riccati
-from jaxdyn.control.plan import Plan
+from jaxdyn.control.plan import Plan, closed_loop
 from jaxdyn.control.problem import AnyState, ControlProblem
 from jaxdyn.dynamics.system import State
 from jaxdyn.lanes import Backend, lane_function
@@ -103,22 +103,8 @@ def follow(
     Returns:
         The states and controls of the simulation, as a plan.
     """
-    placed = problem.with_design(plan.design)
-    dynamics, dt = placed.dynamics, placed.dt
-
-    def moving(start):
-        def step(x, row):
-            k, wanted, u, K = row
-            u = jnp.clip(u + K @ dynamics.difference(wanted, x), placed.lower, placed.upper)
-            return dynamics.step(x, u, k.astype(u.dtype) * dt, dt), (x, u)
-
-        before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
-        rows = (jnp.arange(problem.steps), before, plan.controls, feedback)
-        end, (states, controls) = jax.lax.scan(step, start, rows)
-        return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), states, end), controls
-
-    states, controls = lane_function(moving, backend=backend, name="motion with feedback")(start)
-    return Plan(states, controls, plan.design)
+    lower, upper = (jnp.broadcast_to(bound, plan.controls.shape) for bound in (problem.lower, problem.upper))
+    return closed_loop(problem, plan, feedback, start, lower, upper, backend=backend)
 
 
 def arrives(

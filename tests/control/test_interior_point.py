@@ -6,15 +6,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from control_problems import regulator, start_of
+from control_problems import acrobot, regulator, start_of
 
-from jaxdyn.control import ControlResult, Design, Equality, Inequality, MultipleShooting
+from jaxdyn.control import ControlResult, Design, Equality, Inequality, MultipleShooting, Plan, rollout_controls
 from jaxdyn.control.expansion import expanded
 from jaxdyn.control.interior_point import (
     DualVariables,
     _moved_multipliers,
     eliminate_slacks,
     fraction_to_boundary,
+    line_search,
     optimality_error,
     without_constraint_terms,
 )
@@ -106,3 +107,37 @@ def test_multipliers_that_must_stay_positive_go_as_far_as_they_can_and_others_wi
 def test_a_step_may_come_the_closer_to_the_boundary_the_lower_the_barrier_is():
     barriers = jnp.array([0.5, 1e-2, 1e-3, 1e-8])
     np.testing.assert_allclose(jax.vmap(fraction_to_boundary)(barriers), [0.99, 0.99, 0.999, 1 - 1e-8], rtol=1e-15)
+
+
+def test_where_straight_steps_are_refused_the_motion_that_follows_them_is_tried():
+    """It has no gaps and stays inside the bounds, but it is not accepted at any cost: one with huge torques is refused."""
+    solver, given = MultipleShooting(), acrobot()
+    waves = 0.1 * jnp.sin(jnp.arange(given.steps + 1))
+    states = start_of(given).states + waves[:, None]  # with gaps
+
+    @jax.jit
+    def searched(bound, share, factor):
+        problem = eqx.tree_at(lambda p: (p.lower, p.upper), given, (-bound[None], bound[None]))
+        search = solver.begin(problem, Plan(states, jnp.zeros((given.steps, 1)), jnp.zeros(0)))
+        problem = problem.with_cost_scale(search.scale)
+        search = eqx.tree_at(lambda s: s.farthest, search, share * search.farthest)
+        terms = eliminate_slacks(problem, search)
+        expansion = expanded(problem, search.plan, terms, search.gaps)
+        step = solver._step(problem, search, expansion.model, expansion, terms)
+        step = step._replace(u=factor * step.u, feedback=jnp.where(factor == 1.0, step.feedback, 0.0))
+        after, accepted = line_search(problem, search, without_constraint_terms(expansion, terms), step, "auto")
+        return after, accepted, rollout_controls(problem, after.plan.controls).states
+
+    all_of_it, hardly_any = (
+        jnp.asarray(1.0),
+        jnp.asarray(1e-12),
+    )  # of the largest infeasibility that is accepted otherwise
+    after, accepted, _ = searched(jnp.asarray(8.0), all_of_it, jnp.asarray(1.0))
+    assert accepted
+    assert float(jnp.max(jnp.abs(after.gaps))) > 1e-3
+    after, accepted, motion = searched(jnp.asarray(8.0), hardly_any, jnp.asarray(1.0))
+    assert accepted
+    np.testing.assert_allclose(after.plan.states, motion, atol=1e-9)
+    assert 0.0 < float(jnp.max(jnp.abs(after.plan.controls))) < 8.0
+    _, accepted, _ = searched(jnp.asarray(1e9), hardly_any, jnp.asarray(1e3))
+    assert not accepted
