@@ -92,7 +92,7 @@ EQUATIONS = {
     "rollout within a loop": (end, linkage, 4233),
     "iteration of a fit": (one_fit, fitting, 18961),
     "iteration of ILQR": (one_iteration(control.ILQR()), planning, 39622),
-    "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, 51652),
+    "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, 59604),
 }
 
 

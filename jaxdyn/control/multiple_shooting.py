@@ -48,10 +48,10 @@ _LONGEST_WAIT = 16  # maximum number of iterations without second derivatives of
 class MultipleShooting(IterativeSolver):
     """Newton's method for states and controls together, with an interior-point method for bounds and constraints.
 
-    If the line search accepts no step, it tries simulated ones, that is, the motions that follow the steps under the feedback of the
-    linear-quadratic problem. If this problem is not convex, the second derivatives of dynamics and constraints are omitted for some
-    iterations. If it is not convex even without them, regularization is added. Costs whose derivatives at the initial
-    guess are very small or very large are scaled during the search to match the initial barrier parameter of 0.1.
+    If the line search accepts no step, it tries simulated ones, that is, the motions that follow the steps under the feedback of
+    the linear-quadratic problem. If this problem is not convex, the second derivatives of dynamics and constraints are omitted for
+    some iterations. If it is not convex even without them, regularization is added. Costs whose derivatives at the initial guess
+    are very small or very large are scaled during the search to match the initial barrier parameter of 0.1.
 
     Attributes:
         parallel: If true, the Riccati recursion is computed by associative scans, in O(log N) parallel rounds instead of N
