@@ -22,24 +22,45 @@ JOBS = {
     # A solver that compiles in half the time of the default one: what is tried is how starts are dealt out and gathered.
     "optimize": ["iterations=5", "chunk=4", "solver={kind='predictive', samples=8, knots=4}"],
 }
-# Three jobs in one process, so that it starts and finds its hosts once.
+# What a run loses that was halted: a chunk, or all that a fit writes after its second iteration.
+LOST = {"rollout": "states-00002-of-00002.npz", "optimize": "solutions-00002-of-00002.npz"}
+# All jobs in one process, so that it starts, finds its hosts and compiles once. On request, each job is halted before (by the first
+# host, which alone has files) and goes on.
 PROGRAM = """
-import json, sys
+import json, shutil, sys
 from pathlib import Path
 from jaxdyn.cli import main
 
-folder, out, devices, jobs = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4])
-for verb, overrides in jobs.items():
-    command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides, *sys.argv[5:]]
-    assert main(command) == 0, verb
+folder, out, devices, jobs, lost = *map(Path, sys.argv[1:3]), sys.argv[3], *map(json.loads, sys.argv[4:6])
+
+def run(out, *more):
+    for verb, overrides in jobs.items():
+        command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides, *more]
+        assert main(command) == 0, verb
+
+run(out)
+if lost:
+    halted = out.with_name(f"{out.name}, halted")
+    if out.exists():
+        shutil.copytree(out, halted)
+        for verb, name in lost.items():
+            (halted / verb / name).unlink()
+            (halted / verb / "metrics.json").unlink()
+        for path in (halted / "identify").iterdir():
+            if path.name not in ("config.toml", "provenance.json"):
+                path.unlink()
+        for path in (folder / "halted").glob("*_checkpoint_*.npz"):
+            shutil.copy(path, halted / "identify")
+    run(halted, "--resume")
 import jax
-print(f"{verb}: {jax.device_count()} devices, {jax.process_count()} processes")
+print(f"{jax.device_count()} devices, {jax.process_count()} processes")
 """
 ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
-def start(folder: Path, out: str, devices: str, *words: str, **more: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", PROGRAM, str(folder), str(folder / out), devices, json.dumps(JOBS), *words]
+def start(folder: Path, out: str, devices: str, lost: dict[str, str] | None = None, **more: str) -> subprocess.Popen:
+    words = [str(folder), str(folder / out), devices, json.dumps(JOBS), json.dumps(lost)]
+    command = [sys.executable, "-c", PROGRAM, *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=ENVIRONMENT | more, **pipes)
 
@@ -65,16 +86,26 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def two_hosts(folder: Path, *more: str) -> list[subprocess.Popen]:
-    """Two processes that work on one run in `two`; the second one is told another place."""
+@pytest.fixture(scope="module")
+def halted(folder) -> Path:
+    """A fit of one device that has come as far as its second iteration."""
+    halted = folder / "halted"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at_arrays(patch, 3)
+        assert main(["identify", str(folder / "identify.toml"), *JOBS["identify"], "--out", str(halted)]) == 130
+    (_,) = halted.glob("*.npz")
+    return halted
+
+
+@pytest.fixture(scope="module")
+def two_hosts(folder, halted) -> list[str]:
+    """What two processes said that worked on one run in `two`, and went on with `two, halted`; the second is told another place."""
     with contextlib.closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     common = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
-    return [
-        start(folder, out, "hosts", *more, JAX_PROCESS_ID=str(number), **common)
-        for number, out in enumerate(("two", "nowhere"))
-    ]
+    places = enumerate(("two", "nowhere"))
+    return finish(*[start(folder, out, "hosts", LOST, JAX_PROCESS_ID=str(number), **common) for number, out in places])
 
 
 def assert_same(folder: Path, other: str) -> None:
@@ -96,34 +127,21 @@ def test_four_devices_give_the_bits_of_one(folder):
     assert_same(folder, "four")
 
 
-def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(folder):
-    first, second = finish(*two_hosts(folder))
+def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(folder, two_hosts):
+    first, second = two_hosts
     assert "2 devices, 2 processes" in first
     assert "samples: 10 completed" in first
     assert "samples:" not in second
-    assert not (folder / "nowhere").exists()
+    assert not [*folder.glob("nowhere*")]
     assert_same(folder, "two")
 
 
-def test_two_hosts_go_on_with_what_only_the_first_one_sees(folder, monkeypatch):
-    two = folder / "two"
-    for verb, lost in (("rollout", "states-00002-of-00002.npz"), ("optimize", "solutions-00002-of-00002.npz")):
-        for name in (lost, "metrics.json"):
-            (two / verb / name).unlink()
-    # A fit that has come as far as its second iteration.
-    for path in (two / "identify").iterdir():
-        if path.name not in ("config.toml", "provenance.json"):
-            path.unlink()
-    halted = folder / "halted"
-    with monkeypatch.context() as patch:
-        interrupt_at_arrays(patch, 3)
-        assert main(["identify", str(folder / "identify.toml"), *JOBS["identify"], "--out", str(halted)]) == 130
-    (checkpoint,) = halted.glob("*.npz")
-    checkpoint.rename(two / "identify" / checkpoint.name)
-    first, _ = finish(*two_hosts(folder, "--resume"))
-    assert "2 devices, 2 processes" in first
-    assert not (folder / "nowhere").exists()
-    assert_same(folder, "two")
+def test_two_hosts_go_on_with_what_only_the_first_one_sees(folder, two_hosts):
+    assert_same(folder, "two, halted")
+    # What was there was not made again.
+    for file in ("rollout/states-00001-of-00002.npz", "optimize/solutions-00001-of-00002.npz"):
+        made, kept = (path / file for path in (folder / "two", folder / "two, halted"))
+        assert kept.stat().st_mtime_ns == made.stat().st_mtime_ns
 
 
 def test_hosts_that_nothing_names_are_one_clear_line(folder, tmp_path):

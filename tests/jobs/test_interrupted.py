@@ -43,14 +43,20 @@ JOBS = {
     ),
     "optimize": (["chunk=2", "iterations=4", "solver={kind='predictive', samples=8, knots=4}"], "solutions-*.npz"),
 }
-# Each attempt is a forked process, so that Python and its modules are loaded once. It is killed by a real signal at a random moment
-# of the time that a whole run takes, or soon after it has written one of its files.
+# Processes that compile as `conftest` lets this one compile, so that what they write is the same to the last bit.
+ALIKE = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+# Each attempt is a forked process, so that Python and all modules are loaded once, which starts no device. It is killed by a real
+# signal at a random moment of the time that a whole run takes, or soon after it has written one of its files.
 KILLER = """
-import contextlib, json, os, random, signal, sys, time
+import contextlib, importlib, json, os, pkgutil, random, signal, sys, time
 from pathlib import Path
+import jaxdyn.identify, jaxdyn.io, jaxdyn.jobs, jaxdyn.simulate, jaxdyn.control
 from jaxdyn.cli import main
 from jaxdyn.io.files import has_seal
 
+for package in (jaxdyn.identify, jaxdyn.io, jaxdyn.jobs, jaxdyn.simulate, jaxdyn.control):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
 folder, verb, lasting, kills, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:]
 
 def attempt(out, seconds, files=0):
@@ -70,7 +76,7 @@ def attempt(out, seconds, files=0):
         written |= stamps(out) - before
         if end is None and len(written) >= files:
             end = time.monotonic() + seconds
-        time.sleep(0.001)
+        time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
@@ -138,6 +144,7 @@ def test_a_run_killed_at_random_ends_as_if_nothing_had_been(verb, tmp_path, exha
     kills = 30 if exhaustive else 2  # one at a random moment, one soon after a file is written
     done = subprocess.run(
         [sys.executable, "-c", KILLER, str(tmp_path), verb, lasting, str(kills), *overrides],
+        env=ALIKE,
         capture_output=True,
         text=True,
         timeout=3600 if exhaustive else 1200,
@@ -168,8 +175,7 @@ def test_a_full_disk_is_one_line_leaves_nothing_half_written_and_the_run_goes_on
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)); sys.exit(main(sys.argv[1:]))"
     )
     full = [sys.executable, "-c", little_room, *command, str(tmp_path / "run")]
-    alike = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # as conftest.py sets it for the process that resumes
-    done = subprocess.run(full, env=alike, capture_output=True, text=True, check=False)
+    done = subprocess.run(full, env=ALIKE, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("jaxdyn: ")
@@ -233,7 +239,7 @@ def test_a_batch_larger_than_the_memory_goes_through_it(config, tmp_path):
             f"             'chunk=1000', '--out', {str(tmp_path / name)!r}])\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)"
         )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, "-c", program], env=ALIKE, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         peaks[name] = int(done.stdout.splitlines()[-1]) * 1024
     written = sum(path.stat().st_size for path in (tmp_path / "large").glob("states-*.npz"))
