@@ -6,14 +6,13 @@ Of the others, what they import, the names of jaxdyn that they use and their con
 
 import ast
 import json
-import os
 import runpy
-import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from forked import forks
 
 from jaxdyn.io.config import read_config
 
@@ -23,6 +22,13 @@ ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
 TUTORIALS = sorted((ROOT / "experiments" / "tutorials").glob("*.py"))
 ORDINARY = {"integrator_order", "identification_figures", "pendulum_codesign", "benchmark_rollout", "fourbar_coupler"}
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    """Processes that compile with little effort, because with smoke settings nothing runs long."""
+    with forks(JAX_DISABLE_MOST_OPTIMIZATIONS="1") as scripts:
+        yield scripts
 
 
 def test_there_are_experiments():
@@ -90,29 +96,17 @@ def test_names_that_do_not_exist_are_found():
     [path if path.stem in ORDINARY else pytest.param(path, marks=pytest.mark.exhaustive) for path in SCRIPTS],
     ids=lambda path: path.stem,
 )
-def test_experiment_runs_with_its_smoke_settings(script, tmp_path):
+def test_experiment_runs_with_its_smoke_settings(script, tmp_path, scripts):
     out = tmp_path / "run"
-    done = subprocess.run(
-        [sys.executable, script, "--smoke", "--out", out],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        env=os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},  # settings so small that nothing runs long
-    )
+    done = scripts.run(script, "--smoke", "--out", out, folder=Path.cwd())
     assert done.returncode == 0, done.stderr
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["smoke"] is True
     assert (out / "config.toml").is_file()
 
 
-def test_experiment_refuses_an_unknown_key_in_one_line(tmp_path):
-    done = subprocess.run(
-        [sys.executable, SCRIPTS[0], "--out", tmp_path / "run", "no_such_key=1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_experiment_refuses_an_unknown_key_in_one_line(tmp_path, scripts):
+    done = scripts.run(SCRIPTS[0], "--out", tmp_path / "run", "no_such_key=1", folder=tmp_path)
     assert done.returncode == 2
     assert "no_such_key: unknown key" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
