@@ -94,11 +94,13 @@ def test_recordings_in_degrees_are_suspected(small):
         assert (note is not None and "[deg]" in note and "shoulder" in note) == suspected
 
 
-def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, monkeypatch, capsys):
+def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, capsys):
     # A second round, whose weights depend on where the first one ends, after 12 iterations at most.
     command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.iterations=12", "--out"]
     assert main([*command, str(tmp_path / "whole")]) == 0
-    with monkeypatch.context() as patch:
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # what it replaces is not traced, so compiled programs remain (see `conftest`)
         written = interrupt_at_arrays(patch, 14)
         assert main([*command, str(tmp_path / "halted")]) == 130
     assert "repeat the command with --resume to continue" in capsys.readouterr().err
