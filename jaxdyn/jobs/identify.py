@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -126,18 +127,18 @@ def _fitted(
         initial,
         max_steps=config.fit.max_steps,
         throw=False,  # the report states how it ended
-        resume=_left(checkpoint, solver.pattern(problem, initial), directory),
+        resume=_left(checkpoint, lambda: solver.pattern(problem, initial), directory),
         after_step=save,
         mesh=mesh_of(config.devices),
     )
 
 
-def _left(checkpoint: str, pattern: DampedSearch, directory: RunDirectory) -> DampedSearch | None:
-    """The search that an interrupted run saved, or None."""
+def _left(checkpoint: str, pattern: Callable[[], DampedSearch], directory: RunDirectory) -> DampedSearch | None:
+    """The search that an interrupted run saved, or None; only if there is one, its pattern is needed, which takes seconds."""
     if not agreed(directory.reusable(checkpoint)):
         return None
     arrays = agreed_arrays(lambda: directory.read_arrays(checkpoint))
-    leaves, structure = jax.tree.flatten(pattern)
+    leaves, structure = jax.tree.flatten(pattern())
     found = [arrays.get(f"leaf_{k}") for k in range(len(leaves))]
     if any(old is None or old.shape != leaf.shape for old, leaf in zip(found, leaves, strict=True)):
         raise RunError(
