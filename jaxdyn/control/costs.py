@@ -30,7 +30,8 @@ from jaxdyn.dynamics.system import State, drive_forces, total_energy
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.arrays import dot, floating, floating_or_none
+from jaxdyn.spatial.segments import squared_distance
 from jaxdyn.spatial.transform import RigidTransform
 
 _WEIGHTS = quantity(minimum=0.0, broadcast=True)  # one for each component, or one for all
@@ -340,10 +341,13 @@ class ElapsedTime(CostTerm):
 
 
 class Spheres(ConstraintTerm):
-    """Collision avoidance: spheres on bodies do not touch spheres that are fixed in the world (obstacles).
+    """Collision avoidance: spheres and capsules on bodies do not touch those that are fixed in the world (obstacles).
 
-    The value for a pair of spheres is (R^2 - D^2) / (2 R), where D is the distance between the centers and R the sum of the radii
-    and the margin. This value is negative if D > R, approximates the penetration depth near contact, and is smooth everywhere.
+    A capsule is a sphere that is swept along a line segment from its center to its end. The value for a pair is
+    (R^2 - D^2) / (2 R), where D is the distance between the two centers or segments, and R the sum of the radii and the margin.
+    This value is negative if D > R, and approximates the penetration depth near contact. For spheres, it is smooth everywhere. For
+    capsules, its first derivatives are continuous except for parallel segments that overlap, see `segments.squared_distance`. Its
+    gradient is zero where centers coincide or segments intersect; an initial guess should avoid such states.
     `Inequality(spheres)` is the constraint that no pair touches, and `Penetration(spheres)` is a cost.
 
     Attributes:
@@ -353,6 +357,13 @@ class Spheres(ConstraintTerm):
         obstacle_centers: Centers of the obstacles in world coordinates, m.
         obstacle_radii: Radii of the obstacles, m.
         margin: Minimum distance between spheres and obstacles.
+        ends: Other ends of the segments of capsules, like `centers`; the end of a sphere equals its center. None if there are only
+            spheres on bodies.
+        obstacle_ends: Other ends of the segments of obstacles that are capsules, like `obstacle_centers`. None if all obstacles are
+            spheres.
+
+    Raises:
+        ValueError: The numbers of bodies, centers, ends or radii differ.
     """
 
     kind: ClassVar[str] = "spheres"
@@ -364,6 +375,8 @@ class Spheres(ConstraintTerm):
     obstacle_centers: Float[Array, "obstacles 3"] = eqx.field(converter=floating)
     obstacle_radii: Float[Array, "obstacles"] = eqx.field(converter=floating)
     margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
+    ends: Float[Array, "spheres 3"] | None = eqx.field(converter=floating_or_none, default=None)
+    obstacle_ends: Float[Array, "obstacles 3"] | None = eqx.field(converter=floating_or_none, default=None)
 
     def __check_init__(self):
         if self.centers.shape[0] != len(self.bodies) or self.radii.shape[0] != len(self.bodies):
@@ -371,15 +384,32 @@ class Spheres(ConstraintTerm):
                 f"spheres: {len(self.bodies)} bodies, {self.centers.shape[0]} centers and {self.radii.shape[0]} radii; "
                 "give one of each per sphere"
             )
+        for name, ends, centers in (
+            ("ends", self.ends, self.centers),
+            ("obstacle_ends", self.obstacle_ends, self.obstacle_centers),
+        ):
+            if ends is not None and ends.shape != centers.shape:
+                raise ValueError(
+                    f"spheres: {name} has shape {ends.shape}; give shape {centers.shape}, one end for each center"
+                )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "pairs"]:
         model = _multibody(dynamics, self).system.model.at(t)
         placed = forward_kinematics(model, x.q)
         carriers = np.array([model.topology.body_index(name) for name in self.bodies])
-        there = jax.vmap(RigidTransform.apply)(jax.tree.map(lambda leaf: leaf[carriers], placed), self.centers)
-        apart = there[:, None] - self.obstacle_centers[None]
+        poses = jax.tree.map(lambda leaf: leaf[carriers], placed)
+        place = jax.vmap(RigidTransform.apply)
+        there = place(poses, self.centers)
         reach = self.radii[:, None] + self.obstacle_radii[None] + self.margin
-        return ((reach**2 - jnp.sum(apart**2, axis=2)) / (2.0 * reach)).ravel()
+        if self.ends is None and self.obstacle_ends is None:
+            apart = there[:, None] - self.obstacle_centers[None]
+            squares = jnp.sum(apart**2, axis=2)
+        else:
+            ends = there if self.ends is None else place(poses, self.ends)
+            obstacle_ends = self.obstacle_centers if self.obstacle_ends is None else self.obstacle_ends
+            to_all = jax.vmap(squared_distance, (None, None, 0, 0))
+            squares = jax.vmap(to_all, (0, 0, None, None))(there, ends, self.obstacle_centers, obstacle_ends)
+        return ((reach**2 - squares) / (2.0 * reach)).ravel()
 
 
 class StateBounds(ConstraintTerm):
@@ -474,10 +504,10 @@ class Workless(ConstraintTerm):
 
 
 class Penetration(LeastSquares):
-    """Quadratic cost 1/2 w sum of d_i^2 of the depths d_i by which spheres penetrate obstacles that are enlarged by a margin.
+    """Quadratic cost 1/2 w sum of d_i^2 of the depths d_i by which spheres and capsules penetrate obstacles, enlarged by a margin.
 
     Attributes:
-        spheres: Spheres, obstacles and margin.
+        spheres: Spheres and capsules, obstacles and margin.
         weight: Weight w of the squared depths d_i^2.
     """
 

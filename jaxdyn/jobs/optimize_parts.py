@@ -139,42 +139,49 @@ def known_frame(name: str, system: System, place: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SphereConfig:
-    """A sphere that is fixed on a body.
+    """A sphere or a capsule that is fixed on a body.
 
     Attributes:
         body: Name of the body that carries the sphere.
         center: Position of the center of the sphere relative to the origin of the body, on body axes.
-        radius: Radius of the sphere.
+        end: Position of the other end of the axis of a capsule, whose axis begins at the center; without this key, it is a sphere.
+        radius: Radius of the sphere or the capsule.
     """
 
     body: str
     center: tuple[float, float, float] = setting(_ORIGIN, unit="m")
+    end: tuple[float, float, float] | None = setting(None, unit="m")
     radius: float = setting(unit="m", positive=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObstacleConfig:
-    """A sphere that is fixed in the world.
+    """A sphere or a capsule that is fixed in the world.
 
     Attributes:
         center: Position of the center of the obstacle in world coordinates.
+        end: Position of the other end of the axis of a capsule, whose axis begins at the center; without this key, it is a sphere.
         radius: Radius of the obstacle.
     """
 
     center: tuple[float, float, float] = setting(unit="m")
+    end: tuple[float, float, float] | None = setting(None, unit="m")
     radius: float = setting(unit="m", positive=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpheresPart:
-    """Keys of the spheres on bodies and of the obstacles.
+    """Keys of the spheres and capsules on bodies and of the obstacles.
 
     Attributes:
-        sphere: Spheres that are fixed on bodies.
-        obstacle: Obstacles: spheres that are fixed in the world.
+        sphere: Spheres and capsules that are fixed on bodies.
+        obstacle: Obstacles: spheres and capsules that are fixed in the world.
     """
 
-    makes: ClassVar[tuple[str, ...]] = ("bodies", "centers", "radii", "obstacle_centers", "obstacle_radii")
+    makes: ClassVar[tuple[str, ...]] = (
+        *("bodies", "centers", "ends", "radii"),
+        *("obstacle_centers", "obstacle_ends", "obstacle_radii"),
+    )
 
     sphere: tuple[SphereConfig, ...]
     obstacle: tuple[ObstacleConfig, ...]
@@ -196,6 +203,9 @@ class SpheresPart:
             "obstacle_centers": [s.center for s in self.obstacle],
             "obstacle_radii": [s.radius for s in self.obstacle],
         }
+        for name, shapes in (("ends", self.sphere), ("obstacle_ends", self.obstacle)):
+            if any(shape.end is not None for shape in shapes):
+                arrays[name] = [shape.center if shape.end is None else shape.end for shape in shapes]
         dtype = system.model.dtype
         bodies = tuple(sphere.body for sphere in self.sphere)
         return {"bodies": bodies, **{name: jnp.asarray(values, dtype) for name, values in arrays.items()}}

@@ -17,9 +17,11 @@ from jaxdyn.control import (
     CrossEntropy,
     MultipleShooting,
     PathIntegral,
+    Penetration,
     PredictiveSampling,
     Sampling,
     SingleShooting,
+    Spheres,
 )
 from jaxdyn.io.config import read_config
 from jaxdyn.io.loaded_run import load_run
@@ -192,6 +194,10 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
             ],
             ["running 1: sphere 1: body: there is no body 'hand'; use one of rod"],
         ),
+        (
+            ["condition=[{kind='spheres', sphere=[{body='rod', end=[0, 1], radius=1}], obstacle=[]}]"],
+            ["condition 1: sphere 1: end: the list has 2 entries; give 3"],
+        ),
         (["final_condition=[{kind='state'}]"], ["final_condition 1: neither q nor v is given"]),
         (["condition=[{kind='state_bounds'}]"], ["condition 1: there are no bounds, and the joints have no limits"]),
         (["running=[]", "final=[]"], ["there is no cost; write [[running]], [[final]] or both"]),
@@ -244,6 +250,34 @@ def test_replays_that_do_not_fit_are_refused(overrides, fragments, swing, tmp_pa
     assert len(message.strip().splitlines()) == 1
     for fragment in fragments:
         assert fragment in message
+
+
+def test_capsules_are_read_from_a_config(config):
+    """A sphere in a list with a capsule gets an end equal to its center; without capsules there are no ends."""
+    sphere, capsule = "{center=[0, 0, 1], radius=0.1}", "{center=[1, 0, 0], end=[1, 0, 2], radius='20 cm'}"
+    bodies = "sphere=[{body='rod', end=[0, 0, -1], radius=0.1}]"
+    table = f"{bodies}, obstacle=[{sphere}, {capsule}], margin='1 cm'"
+    overrides = [f"condition=[{{kind='spheres', {table}}}]", f"final=[{{kind='penetration', {table}, weight=3}}]"]
+    problem = problem_of(read_config(Path(config), OptimizeConfig, overrides))
+    made, cost = problem.constraints[0].function, problem.final[0]
+    wanted = Spheres(
+        ("rod",),
+        [[0.0, 0.0, 0.0]],
+        [0.1],
+        [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]],
+        [0.1, 0.2],
+        0.01,
+        [[0.0, 0.0, -1.0]],
+        [[0.0, 0.0, 1.0], [1.0, 0.0, 2.0]],
+    )
+    assert isinstance(cost, Penetration)
+    for found in (made, cost.spheres):
+        jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    plain = f"condition=[{{kind='spheres', sphere=[{{body='rod', radius=0.1}}], obstacle=[{sphere}]}}]"
+    spheres = problem_of(read_config(Path(config), OptimizeConfig, [plain])).constraints[0].function
+    assert isinstance(spheres, Spheres)
+    assert spheres.ends is None
+    assert spheres.obstacle_ends is None
 
 
 def test_what_cannot_be_reached_is_said(config, tmp_path, capsys):
