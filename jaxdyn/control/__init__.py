@@ -13,6 +13,8 @@ interior_point, multiple_shooting
 single_shooting   gradient descent on the controls
 sampling          MPPI, cross-entropy method and predictive sampling
 sensitivity       derivatives of optimal plans
+auto              choice of the solver by the structure of the problem
+verification      check of a plan that does not depend on the solver
 tracking          linear feedback (LQR) along a plan, and its region of attraction
 receding_horizon  model-predictive control, as a controller in simulations
 scheme, transcription, nonlinear_program, collocation
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from jaxdyn.control.auto import Auto as Auto
     from jaxdyn.control.batch import Optimum as Optimum
     from jaxdyn.control.batch import best_of as best_of
     from jaxdyn.control.batch import describe_optima as describe_optima
@@ -89,5 +92,7 @@ if TYPE_CHECKING:
     from jaxdyn.control.tracking import arrives as arrives
     from jaxdyn.control.tracking import follow as follow
     from jaxdyn.control.tracking import tracking_gains as tracking_gains
+    from jaxdyn.control.verification import Verification as Verification
+    from jaxdyn.control.verification import verify as verify
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,5 +1,6 @@
 """Batches of problems or of initial guesses: the function `solve_batch`, and the local optima among its solutions."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from jaxdyn.control.solution import (
     ControlResult,
     IterativeSolver,
     Solution,
+    Solver,
     UnsolvedError,
     check_arguments,
     run_iterations,
@@ -34,7 +36,7 @@ from jaxdyn.results import raise_unsuccessful
 @announced_as("the search")
 def solve_batch(
     problem: ControlProblem,
-    solver: IterativeSolver,
+    solver: Solver,
     initial: Plan | None = None,
     *,
     starts: int = 64,
@@ -75,8 +77,6 @@ def solve_batch(
     """
     check_arguments(problem, solver, initial)
     solver.check(problem)
-    solver = with_history(solver, history, max_steps)
-    arrays, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
     if initial is None:
         if several:
@@ -84,6 +84,46 @@ def solve_batch(
                 "solve_batch: there are no initial guesses for a batch of problems; give one for each problem"
             )
         initial = guess.mixed(problem, starts)
+    found = solve_each(solver, problem, initial, Options(max_steps, history, every, progress, mesh))
+    if throw:
+        # For several initial guesses of one problem, one solution is sufficient.
+        raise_unsuccessful(ControlResult, found.result if several else found.result[best_of(found)], UnsolvedError)
+    return found
+
+
+class Options(NamedTuple):
+    """The arguments of the same names of `solve_batch`."""
+
+    max_steps: int
+    history: bool
+    every: int
+    progress: bool
+    mesh: Mesh | None
+
+
+@functools.singledispatch
+def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: Options) -> Solution:
+    """Solutions of one problem, or of a batch of problems, from a batch of initial guesses: the part of `solve_batch` that
+    depends on the class of the solver. Solvers without a method of their own solve one after the other.
+    """
+    solver = with_history(solver, options.history, options.max_steps)
+    arrays, structure = eqx.partition(problem, eqx.is_array)
+    found = []
+    for k in tqdm(range(initial.controls.shape[0]), unit="plan", disable=not options.progress):
+        own, plan = jax.tree.map(lambda leaf, k=k: leaf[k], (arrays if problem.duration.ndim else None, initial))
+        one = solver.solve(problem if own is None else eqx.combine(own, structure), plan, options.max_steps)
+        # Collocation adds the motion between the time steps to its solution; only `solve` returns it.
+        found.append(Solution(**{field.name: getattr(one, field.name) for field in dataclasses.fields(Solution)}))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+@solve_each.register
+def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: Options) -> Solution:
+    """All searches together; finished ones are removed from the batch."""
+    max_steps, history, every, progress, mesh = options
+    solver = with_history(solver, history, max_steps)
+    arrays, structure = eqx.partition(problem, eqx.is_array)
+    several = problem.duration.ndim > 0
     # A single problem is a constant of the code, so that operations with its zeros are removed.
     known = Constant((structure if several else problem, solver))
     count = initial.controls.shape[0]
@@ -110,11 +150,7 @@ def solve_batch(
                 bar.set_postfix_str(_progress_text(_standing(of_all(_solution, search))), refresh=False)
                 bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
-    found = of_all(_solution, search)
-    if throw:
-        # For several initial guesses of one problem, one solution is sufficient.
-        raise_unsuccessful(ControlResult, found.result if several else found.result[best_of(found)], UnsolvedError)
-    return found
+    return of_all(_solution, search)
 
 
 _TOGETHER = 32  # plans that a processor computes at once, so that their data fit into its caches

@@ -40,6 +40,11 @@ class ControlResult(ResultCode):
         "The cost has converged, but the optimality condition is not satisfied; use ILQR with second_order=True or "
         "MultipleShooting, or increase the tolerance.",
     )
+    REFUTED = (
+        7,
+        "The solver ended as solved, but an independent check finds larger violations of dynamics, constraints or bounds; try "
+        "another solver, or shorten the time steps.",
+    )
 
 
 class UnsolvedError(UnsuccessfulError):
@@ -51,9 +56,11 @@ class Stats(eqx.Module):
 
     Attributes:
         iterations: The number of iterations that were made.
+        stage: The index of the attempt of `Auto` that found the plan, see `Auto.stages`; 0 for other solvers.
     """
 
     iterations: Int[Array, ""]
+    stage: Int[Array, ""] = eqx.field(default=0, converter=lambda stage: jnp.asarray(stage, int))
 
 
 class History(eqx.Module):
@@ -214,7 +221,7 @@ def solve(
 
     Args:
         problem: The problem.
-        solver: The solver, such as `MultipleShooting()`.
+        solver: The solver, such as `Auto()` or `MultipleShooting()`.
         initial: The initial guess of the plan, see `guess`; by default `guess.simplest(problem)`.
         max_steps: Maximum number of iterations.
         throw: If true, an error is raised if the search does not find a solution. Inside `jit`, `vmap` and `grad` no error is
@@ -283,7 +290,7 @@ def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
         what = (
             f"the class {solver.__name__}; pass an instance, {solver.__name__}()" if isinstance(solver, type) else None
         )
-        raise TypeError(f"the solver is {what or f'{type(solver).__name__}; pass a solver such as MultipleShooting()'}")
+        raise TypeError(f"the solver is {what or f'{type(solver).__name__}; pass a solver such as Auto()'}")
     if initial is not None and not isinstance(initial, Plan):
         raise TypeError(
             f"the initial guess is {type(initial).__name__}; pass a Plan, for example rollout_controls(problem, controls)"

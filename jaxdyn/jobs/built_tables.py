@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import AbstractArray
 
 # Kinds are found among the classes of these modules and of all other imported modules.
-from jaxdyn.control import collocation, costs, ilqr, multiple_shooting, sampling, single_shooting  # noqa: F401
+from jaxdyn.control import auto, collocation, costs, ilqr, multiple_shooting, sampling, single_shooting  # noqa: F401
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value, suggestion

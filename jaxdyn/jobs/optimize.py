@@ -1,6 +1,5 @@
 """The job `jaxdyn optimize`: optimal control of a mechanism, from one initial guess or from many at once."""
 
-import dataclasses
 import functools
 import time
 from pathlib import Path
@@ -11,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
+from jaxdyn.control.auto import Auto
 from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
 from jaxdyn.control.plan import Plan, no_multipliers
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
+from jaxdyn.control.verification import Verification, verify
 from jaxdyn.dynamics.system import State, total_energy
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
@@ -37,7 +38,8 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         problem = problem_of(config)
         starts = starts_of(config, problem)
         begun = time.perf_counter()
-        found = _solved(config, problem, solver_of(config, problem), starts, directory)
+        solver = solver_of(config, problem)
+        found = _solved(config, problem, solver, starts, directory)
         seconds = time.perf_counter() - begun
         results = np.asarray(found.result)
         if np.all(results == ControlResult.NOT_FINITE):
@@ -45,7 +47,9 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         best = best_of(found)
         solution = jax.tree.map(lambda leaf: leaf[best], found)
         groups = optima(found, alike=config.alike)[:_SHOWN]
-        report = _report(config, found, best)
+        checked = verify(problem, solution.value)
+        report = _report(config, found, best, solver.describe(problem, found) if isinstance(solver, Auto) else "")
+        report += f"\nchecked: {_checked_text(checked)}"
         print(report)
         directory.write_text("optima.txt", report + "\n")
         _save(config, problem, found, groups, best, directory)
@@ -57,6 +61,10 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
             "cost": float(solution.cost),
             "violation": float(solution.violation),
             "iterations": int(solution.stats.iterations),
+            "solver": solver.stages(problem)[int(solution.stats.stage)].name
+            if isinstance(solver, Auto)
+            else solver.kind,
+            "verification": {name: float(value) for name, value in vars(checked).items()},
             "duration_s": float(problem.with_design(solution.value.design).duration),
             "best_start": best,
             "optima": [group._asdict() for group in groups],
@@ -76,11 +84,11 @@ def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
 def _solved(
     config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
 ) -> Solution:
-    """Solutions from all initial guesses, with histories of iterative solvers.
+    """Solutions from all initial guesses, with histories if the solver records them.
 
     Chunks that an interrupted run has written are read instead of computed.
     """
-    one_by_one = not isinstance(solver, IterativeSolver)
+    one_by_one = not _records(solver)
     chunk = 1 if one_by_one else config.chunk
     firsts = range(0, starts.controls.shape[0], chunk)
     files = Chunks(directory, "solutions", len(firsts))
@@ -99,28 +107,43 @@ def _solved(
 
 
 def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan) -> Solution:
-    count, most = starts.controls.shape[0], config.iterations
-    if isinstance(solver, IterativeSolver):
-        every = 1 if count == 1 else _BLOCK
-        options = {"max_steps": most, "throw": False, "history": True, "every": every}
-        return solve_batch(problem, solver, starts, **options, mesh=mesh_of(config.devices))
-    found = solver.solve(problem, jax.tree.map(lambda leaf: leaf[0], starts), most)
-    # Collocation adds the motion between the time steps to its solution; it is neither written nor shown.
-    kept = Solution(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Solution)})
-    return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), kept)
+    return solve_batch(
+        problem,
+        solver,
+        starts,
+        max_steps=config.iterations,
+        throw=False,
+        history=_records(solver),
+        every=1 if starts.controls.shape[0] == 1 else _BLOCK,
+        progress=_records(solver),  # otherwise the chunks show the progress
+        mesh=mesh_of(config.devices),
+    )
+
+
+def _records(solver: Solver) -> bool:
+    """Whether a solver records the history of its searches, many of which it makes at once."""
+    return isinstance(solver, IterativeSolver | Auto)
 
 
 def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
     """Tree structure of solutions."""
     plan = jax.tree.map(lambda leaf: leaf[0], starts)
     number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
-    history = History(number, number) if isinstance(solver, IterativeSolver) else None
+    history = History(number, number) if _records(solver) else None
     found = Solution(plan, gains, no_multipliers(problem, 1.0), number, number, code, Stats(code), history=history)
     return jax.tree.structure(found)
 
 
-def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
-    """Report on the initial guesses of every entry of the config, all optima, and the selected plan."""
+def _checked_text(checked: Verification) -> str:
+    """The results of an independent check of the selected plan."""
+    return (
+        f"gaps of the dynamics {float(checked.gap):.1e}, violation of constraints {float(checked.violation):.1e} and of bounds "
+        f"{float(checked.excess):.1e}, error of the time steps about {float(checked.integration_error):.1e} (rad, m, rad/s or m/s)"
+    )
+
+
+def _report(config: OptimizeConfig, found: Solution, best: int, attempts: str) -> str:
+    """Report on the initial guesses of every entry of the config, all optima, the attempts of `Auto`, and the selected plan."""
     rows = [("start", "count", "solved", "best cost", "worst cost", "iterations")]
     for entry in _by_start(config, found):
         best_cost, worst_cost = (
@@ -138,8 +161,9 @@ def _report(config: OptimizeConfig, found: Solution, best: int) -> str:
     solved = [line for line in told if " from " in line]
     more = [f"and {len(solved) - _SHOWN} optima of higher cost"] if len(solved) > _SHOWN else []
     others = [line for line in told if " from " not in line]
+    tried = [attempts] if attempts else []
     return "\n".join(
-        [aligned(rows, left=(0,)), "", "optima:", *solved[:_SHOWN], *more, *others, "", f"{kept}; {ended}"]
+        [aligned(rows, left=(0,)), "", "optima:", *solved[:_SHOWN], *more, *others, *tried, "", f"{kept}; {ended}"]
     )
 
 

@@ -174,7 +174,7 @@ class OptimizeConfig:
         final: Final costs, which are evaluated at the end of the motion.
         condition: Constraints along the path.
         final_condition: Constraints at the end of the motion.
-        solver: Method that solves the problem.
+        solver: Method that solves the problem; by default "auto", which tries several methods and verifies the plan.
         iterations: Maximum number of iterations of the solver.
         start: Initial guesses of the solver; the result is the best of the solutions.
         alike: Relative difference of costs up to which solutions count as the same local optimum.
@@ -200,7 +200,7 @@ class OptimizeConfig:
     final: tuple[CostTable, ...] = ()
     condition: tuple[ConstraintTable, ...] = ()
     final_condition: tuple[ConstraintTable, ...] = ()
-    solver: SolverTable = SolverTable.read_toml({"kind": "ddp"}, Place(Path()))  # noqa: RUF009 (it is frozen)
+    solver: SolverTable = SolverTable.read_toml({"kind": "auto"}, Place(Path()))  # noqa: RUF009 (it is frozen)
     iterations: int = setting(200, positive=True)
     start: tuple[StartConfig, ...] = (StillStartConfig(),)
     alike: float = setting(1e-4, positive=True)
