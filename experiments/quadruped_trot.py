@@ -16,8 +16,8 @@ robots that were not seen in training, with a sharper onset of contact,
 for ten seconds from random states. A robot succeeds if it stays upright,
 moves faster than 0.3 m/s, and the contacts of diagonal feet are correlated by more than 0.5.
 
-Run time. Two to five minutes of processor time (two cores share it), of which compilation takes a fifth. An interrupted run continues
-with --resume.
+Run time. Two to five minutes of processor time (two cores share it), of which compilation takes a fifth. An interrupted run
+continues with --resume.
 
     python experiments/quadruped_trot.py [configs/quadruped_trot.toml] [--out DIR] [--resume] [--smoke] [key=value ...]
 """

@@ -23,7 +23,7 @@ from jaxdyn.control.verification import verify
 from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.mechanism.quantity import quantity
 
-_REFUTED = 10.0  # factor of the allowed violation, beyond which a plan is no solution
+_REFUTED = 10.0  # factor of the allowed violation; a plan with a larger violation is refused
 
 
 class Stage(NamedTuple):
@@ -119,9 +119,12 @@ def _(solver: Auto, problem: ControlProblem, initial: Plan, options: Options) ->
     first, *others = solver.stages(problem)
     found = _attempt(solver, first, problem, initial, options)
     for index, stage in enumerate(others, start=1):
-        failed = np.flatnonzero(np.asarray(found.result) != ControlResult.SOLVED)
-        if len(failed) < (1 if several else len(found.result)) or (several and stage.other_guesses):
+        results = np.asarray(found.result)
+        failed = np.flatnonzero(results != ControlResult.SOLVED)
+        if len(failed) < (1 if several else len(results)) or (several and stage.other_guesses):
             break
+        if np.all(results == ControlResult.NOT_FINITE) and not stage.other_guesses:
+            continue  # the guesses are not finite for other solvers either
         part = _rows(problem, failed) if several else problem
         found = _replaced(found, _attempt(solver, stage, part, _rows(initial, failed), options), failed, index)
     return found

@@ -104,7 +104,7 @@ class Options(NamedTuple):
 @functools.singledispatch
 def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: Options) -> Solution:
     """Solutions of one problem, or of a batch of problems, from a batch of initial guesses: the part of `solve_batch` that
-    depends on the class of the solver. Solvers without a method of their own solve one after the other.
+    depends on the class of the solver. By default, the searches run one after the other.
     """
     solver = with_history(solver, options.history, options.max_steps)
     arrays, structure = eqx.partition(problem, eqx.is_array)

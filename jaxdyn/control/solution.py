@@ -42,8 +42,8 @@ class ControlResult(ResultCode):
     )
     REFUTED = (
         7,
-        "The solver ended as solved, but an independent check finds larger violations of dynamics, constraints or bounds; try "
-        "another solver, or shorten the time steps.",
+        "The solver ended as solved, but an independent check finds that the plan violates the problem; try another solver, or "
+        "shorten the time steps.",
     )
 
 

@@ -9,7 +9,7 @@ from jaxdyn.control.plan import Plan, gaps, outcome, violation
 from jaxdyn.control.problem import ControlProblem, DiscreteDynamics
 from jaxdyn.lanes import Backend, lane_function, stored_outside_jit
 
-_PARTS = 4  # of a time step that is integrated anew
+_PARTS = 4  # of a time step that is integrated again
 
 
 class Verification(eqx.Module):

@@ -61,9 +61,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
             "cost": float(solution.cost),
             "violation": float(solution.violation),
             "iterations": int(solution.stats.iterations),
-            "solver": solver.stages(problem)[int(solution.stats.stage)].name
-            if isinstance(solver, Auto)
-            else solver.kind,
+            "solver": _solver_name(config, problem, solver, solution),
             "verification": {name: float(value) for name, value in vars(checked).items()},
             "duration_s": float(problem.with_design(solution.value.design).duration),
             "best_start": best,
@@ -132,6 +130,11 @@ def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
     history = History(number, number) if _records(solver) else None
     found = Solution(plan, gains, no_multipliers(problem, 1.0), number, number, code, Stats(code), history=history)
     return jax.tree.structure(found)
+
+
+def _solver_name(config: OptimizeConfig, problem: ControlProblem, solver: Solver, solution: Solution) -> str:
+    """The kind of the solver; of `Auto` the attempt that found the solution."""
+    return solver.stages(problem)[int(solution.stats.stage)].name if isinstance(solver, Auto) else config.solver.kind
 
 
 def _checked_text(checked: Verification) -> str:

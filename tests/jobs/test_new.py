@@ -60,7 +60,7 @@ def test_a_new_optimization_is_a_problem_whose_initial_guesses_lead_to_its_targe
     problem = problem_of(config)
     starts = starts_of(config, problem)
     np.testing.assert_allclose(starts.states.q[:, -1], np.broadcast_to([np.pi, 0.0], (8, 2)), atol=1e-6)
-    assert type(solver_of(config, problem)) is jaxdyn.control.MultipleShooting
+    assert type(solver_of(config, problem)) is jaxdyn.control.Auto
 
 
 @pytest.mark.exhaustive

@@ -216,7 +216,7 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
         (["solver.kind=mppi", "bounds.upper=inf"], ["solver: a control has no bounds; give the spread"]),
         (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
         (
-            ["initial.v=1e99", "running=[{kind='energy', level=0}]"],
+            ["initial.v=1e99", "running=[{kind='energy', level=0}]", "solver.kind=ddp"],
             ["start: The initial guess is not finite; give smaller controls"],
         ),
     ],
@@ -320,7 +320,10 @@ def test_a_free_duration_is_found_and_replayed(config, tmp_path):
     assert plan["v"].max() > 1.2 - 1e-3
     out = tmp_path / "replayed"
     assert main(["rollout", str(tmp_path / "run" / "replay.toml"), "pictures=false", "--out", str(out)]) == 0
-    np.testing.assert_allclose(arrays_of(out / "states.npz")["q"][0, -1], plan["q"][-1], rtol=1e-10)
+    # Multiple shooting closes the gaps of its plans up to a tolerance, which an independent check measures.
+    assert metrics["solver"] == "multiple_shooting"
+    assert metrics["verification"]["gap"] < 1e-6
+    np.testing.assert_allclose(arrays_of(out / "states.npz")["q"][0, -1], plan["q"][-1], rtol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["optimize_p1_cartpole", "optimize_p5_brachistochrone"])
