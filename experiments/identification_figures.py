@@ -21,10 +21,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jaxdyn.display import aligned
 from jaxdyn.io import ConfigError, RunDirectory, read_config
 from jaxdyn.jobs import Job, main, run
 from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.tables import aligned
 from jaxdyn.jobs.verbs import IDENTIFY
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ of this module accept unknown values and perform no computation on devices.
 
 import collections
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -115,6 +115,23 @@ def plural(count: int, one: str, many: str) -> str:
         many: Plural of the noun.
     """
     return f"{count} {one if count == 1 else many}"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> str:
+    """Rows of cells as text with aligned columns of minimum width.
+
+    Args:
+        rows: Texts of the cells.
+        left: Indices of left-aligned columns; the others, which contain values, are right-aligned.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if k in left else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
 
 
 def _text(display: Display) -> str:

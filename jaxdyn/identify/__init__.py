@@ -21,6 +21,7 @@ Experiments and validation
     experiment              synthetic experiments on a machine with known parameters
     covariance, estimates   confidence intervals, unidentifiable parameters
     validation, evaluation  predictions of held-out recordings, figures of merit, and judgment of stored plants
+    cross_validation        comparison of candidates of a fit by their errors on recordings that are left out in turn
     prediction_intervals    standard deviations of predictions
 """
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from jaxdyn.identify.charts import Rotation as Rotation
     from jaxdyn.identify.charts import UnitVector as UnitVector
     from jaxdyn.identify.covariance import uncertainty as uncertainty
+    from jaxdyn.identify.cross_validation import CrossValidation as CrossValidation
+    from jaxdyn.identify.cross_validation import cross_validate as cross_validate
     from jaxdyn.identify.estimates import Uncertainty as Uncertainty
     from jaxdyn.identify.evaluation import Evaluation as Evaluation
     from jaxdyn.identify.evaluation import evaluate as evaluate

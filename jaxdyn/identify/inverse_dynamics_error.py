@@ -113,6 +113,10 @@ class InverseDynamicsError(Problem):
     def pieces(self) -> Motions:
         return self.motions
 
+    @property
+    def without_data(self) -> "InverseDynamicsError":
+        return eqx.tree_at(lambda problem: problem.motions, self, None)
+
     def own(self, unknowns: Unknowns) -> None:
         return None
 

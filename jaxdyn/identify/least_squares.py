@@ -76,6 +76,14 @@ class Problem(eqx.Module):
         """The pieces of data (windows or samples), stacked along a leading axis."""
 
     @property
+    def without_data(self) -> "Problem":
+        """The problem without its data, which `linearized` and `assembled` do not use, so that fits of other data share code.
+
+        By default it is the problem itself.
+        """
+        return self
+
+    @property
     @abc.abstractmethod
     def initial(self) -> Unknowns:
         """The initial guess."""

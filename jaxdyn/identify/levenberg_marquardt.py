@@ -89,6 +89,8 @@ class LevenbergMarquardt(Solver):
     ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
         each_start = jax.vmap if batched else lambda function, in_axes: function
         parts_of = _over_pieces(problem, batched, mesh)
+        # Data are inputs of the compiled code, so that fits of other data with the same shapes share it.
+        problem = problem.without_data
 
         @stored_jit
         def first(unknowns: Unknowns, parts: PyTree) -> DampedSearch:
@@ -175,6 +177,7 @@ def _over_pieces(problem: Problem, batched: bool, mesh: Mesh | None) -> Callable
     # The last piece is repeated to fill up the last device.
     rows = np.minimum(np.arange(rounded_up(mesh, count)), count - 1)
     pieces = divided(mesh, jax.tree.map(lambda leaf: leaf[rows], problem.pieces))
+    problem = problem.without_data
 
     def of_pieces(batch: tuple[PyTree, PyTree], x: Array) -> PyTree:
         def of_piece(own, piece):

@@ -209,6 +209,10 @@ class OutputError(Problem):
     def pieces(self) -> Windows:
         return self.windows
 
+    @property
+    def without_data(self) -> "OutputError":
+        return eqx.tree_at(lambda problem: problem.windows, self, None)
+
     def own(self, unknowns: Unknowns) -> tuple[State, State]:
         return unknowns.local, _after(unknowns.local)
 

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -64,15 +64,17 @@ def predicted_measurements(
     check_zeros(plant, windows)
     starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources) if starts is None else starts
 
-    def of_window(start, window):
+    def of_window(plant, start, window):
         return predict(plant, start, window, integrator=integrator, backend=backend)[0]
 
-    return stored_jit(jax.vmap(of_window))(starts, windows)
+    # The plant is an input of the compiled code, which is valid for all plants of the same structure.
+    return stored_jit(jax.vmap(of_window, (None, 0, 0)))(plant.bare, starts, windows)
 
 
 def end_states(plant: Plant, windows: Windows, starts: State) -> State:
     """Simulated states at the ends of windows."""
-    return stored_jit(jax.vmap(lambda start, window: predict(plant, start, window)[1]))(starts, windows)
+    end = jax.vmap(lambda plant, start, window: predict(plant, start, window)[1], (None, 0, 0))
+    return stored_jit(end)(plant.bare, starts, windows)
 
 
 def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State:
@@ -85,9 +87,10 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
         windows: Windows with measurements.
         iterations: Number of iterations.
     """
-    model = plant.system.model
 
-    def of_window(window):
+    def of_window(plant, window):
+        model = plant.system.model
+
         def errors(start, step):
             measurements, _ = predict(plant, moved(model, start, step), window)
             return (window.weights * jax.vmap(plant.sensors.whitened)(measurements - window.measurements)).ravel()
@@ -105,7 +108,7 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
         first = (window.starts, jnp.asarray(1e-3, window.measurements.dtype))
         return jax.lax.scan(iteration, first, None, length=iterations)[0][0]
 
-    return stored_jit(jax.vmap(of_window))(windows)
+    return stored_jit(jax.vmap(of_window, (None, 0)))(plant.bare, windows)
 
 
 def window_errors(windows: Windows, measurements: Float[Array, "W M ny"]) -> WindowErrors:
@@ -207,7 +210,12 @@ class Check(eqx.Module):
 
     A name contains everything that the figure depends on besides the recording: durations, filters, the estimator of the initial
     state, and whether the angles of filmed markers are calibrated.
+
+    Attributes:
+        larger_is_better: If true, larger figures are better, as for prediction times; otherwise the figures are errors.
     """
+
+    larger_is_better: ClassVar[bool] = False
 
     @abc.abstractmethod
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
@@ -298,6 +306,8 @@ class ValidTimeCheck(Check):
         absolute: If true, errors are computed for the sums of the coordinates along the chain, which are the angles of the links
             from the vertical.
     """
+
+    larger_is_better: ClassVar[bool] = True
 
     kind: Literal["valid_time"] = eqx.field(static=True, default="valid_time")
     durations: tuple[float, ...] = eqx.field(static=True, default=(0.5,), metadata=quantity("s", positive=True))

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.display import aligned
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.source import load_source, random_starts
-from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes import CannotFlatten
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import as_dtype

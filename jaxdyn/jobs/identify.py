@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.display import aligned
 from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.fitting import Fit, fit
@@ -27,7 +28,6 @@ from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import note_on_units, parameters_of, plant_of, problem_of, recordings_of
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
-from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.model import Model
 

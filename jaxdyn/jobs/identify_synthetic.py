@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.display import aligned
 from jaxdyn.identify.experiment import LEAST_SIZE, compare_base_parameters, excitations, synthetic_recording
 from jaxdyn.identify.identifiability import BaseParameters
 from jaxdyn.identify.measurement import Plant
@@ -18,7 +19,6 @@ from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import motions_of, one_each, parameters_of, processing_of
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
-from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes.announcements import announced_as
 
 

@@ -16,6 +16,7 @@ from jaxdyn.control.plan import Plan, no_multipliers
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.control.verification import Verification, verify
+from jaxdyn.display import aligned
 from jaxdyn.dynamics.system import State, total_energy
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
@@ -24,7 +25,6 @@ from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
-from jaxdyn.jobs.tables import aligned
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 
