@@ -206,6 +206,8 @@ class NewtonSolver(IterativeSolver):
         worth = jnp.maximum(search.settled, 20.0 * eps) * jnp.abs(before) + eps
         settled = moves & (expected[0] >= 0) & (expected[0] <= worth) & (search.damping <= _FIRST_DAMPING)
         damping = _next_damping(search.damping, accepted, fractions[best])
+        # A converged plan may reject a step because of rounding. More damping would then prevent that it counts as converged.
+        damping = jnp.where(settled & ~accepted, search.damping, damping)
         wait, last_wait = search.wait, search.last_wait
         if use_curvature is not None:
             # With curvature the model may be nonconvex. Then curvature is omitted for a while, and the step is first tried without

@@ -59,6 +59,14 @@ def test_linear_problem_is_solved_by_one_step(second_order):
     assert (int(end.result), int(end.stats.iterations)) == (ControlResult.SOLVED, 2)
 
 
+def test_an_optimum_that_an_inactive_inequality_does_not_change_is_solved():
+    """The multipliers are updated although no step decreases the cost any more."""
+    problem = regulator(constraints=Inequality(lambda dynamics, t, x, u: x[:1] - 9.0))
+    found = solved(problem, ILQR(), start_of(problem), throw=False)
+    assert int(found.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(found.cost, 0.5 * problem.initial @ cost_to_go_of_regulator()[0] @ problem.initial)
+
+
 @pytest.mark.parametrize(("second_order", "digits"), [(False, 2e-8), (True, 1.5e-8)])
 def test_acrobot_of_trajax(second_order, digits):
     """Published, to six decimals: 4959.476212 without controls, 44.513285 from there, 40.424010 the best of 20 starts."""
