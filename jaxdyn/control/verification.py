@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.plan import Plan, gaps, outcome, violation
 from jaxdyn.control.problem import ControlProblem, DiscreteDynamics
+from jaxdyn.control.rates import WithRates
 from jaxdyn.lanes import Backend, lane_function, stored_outside_jit
 
 _PARTS = 4  # of a time step that is integrated again
@@ -63,7 +64,10 @@ def verify(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") ->
 
 
 def _integration_error(problem: ControlProblem, plan: Plan, backend: Backend) -> Float[Array, ""]:
-    dynamics, dt = problem.dynamics, problem.dt
+    dynamics, dt, controls = problem.dynamics, problem.dt, plan.controls
+    before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
+    if isinstance(dynamics, WithRates):  # rates change the controls at the ends of the time steps only
+        (before, controls), dynamics = before, dynamics.inner
     if isinstance(dynamics, DiscreteDynamics):
         return jnp.full_like(dt, jnp.nan)
 
@@ -76,6 +80,5 @@ def _integration_error(problem: ControlProblem, plan: Plan, backend: Backend) ->
         )
         return jnp.abs(dynamics.difference(whole, fine))
 
-    before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
     each = lane_function(error, backend=backend, name="errors of time steps")
-    return jnp.max(jnp.sum(jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls), axis=0))
+    return jnp.max(jnp.sum(jax.vmap(each)(jnp.arange(problem.steps), before, controls), axis=0))

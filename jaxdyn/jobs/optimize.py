@@ -24,6 +24,7 @@ from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
+from jaxdyn.jobs.optimize_rates import Rates, of_mechanism, plan_with_rates, with_rates_of
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -36,23 +37,29 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
     """Solve the problem of a config from all initial guesses; returns the metrics."""
     with jax.enable_x64(config.dtype == "float64"):
         problem = problem_of(config)
+        searched = with_rates_of(config, problem)
         starts = starts_of(config, problem)
+        if config.rates is not None:
+            starts = jax.vmap(functools.partial(plan_with_rates, problem))(starts)
         begun = time.perf_counter()
-        solver = solver_of(config, problem)
-        found = _solved(config, problem, solver, starts, directory)
+        solver = solver_of(config, searched)
+        found = _solved(config, searched, solver, starts, directory)
         seconds = time.perf_counter() - begun
         results = np.asarray(found.result)
         if np.all(results == ControlResult.NOT_FINITE):
             raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
         best = best_of(found)
+        checked = verify(searched, jax.tree.map(lambda leaf: leaf[best], found.value))
+        rates = None
+        if config.rates is not None:
+            found, rates = jax.vmap(functools.partial(of_mechanism, problem))(found)
         solution = jax.tree.map(lambda leaf: leaf[best], found)
         groups = optima(found, alike=config.alike)[:_SHOWN]
-        checked = verify(problem, solution.value)
-        report = _report(config, found, best, solver.describe(problem, found) if isinstance(solver, Auto) else "")
+        report = _report(config, found, best, solver.describe(searched, found) if isinstance(solver, Auto) else "")
         report += f"\nchecked: {_checked_text(checked)}"
         print(report)
         directory.write_text("optima.txt", report + "\n")
-        _save(config, problem, found, groups, best, directory)
+        _save(config, problem, found, rates, groups, best, directory)
         metrics = {
             "solve_s": seconds,
             "starts": len(results),
@@ -61,7 +68,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
             "cost": float(solution.cost),
             "violation": float(solution.violation),
             "iterations": int(solution.stats.iterations),
-            "solver": _solver_name(config, problem, solver, solution),
+            "solver": _solver_name(config, searched, solver, solution),
             "verification": {name: float(value) for name, value in vars(checked).items()},
             "duration_s": float(problem.with_design(solution.value.design).duration),
             "best_start": best,
@@ -70,7 +77,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
             "open_loop_error": open_loop_error(problem, solution.value),
         }
         if config.pictures or config.animation:
-            metrics["pictures"] = _draw(config, problem, found, groups, best, directory)
+            metrics["pictures"] = _draw(config, problem, found, rates, groups, best, directory)
         return metrics
 
 
@@ -127,7 +134,7 @@ def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
     """Tree structure of solutions."""
     plan = jax.tree.map(lambda leaf: leaf[0], starts)
     number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
-    history = History(number, number) if _records(solver) else None
+    history = History(number[None], number[None]) if _records(solver) else None
     found = Solution(plan, gains, no_multipliers(problem, 1.0), number, number, code, Stats(code), history=history)
     return jax.tree.structure(found)
 
@@ -196,6 +203,7 @@ def _save(
     config: OptimizeConfig,
     problem: ControlProblem,
     found: Solution,
+    rates: Rates | None,
     groups: list[Optimum],
     best: int,
     directory: RunDirectory,
@@ -204,7 +212,10 @@ def _save(
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
     directory.write_mechanism(system)
-    directory.write_arrays(PLAN, **saved_plan(problem, jax.tree.map(lambda leaf: leaf[best], found)))
+    plan = saved_plan(problem, jax.tree.map(lambda leaf: leaf[best], found))
+    if rates is not None:
+        plan |= {"rates": rates.values[best], "rate_feedback": rates.feedback[best]}
+    directory.write_arrays(PLAN, **plan)
     directory.write_text("replay.toml", replay_config(problem, found.value.design[best], config.time.integrator))
     shown = shown_plans(problem, groups, best)
     states = jax.tree.map(lambda leaf: leaf[np.array(shown)], found.value.states)
@@ -236,6 +247,7 @@ def _draw(
     config: OptimizeConfig,
     problem: ControlProblem,
     found: Solution,
+    rates: Rates | None,
     groups: list[Optimum],
     best: int,
     directory: RunDirectory,
@@ -245,7 +257,7 @@ def _draw(
     except ImportError:
         print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
         return []
-    names = optimize_pictures.draw(config, problem, found, groups, best, directory) if config.pictures else []
+    names = optimize_pictures.draw(config, problem, found, rates, groups, best, directory) if config.pictures else []
     if config.animation:
         shown = shown_plans(problem, groups, best)
         names += optimize_pictures.animate(problem, found, shown, directory)

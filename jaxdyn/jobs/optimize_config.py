@@ -1,4 +1,4 @@
-"""The config of `jaxdyn optimize`: mechanism, time, initial state, costs, constraints, solver and initial guesses.
+"""The config of `jaxdyn optimize`: mechanism, time, initial state, bounds, costs, constraints, solver and initial guesses.
 
 Tables of solvers, costs and constraints are described by the classes that they build (`built_tables`).
 """
@@ -61,6 +61,28 @@ class BoundsConfig:
 
     lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
     upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class RatesConfig:
+    """Costs and bounds of the rates of the controls, r_k = (u_{k+1} - u_k) / h with the time step h.
+
+    Attributes:
+        weights: Weights w of the running cost 1/2 sum of w_i r_i^2, one value for all controls or one per control; iLQR and DDP need
+            positive weights.
+        lower: Lower bounds of the rates (N m/s or N/s), one value for all controls or one per control; -inf for no bound.
+        upper: Upper bounds of the rates (N m/s or N/s), one value for all controls or one per control; inf for no bound.
+        initial: Controls in the first time step (N m or N), one value for all controls or one per control.
+    """
+
+    weights: tuple[float, ...] = setting((0.0,), broadcast=True, non_negative=True)
+    lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+    upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+    initial: tuple[float, ...] = setting((0.0,), broadcast=True)
+
+    def __post_init__(self):
+        if not any(self.weights) and self.lower is None and self.upper is None:
+            raise ValueError("there is neither a weight nor a bound; give weights, lower or upper, or remove the table")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +192,7 @@ class OptimizeConfig:
             not simulated. Mechanism files of other formats state their contacts.
         initial: Initial state of the motion.
         bounds: Bounds of the controls; by default the effort limits of the mechanism.
+        rates: Costs and bounds of the rates of the controls; without this table, the controls may jump between time steps.
         running: Running costs, which are integrated over time.
         final: Final costs, which are evaluated at the end of the motion.
         condition: Constraints along the path.
@@ -196,6 +219,7 @@ class OptimizeConfig:
     contact: ContactName = "none"
     initial: StateConfig = StateConfig()
     bounds: BoundsConfig = BoundsConfig()
+    rates: RatesConfig | None = None
     running: tuple[CostTable, ...] = ()
     final: tuple[CostTable, ...] = ()
     condition: tuple[ConstraintTable, ...] = ()

@@ -8,6 +8,7 @@ from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import Solution
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.jobs.optimize_rates import Rates, with_rates_of
 from jaxdyn.view import animation, optimization, plots
 from jaxdyn.view.motion import motion_plot
 
@@ -16,18 +17,20 @@ def draw(
     config: OptimizeConfig,
     problem: ControlProblem,
     found: Solution,
+    rates: Rates | None,
     groups: list[Optimum],
     best: int,
     directory: RunDirectory,
 ) -> list[str]:
-    """Draw convergence, optima, controls, motion and stick figures; returns the names of the files."""
+    """Draw convergence, optima, controls and their rates, motion and stick figures; returns the names of the files."""
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
     plan = jax.tree.map(lambda leaf: np.asarray(leaf[best]), found.value)
     time = np.arange(problem.steps + 1) * float(problem.with_design(found.value.design[best]).dt)
     bounds = (np.asarray(problem.lower), np.asarray(problem.upper))
+    names = optimization.control_names(system)
     figures = {
-        "controls": optimization.controls(optimization.control_names(system), time, plan.controls, *bounds),
+        "controls": optimization.controls(names, time, plan.controls, *bounds),
         "motion": motion_plot(
             system.model,
             time,
@@ -39,6 +42,11 @@ def draw(
             system, time, plan.states.q[None], title=f"{system.model.name}: the best plan"
         ),
     }
+    if rates is not None:
+        searched = with_rates_of(config, problem)
+        values, *limits = (np.asarray(part) for part in (rates.values[best], searched.lower, searched.upper))
+        title, label = "Rates of the controls; bounds dashed", "rate (N m/s, N/s)"
+        figures["rates"] = optimization.controls(names, time, values, *limits, title=title, label=label)
     if found.history is not None:
         figures["convergence"] = optimization.convergence(
             np.asarray(found.history.cost), np.asarray(found.history.violation), best

@@ -1,5 +1,6 @@
 """Construction of an optimal-control problem, its solver and the initial guesses from a config of `jaxdyn optimize`."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,7 @@ from jaxdyn.jobs.optimize_config import (
     StatesStartConfig,
     StillStartConfig,
 )
+from jaxdyn.jobs.optimize_rates import limited
 from jaxdyn.jobs.optimize_values import coordinates, each, state
 from jaxdyn.jobs.source import load
 from jaxdyn.lanes import lane_function, stored_jit
@@ -76,6 +78,8 @@ def solver_of(config: OptimizeConfig, problem: ControlProblem) -> Solver:
 def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     """All initial guesses of a config in its order, stacked along a leading axis.
 
+    They are plans of the problem of the mechanism; their controls respect the bounds of the table [rates].
+
     Raises:
         ConfigError: A value of a table [[start]] does not fit the mechanism.
     """
@@ -86,9 +90,12 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     parts = []
     for k, entry in enumerate(config.start, start=1):
         if isinstance(entry, StatesStartConfig):
-            parts.append(_moved_through(entry, problem, system, f"start {k}:"))
+            plans = _moved_through(entry, problem, system, f"start {k}:")
+            controls = jnp.asarray(limited(config, problem, np.asarray(plans.controls)), config.dtype)
+            parts.append(eqx.tree_at(lambda plans: plans.controls, plans, controls))
         else:
-            parts.append(rolled(jnp.asarray(_controls(entry, problem, system, f"start {k}:"), config.dtype)))
+            controls = limited(config, problem, _controls(entry, problem, system, f"start {k}:"))
+            parts.append(rolled(jnp.asarray(controls, config.dtype)))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 

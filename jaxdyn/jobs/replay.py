@@ -119,7 +119,8 @@ def load_replay(path: Path, system: System, *, rate: float, duration: float, fee
         feedback: If true, the feedback gains of the plan are used.
 
     Raises:
-        ConfigError: The file does not exist or is damaged, belongs to another mechanism, or its times do not fit.
+        ConfigError: The file does not exist or is damaged, belongs to another mechanism, or its times do not fit; or the plan
+            has no feedback gains.
     """
     key = f"control.replay: {path}"
     try:
@@ -139,6 +140,11 @@ def load_replay(path: Path, system: System, *, rate: float, duration: float, fee
                 f"{key}: its plan has {arrays[name].shape[1]} {what}, but the mechanism has {size}; give the "
                 "mechanism of the same run"
             )
+    if feedback and not np.any(arrays["feedback"]):
+        raise ConfigError(
+            f"{key}: its plan has no feedback gains, either because of its solver or because of a table [rates]; set "
+            "control.replay_feedback = false"
+        )
     interval = float(arrays["time"][-1]) / steps
     multiple = rate * interval
     if abs(multiple - round(multiple)) > _SAME_RATE * multiple or round(multiple) < 1:

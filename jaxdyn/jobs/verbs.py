@@ -241,9 +241,9 @@ OPTIMIZE = Job(
     "optimize",
     "compute optimal controls of a mechanism, from one initial guess or from many at once\n\n"
     "Costs, constraints and bounds are given in the config. The searches from all initial guesses run together, and their local\n"
-    "optima are counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design), a table of\n"
-    "the optima (optima.txt), all searches with their histories, pictures, an animation, and replay.toml, a config with which\n"
-    "`jaxdyn rollout` replays the controls:\n\n"
+    "optima are counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design, and with a\n"
+    "table [rates] also rates and rate_feedback), a table of the optima (optima.txt), all searches with their histories,\n"
+    "pictures, an animation, and replay.toml, a config with which `jaxdyn rollout` replays the controls:\n\n"
     "  jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing\n"
     "  jaxdyn rollout runs/swing/replay.toml",
     "jaxdyn.jobs.optimize_config:OptimizeConfig",

@@ -76,7 +76,14 @@ def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Fi
 
 
 def controls(
-    names: Sequence[str], time: Numbers, values: Numbers, lower: Numbers, upper: Numbers, *, title: str = ""
+    names: Sequence[str],
+    time: Numbers,
+    values: Numbers,
+    lower: Numbers,
+    upper: Numbers,
+    *,
+    title: str = "",
+    label: str = "control (N m, N)",
 ) -> Figure:
     """Controls, which are constant in each time step, and their bounds as dashed lines.
 
@@ -86,6 +93,7 @@ def controls(
         values: Controls (N, nu), N m or N.
         lower, upper: Bounds (nu,), infinite for controls without bounds.
         title: Title of the figure.
+        label: Label of the vertical axes.
     """
     values = np.asarray(values)
     figure, axes = panels_over_time(len(names))
@@ -95,7 +103,7 @@ def controls(
             if np.isfinite(bound):
                 axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
         axis.set_title(name, fontsize=9)
-    figure.supylabel("control (N m, N)", fontsize=9)
+    figure.supylabel(label, fontsize=9)
     figure.suptitle(title or "Controls; bounds dashed")
     return figure
 

@@ -1,0 +1,112 @@
+"""The table [rates] of `jaxdyn optimize`: the problem whose controls are the rates of the controls, and its plans.
+
+The solver is given the problem of `with_rates`, whose states (x, u) contain the controls. All files, pictures and metrics describe
+the plan of the mechanism, with states x and controls u.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.control.plan import Plan
+from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
+from jaxdyn.control.rates import with_rates, without_rates
+from jaxdyn.control.solution import Solution
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.jobs.optimize_config import OptimizeConfig, RatesConfig
+from jaxdyn.jobs.optimize_values import each
+
+
+class Rates(NamedTuple):
+    """The rates of the controls of a plan.
+
+    Attributes:
+        values: Rates (N, nu), N m/s or N/s; the last ones lead to controls after the end of the motion.
+        feedback: Gains of the locally optimal feedback of the rates on the deviation of (x, u), (N, nu, nx + nu).
+    """
+
+    values: Float[Array, "N nu"]
+    feedback: Float[Array, "N nu nx_and_nu"]
+
+
+def with_rates_of(config: OptimizeConfig, problem: ControlProblem) -> ControlProblem:
+    """The problem that the solver solves: the problem of the mechanism, with rates as controls if the config has a table [rates].
+
+    Raises:
+        ConfigError: A value of the table does not fit the mechanism, or the solver cannot be used with rates.
+    """
+    if config.rates is None:
+        return problem
+    if config.solver.kind == "collocation":
+        raise ConfigError(
+            'solver: "collocation" changes the controls within the time steps, so that they do not follow from [rates]; use '
+            '"multiple_shooting"'
+        )
+    weights, initial, lower, upper = _values(config.rates, problem)
+    below, above = np.asarray(problem.lower), np.asarray(problem.upper)
+    if np.any(lower >= upper):
+        k = int(np.argmax(lower >= upper))
+        raise ConfigError(f"rates of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
+    outside = (initial < below) | (initial > above)
+    if np.any(outside):
+        k = int(np.argmax(outside))
+        raise ConfigError(
+            f"rates.initial: {initial[k]:g} of control {k} is not within its bounds, {below[k]:g} to {above[k]:g}; "
+            "change it or the bounds"
+        )
+    weights, initial, lower, upper = (
+        jnp.asarray(part, problem.lower.dtype) for part in (weights, initial, lower, upper)
+    )
+    return with_rates(problem, weights, initial, lower=lower, upper=upper)
+
+
+def limited(config: OptimizeConfig, problem: ControlProblem, controls: np.ndarray) -> np.ndarray:
+    """Controls that begin with the initial controls of the table [rates] and follow the given ones as fast as the bounds allow.
+
+    Without the table, the given controls are returned. Controls have the shape (plans, N, nu).
+    """
+    if config.rates is None:
+        return controls
+    _, initial, lower, upper = _values(config.rates, problem)
+    h = float(problem.dt)
+    wanted = np.clip(controls, np.asarray(problem.lower), np.asarray(problem.upper))
+    found = [np.broadcast_to(initial, wanted[:, 0].shape)]
+    for k in range(1, problem.steps):
+        found.append(found[-1] + np.clip(wanted[:, k] - found[-1], h * lower, h * upper))
+    return np.stack(found, axis=1)
+
+
+def plan_with_rates(problem: ControlProblem, plan: Plan) -> Plan:
+    """The plan of the problem with rates, from a plan of the problem of the mechanism; the last rates are zero."""
+    u = plan.controls
+    rates = jnp.concatenate([jnp.diff(u, axis=0) / problem.dt, jnp.zeros_like(u[:1])])
+    return Plan((plan.states, jnp.concatenate([u, u[-1:]])), rates, plan.design)
+
+
+def of_mechanism(problem: ControlProblem, found: Solution) -> tuple[Solution, Rates]:
+    """The solution of the problem of the mechanism, from the solution of the problem with rates; and the rates.
+
+    The feedback gains of the solution are zero: the feedback of the rates depends on earlier deviations of the controls, so that it
+    cannot be written as u_k + K_k (x - x_k).
+    """
+    states, u = without_rates(found.value.states)
+    gains = jnp.zeros_like(found.feedback[:, :, : problem.dynamics.nx])
+    plan = Plan(states, u, found.value.design)
+    return eqx.tree_at(lambda s: (s.value, s.feedback), found, (plan, gains)), Rates(
+        found.value.controls, found.feedback
+    )
+
+
+def _values(rates: RatesConfig, problem: ControlProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Weights, initial controls, and lower and upper bounds of the rates, one value for each control."""
+    assert isinstance(problem.dynamics, MultibodyDynamics)
+    system = problem.dynamics.system
+
+    def values(name: str, otherwise: float) -> np.ndarray:
+        given = getattr(rates, name)
+        return each((otherwise,) if given is None else given, "nu", system, f"rates.{name}")
+
+    return values("weights", 0.0), values("initial", 0.0), values("lower", -np.inf), values("upper", np.inf)
