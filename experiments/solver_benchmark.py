@@ -6,7 +6,7 @@ batches, and `SingleShooting`, which is slow, start from the first `few` of thes
 reports SOLVED and an independent check confirms it: the gaps between each state and the step from the one before, all constraints
 and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the cost must be the reported one. A reported
 solution that fails this check counts as refuted. `Collocation` has its own discretization, in which controls vary within a step;
-only its constraints and bounds are checked, and its costs are compared with each other only.
+only its constraints and bounds are checked, at its collocation points, and its costs are compared with each other only.
 
 CasADi with Ipopt solves six of the problems from the same guesses, by multiple shooting with the same Runge-Kutta steps; its plans
 pass the same check. It is optional: a separate environment, whose Python is given as peer_python=DIR/bin/python, after
@@ -21,11 +21,14 @@ Run time. About 12 min on two cores, most of it compilation.
 """
 
 import dataclasses
+import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +74,7 @@ METHODS = (
     Method("DDP", control.ILQR(second_order=True), 300),
     Method("SingleShooting", control.SingleShooting(), 300, slow=True),
     Method("Collocation", control.Collocation(), 500, slow=True),
+    Method("Auto", control.Auto(), 200, slow=True),
 )
 
 
@@ -86,6 +90,7 @@ class Config:
         steps: Largest number of steps of a problem.
         iterations: Largest number of iterations.
         peer_python: Python of an environment with CasADi; empty for none.
+        workers: Number of processes, each of which measures one problem after the other.
         seed: Seed of the initial guesses.
     """
 
@@ -96,6 +101,7 @@ class Config:
     steps: int = setting(1000, positive=True)
     iterations: int = setting(1000, positive=True)
     peer_python: str = ""
+    workers: int = setting(2, positive=True)
     seed: int = setting(0, non_negative=True)
 
 
@@ -138,39 +144,72 @@ class Row:
         return self.success & (self.cost <= best + ALIKE * abs(best))
 
 
+def largest(values) -> jax.Array:
+    """The largest of all values and zero."""
+    return jnp.max(jnp.concatenate([jnp.zeros(1), *(jnp.ravel(value) for value in values)]))
+
+
+def amounts(constraints, problem: ControlProblem, t, x, u) -> list[jax.Array]:
+    """Amounts by which constraints are violated, positive where they are."""
+    values = [(c, c.function(problem.dynamics, t, x, u)) for c in constraints]
+    return [jnp.abs(value) if isinstance(c, control.Equality) else value for c, value in values]
+
+
+def on_the_way(problem: ControlProblem, t, x, u) -> jax.Array:
+    """The largest violation of a path constraint or of a bound of the controls."""
+    return largest([*amounts(problem.constraints, problem, t, x, u), problem.lower - u, u - problem.upper])
+
+
+def at_the_end(problem: ControlProblem, x, design) -> jax.Array:
+    """The largest violation of a final constraint or of a bound of the design parameters."""
+    broken = amounts(problem.final_constraints, problem, problem.duration, x, jnp.zeros_like(problem.lower))
+    free = problem.design
+    return largest(broken if free is None else [*broken, free.lower - design, design - free.upper])
+
+
+def placed(problem: ControlProblem, plan: Plan) -> ControlProblem:
+    """The problem with the design parameters of a plan."""
+    return problem if problem.design is None else problem.design.place(problem, plan.design)
+
+
 def checker(problem: ControlProblem) -> Callable[[Plan], tuple[np.ndarray, ...]]:
     """The independent check: a function of a batch of plans that returns their largest gaps, largest violations and costs."""
 
-    def worst(values) -> jax.Array:
-        return jnp.max(jnp.concatenate([jnp.zeros(1), *(jnp.ravel(value) for value in values)]))
-
-    def excess(constraint, values) -> jax.Array:
-        return jnp.abs(values) if isinstance(constraint, control.Equality) else values
-
     def check(plan: Plan):
-        placed = problem if problem.design is None else problem.design.place(problem, plan.design)
-        dynamics, h = placed.dynamics, placed.duration / placed.steps
+        there = placed(problem, plan)
+        dynamics, h = there.dynamics, there.duration / there.steps
         before, after = (jax.tree.map(lambda x, s=s: x[s], plan.states) for s in (slice(-1), slice(1, None)))
-        end, none = jax.tree.map(lambda x: x[-1], plan.states), jnp.zeros_like(placed.lower)
+        end, none = jax.tree.map(lambda x: x[-1], plan.states), jnp.zeros_like(there.lower)
 
         def at(k, x, u, following):
             t = k * h
             gap = jnp.abs(dynamics.difference(dynamics.step(x, u, t, h), following))
-            broken = [excess(c, c.function(dynamics, t, x, u)) for c in placed.constraints]
-            running = sum((cost(dynamics, t, x, u) for cost in placed.running), jnp.zeros(()))
-            return gap, worst([*broken, placed.lower - u, u - placed.upper]), h * running
+            running = sum((cost(dynamics, t, x, u) for cost in there.running), jnp.zeros(()))
+            return gap, on_the_way(there, t, x, u), h * running
 
-        gap, broken, running = jax.vmap(at)(jnp.arange(placed.steps) * 1.0, before, plan.controls, after)
-        start = dynamics.difference(placed.initial, jax.tree.map(lambda x: x[0], plan.states))
-        ends = [excess(c, c.function(dynamics, placed.duration, end, none)) for c in placed.final_constraints]
-        design = (
-            [] if problem.design is None else [problem.design.lower - plan.design, plan.design - problem.design.upper]
+        gap, broken, running = jax.vmap(at)(jnp.arange(there.steps) * 1.0, before, plan.controls, after)
+        start = dynamics.difference(there.initial, jax.tree.map(lambda x: x[0], plan.states))
+        final = sum((cost(dynamics, there.duration, end, none) for cost in there.final), jnp.zeros(()))
+        return (
+            largest([gap, jnp.abs(start)]),
+            largest([broken, at_the_end(there, end, plan.design)]),
+            running.sum() + final,
         )
-        final = sum((cost(dynamics, placed.duration, end, none) for cost in placed.final), jnp.zeros(()))
-        return worst([gap, jnp.abs(start)]), worst([broken, *ends, *design]), jnp.sum(running) + final
 
     compiled = jax.jit(jax.vmap(check))
     return lambda plans: tuple(np.asarray(part) for part in compiled(plans))
+
+
+def collocated_violation(problem: ControlProblem, found: control.CollocatedSolution) -> float:
+    """The largest violation at the collocation points of all intervals and at the end."""
+    there, count = placed(problem, found.value), problem.steps
+    fractions = jnp.arange(count)[:, None] + jnp.asarray(found.points)[None]
+    times = (fractions * found.duration / count).ravel()
+    states = jax.vmap(found.state)(times)
+    controls = found.point_controls.reshape(len(times), -1)
+    broken = jax.vmap(lambda t, x, u: on_the_way(there, t, x, u))(times, states, controls)
+    end = jax.tree.map(lambda leaf: leaf[-1], found.value.states)
+    return float(largest([broken, at_the_end(there, end, found.value.design)]))
 
 
 def row(benchmark: Benchmark, problem: ControlProblem, method: Method, plans: Plan, check, config: Config) -> Row:
@@ -178,38 +217,42 @@ def row(benchmark: Benchmark, problem: ControlProblem, method: Method, plans: Pl
     limit, count = min(method.iterations, config.iterations), config.few if method.slow else config.starts
     solver = method.solver
     plans = jax.tree.map(lambda leaf: leaf[:count], plans)
+    singles: list[control.Solution] = []
 
     def solve(limit: int) -> control.Solution:
         if isinstance(solver, control.IterativeSolver):
             return control.solve_batch(problem, solver, plans, max_steps=limit, throw=False, progress=False)
-        singles = [jax.tree.map(lambda leaf, k=k: leaf[k], plans) for k in range(count if limit > 1 else 1)]
-        found = [control.solve(problem, solver, plan, max_steps=limit, throw=False) for plan in singles]
+        first = [jax.tree.map(lambda leaf, k=k: leaf[k], plans) for k in range(count if limit > 1 else 1)]
+        singles[:] = [control.solve(problem, solver, plan, max_steps=limit, throw=False) for plan in first]
         names = ("value", "feedback", "multipliers", "cost", "violation", "result", "stats")
-        found = [control.Solution(*(getattr(one, name) for name in names)) for one in found]
+        found = [control.Solution(*(getattr(one, name) for name in names)) for one in singles]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
     begin = time.process_time()
-    jax.block_until_ready(solve(1))
+    jax.block_until_ready(solve(limit if isinstance(solver, control.Auto) else 1))  # Auto compiles the solvers it needs
     between = time.process_time()
     found = jax.block_until_ready(solve(limit))
     end = time.process_time()
-    own = isinstance(solver, control.Collocation)
+    compiling = between - begin - (end - between if isinstance(solver, control.Auto) else 0.0)
+    points = [collocated_violation(problem, one) for one in singles if isinstance(one, control.CollocatedSolution)]
     results = [control.ControlResult(int(code)).name for code in found.result]
-    effort = (np.asarray(found.stats.iterations), between - begin, end - between)
-    return judged(benchmark.name, method.name, own, results, found.value, np.asarray(found.cost), effort, check)
+    effort = (np.asarray(found.stats.iterations), compiling, end - between)
+    return judged(benchmark.name, method.name, results, found.value, np.asarray(found.cost), effort, check, points)
 
 
-def judged(problem: str, method: str, own: bool, results: list[str], plans: Plan, reported, effort, check) -> Row:
+def judged(problem: str, method: str, results: list[str], plans: Plan, reported, effort, check, points=()) -> Row:
     """The row of a solver, after the independent check of its plans.
 
     Args:
-        problem, method, own, results: See `Row`.
+        problem, method, results: See `Row`.
         plans: Plan of each start at the end of the search.
-        reported: Costs that it reports.
+        reported: Costs that the solver reports.
         effort: Iterations of each start, and processor times (s) of the compilation and of all starts.
         check: The function of `checker`.
+        points: Largest violation of each start, for a solver with another discretization.
     """
-    gaps, violation, cost = check(plans)
+    (gaps, violation, cost), own = check(plans), len(points) > 0
+    violation = np.array(points) if own else violation
     solved, holds = np.array(results) == "SOLVED", violation <= ALLOWED
     if not own:
         holds = holds & (gaps <= ALLOWED) & (np.abs(cost - reported) <= ALLOWED * np.maximum(1.0, np.abs(cost)))
@@ -220,7 +263,7 @@ def judged(problem: str, method: str, own: bool, results: list[str], plans: Plan
     )
 
 
-def casadi(benchmark: Benchmark, problem: ControlProblem, plans: Plan, check, config: Config, directory: RunDirectory):
+def casadi(benchmark: Benchmark, problem: ControlProblem, plans: Plan, check, config: Config, folder: Path) -> Row:
     """The row of CasADi with Ipopt, from the same starts.
 
     Raises:
@@ -234,7 +277,7 @@ def casadi(benchmark: Benchmark, problem: ControlProblem, plans: Plan, check, co
     plans = jax.tree.map(lambda leaf: leaf[: config.starts], plans)
     target: Any = problem.final_constraints[0].function
     free = {} if problem.design is None else {"shortest": problem.design.lower[0], "longest": problem.design.upper[0]}
-    guesses, answers = directory.path(f"{benchmark.name}.guesses.npz"), directory.path(f"{benchmark.name}.casadi.npz")
+    guesses, answers = (folder / f"{benchmark.name}.{name}.npz" for name in ("guesses", "casadi"))
     arrays = {
         "states": flat(plans.states),
         "controls": plans.controls,
@@ -267,7 +310,7 @@ def casadi(benchmark: Benchmark, problem: ControlProblem, plans: Plan, check, co
     results = ["SOLVED" if ok else str(status) for ok, status in zip(found["success"], found["status"], strict=True)]
     effort = (found["iterations"], float(found["building"]), float(found["seconds"]))
     name = f"CasADi {found['version']}, Ipopt"
-    return judged(benchmark.name, name, False, results, there, found["cost"], effort, check)
+    return judged(benchmark.name, name, results, there, found["cost"], effort, check)
 
 
 def best_cost(rows: list[Row], problem: str, own: bool) -> float:
@@ -351,42 +394,62 @@ def draw(directory: RunDirectory, rows: list[Row]) -> None:
     figure.savefig(directory.path("profile.png"), dpi=100)
 
 
-def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
-    benchmarks = [selected(BENCHMARKS, name, "problems") for name in config.problems]
-    methods = [selected(METHODS, name, "methods") for name in config.methods]
-    if not config.peer_python:
-        print(f"CasADi is absent; jaxdyn runs alone. Give peer_python=DIR/bin/python after: {INSTALL}")
+def measured(benchmark: Benchmark, config: Config, folder: Path) -> list[Row]:
+    """The results of all solvers on one problem."""
     rows: list[Row] = []
     stored = jaxdyn.cache.directory()
     jaxdyn.cache.set_directory(None)  # the compilation is measured
     try:
-        with jax.enable_x64(True), tqdm(total=len(benchmarks) * len(methods), unit="search") as bar:
-            for benchmark in benchmarks:
-                problem = benchmark.build(min(benchmark.steps, config.steps))
-                plans = guess.mixed(problem, max(config.starts, config.few), seed=config.seed)
-                check = checker(problem)
-                for method in methods:
-                    bar.set_postfix_str(f"{benchmark.name}, {method.name}")
-                    rows.append(row(benchmark, problem, method, plans, check, config))
-                    bar.update()
-                if config.peer_python and benchmark.name in CASADI:
-                    rows.append(casadi(benchmark, problem, plans, check, config, directory))
+        with jax.enable_x64(True):
+            problem = benchmark.build(min(benchmark.steps, config.steps))
+            plans = guess.mixed(problem, max(config.starts, config.few), seed=config.seed)
+            check = checker(problem)
+            for name in config.methods:
+                rows.append(row(benchmark, problem, selected(METHODS, name, "methods"), plans, check, config))
+            if config.peer_python and benchmark.name in CASADI:
+                rows.append(casadi(benchmark, problem, plans, check, config, folder))
     finally:
         jaxdyn.cache.set_directory(stored)
+    return rows
+
+
+def all_measured(benchmarks: list[Benchmark], config: Config, folder: Path) -> Iterator[list[Row]]:
+    """The results of each problem as soon as they are known, by several processes."""
+    if config.workers == 1:
+        yield from (measured(benchmark, config, folder) for benchmark in benchmarks)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(config.workers, mp_context=context) as pool:
+        started = [pool.submit(measured, benchmark, config, folder) for benchmark in benchmarks]
+        yield from (future.result() for future in as_completed(started))
+
+
+def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
+    benchmarks = [selected(BENCHMARKS, name, "problems") for name in config.problems]
+    for name in config.methods:
+        selected(METHODS, name, "methods")
+    if not config.peer_python:
+        print(f"CasADi is absent; jaxdyn runs alone. Give peer_python=DIR/bin/python after: {INSTALL}")
+    folder = directory.path("measured").parent
+    parts: dict[str, list[Row]] = {}
+    for part in tqdm(all_measured(benchmarks, config, folder), total=len(benchmarks), unit="problem"):
+        parts[part[0].problem] = part
+        (folder / f"{part[0].problem}.json").write_text(json.dumps([plain(row) for row in part]), encoding="utf-8")
+    rows = [row for name in config.problems for row in parts[name]]
     text = "\n".join([*table(rows), "", *compared_with_exact(rows, benchmarks)])
     directory.path("table.md").write_text(text + "\n", encoding="utf-8")
     print(text)
     draw(directory, rows)
     return {
         "refuted": sum(row.refuted for row in rows),
-        "rows": [
-            {
-                key: value.tolist() if isinstance(value, np.ndarray) else value
-                for key, value in dataclasses.asdict(row).items()
-            }
-            for row in rows
-        ],
+        "rows": [plain(row) for row in rows],
     }
+
+
+def plain(row: Row) -> dict[str, Any]:
+    """The row as numbers, texts and lists of them."""
+    fields = dataclasses.asdict(row)
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in fields.items()}
 
 
 def selected(entries, name: str, key: str):
