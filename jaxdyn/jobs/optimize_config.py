@@ -68,8 +68,8 @@ class RatesConfig:
     """Costs and bounds of the rates of the controls, r_k = (u_{k+1} - u_k) / h with the time step h.
 
     Attributes:
-        weights: Weights w of the running cost 1/2 sum of w_i r_i^2, one value for all controls or one per control; iLQR and DDP need
-            positive weights.
+        weights: Weights w of the running cost 1/2 sum of w_i r_i^2, one value for all controls or one per control; iLQR and DDP
+            need positive weights.
         lower: Lower bounds of the rates (N m/s or N/s), one value for all controls or one per control; -inf for no bound.
         upper: Upper bounds of the rates (N m/s or N/s), one value for all controls or one per control; inf for no bound.
         initial: Controls in the first time step (N m or N), one value for all controls or one per control.
