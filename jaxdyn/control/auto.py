@@ -18,6 +18,7 @@ from jaxdyn.control.ilqr import ILQR
 from jaxdyn.control.multiple_shooting import MultipleShooting
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem, Dynamics
+from jaxdyn.control.rates import WithRates
 from jaxdyn.control.solution import ControlResult, Solution, Solver, allowed_violation
 from jaxdyn.control.verification import verify
 from jaxdyn.lanes import Backend, stored_jit
@@ -109,7 +110,8 @@ def _supports(collocation: Collocation, problem: ControlProblem) -> bool:
         collocation.check(problem)
     except (ValueError, ImportError):
         return False
-    return type(problem.dynamics).rate is not Dynamics.rate
+    dynamics = problem.dynamics.inner if isinstance(problem.dynamics, WithRates) else problem.dynamics
+    return type(dynamics).rate is not Dynamics.rate
 
 
 @solve_each.register

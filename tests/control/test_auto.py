@@ -65,6 +65,7 @@ def test_order_of_attempts_follows_the_structure_of_the_problem():
     discrete = control.DiscreteDynamics(lambda x, u, t, dt: x + dt * jnp.array([x[1], u[0]]), 2, 1)
     in_steps = control.ControlProblem(discrete, jnp.zeros(2), duration=1.0, steps=3, running=control.Effort())
     assert from_collocation not in names(in_steps)
+    assert from_collocation not in names(control.with_rates(in_steps, 1.0))
     with jax.enable_x64(False):
         assert from_collocation not in names(double_integrator())
 
