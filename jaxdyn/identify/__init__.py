@@ -23,6 +23,7 @@ Experiments and validation
     validation, evaluation  predictions of held-out recordings, figures of merit, and judgment of stored plants
     cross_validation        comparison of candidates of a fit by their errors on recordings that are left out in turn
     prediction_intervals    standard deviations of predictions
+    extrapolation           predictions that depend on parameters that the training data do not determine
 """
 
 from typing import TYPE_CHECKING
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from jaxdyn.identify.experiment import compare_base_parameters as compare_base_parameters
     from jaxdyn.identify.experiment import excitations as excitations
     from jaxdyn.identify.experiment import synthetic_recording as synthetic_recording
+    from jaxdyn.identify.extrapolation import UndeterminedPrediction as UndeterminedPrediction
+    from jaxdyn.identify.extrapolation import undetermined_predictions as undetermined_predictions
     from jaxdyn.identify.fitting import Fit as Fit
     from jaxdyn.identify.fitting import FitError as FitError
     from jaxdyn.identify.fitting import fit as fit

@@ -96,6 +96,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         problem.channels,
         parameters.addresses,
         parameters.followers,
+        jnp.asarray((G * scale_of) @ unseen),
     )
 
 

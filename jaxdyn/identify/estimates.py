@@ -62,6 +62,7 @@ class Uncertainty(Displayed, eqx.Module):
         noise_of: Quantities to which `noise` belongs, "measurements" or "forces"; empty for others.
         addresses: Places of the estimated values in the plant, in the order of `values`.
         followers: Values of the plant that depend on estimated values.
+        undetermined: Changes of the values, one column per direction, that neither data nor priors determine.
     """
 
     labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
@@ -74,6 +75,7 @@ class Uncertainty(Displayed, eqx.Module):
     noise_of: str = eqx.field(static=True, default="")
     addresses: tuple[Address, ...] = eqx.field(static=True, default=())
     followers: tuple[Follower, ...] = ()
+    undetermined: Float[Array, "values directions"] | None = None
 
     def without(self, path: str) -> "Uncertainty":
         """The estimates without the estimates of one array of the plant.
@@ -101,6 +103,7 @@ class Uncertainty(Displayed, eqx.Module):
             determined=None if self.determined is None else self.determined[square],
             addresses=tuple(self.addresses[k] for k in kept),
             followers=tuple(followers),
+            undetermined=None if self.undetermined is None else self.undetermined[rows],
         )
 
     @property

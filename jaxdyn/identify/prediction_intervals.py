@@ -62,7 +62,7 @@ def force_deviations(plant: Plant, motions: Motions) -> Float[np.ndarray, "sampl
 
         return jnp.sum(jax.jacfwd(of_step)(jnp.zeros(root.shape[1], root.dtype)) ** 2, axis=1)
 
-    variance = stored_jit(jax.vmap(variance_of, (None, None, 0)))(plant.bare, _root(known), motions)
+    variance = stored_jit(jax.vmap(variance_of, (None, None, 0)))(plant.bare, root_of_covariance(known), motions)
     return np.sqrt(np.asarray(variance) + np.asarray(known.noise) ** 2)
 
 
@@ -94,7 +94,7 @@ def window_deviations(
         return jnp.sum(jax.jacfwd(of_step)(jnp.zeros(rank + start_noise.size, root.dtype)) ** 2, axis=-1)
 
     compiled = stored_jit(jax.vmap(variance_of, (None, None, None, 0, 0)))
-    variance = compiled(plant.bare, _root(known), jnp.asarray(start_noise), starts, windows)
+    variance = compiled(plant.bare, root_of_covariance(known), jnp.asarray(start_noise), starts, windows)
     return np.sqrt(np.asarray(variance) + np.asarray(known.noise) ** 2)
 
 
@@ -116,7 +116,7 @@ def start_deviations(plant: Plant, parts: Sequence[Part]) -> Float[np.ndarray, "
     return np.concatenate([q, q * 2.0 * np.pi * np.sqrt(2.0 * interval * cutoff**3 / 3.0)])
 
 
-def _root(estimates: Uncertainty) -> Float[Array, "values rank"]:
+def root_of_covariance(estimates: Uncertainty) -> Float[Array, "values rank"]:
     """Matrix L with L L' = covariance along the directions that data or priors determine."""
     eigenvalues, vectors = np.linalg.eigh(np.asarray(estimates.determined, np.float64))
     kept = eigenvalues > _LEAST * eigenvalues.max(initial=0.0)

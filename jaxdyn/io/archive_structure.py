@@ -200,6 +200,10 @@ def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.A
     return jnp.asarray(array)
 
 
+# Fields that were added after the first version of the format; older files do not contain them.
+_ADDED = {("System", "unused_colliders"), ("Uncertainty", "undetermined")}
+
+
 def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
     """Create an object with these fields without calling its constructor.
 
@@ -207,8 +211,7 @@ def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for name, field in fields.items():
-        # The field was added to System after version 1 of the format.
-        if name not in values and kind is system.System and name == "unused_colliders":
+        if name not in values and (kind.__name__, name) in _ADDED:
             values[name] = field.default
         if name not in values:
             raise StructureError(f"{path}: field {name} of {kind.__name__} is missing; write the file again")

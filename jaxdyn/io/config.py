@@ -129,6 +129,22 @@ def config_of(
     return small if smoke else config
 
 
+def changed(table: T, values: dict[str, Any], place: Place) -> T:
+    """A table of a config in which some values are replaced.
+
+    Args:
+        table: Table, an instance of a dataclass.
+        values: TOML values by key.
+        place: Location of the values, for messages.
+
+    Raises:
+        ConfigError: A key is unknown, or its value has a wrong type or violates a bound.
+    """
+    cls: Any = type(table)
+    aliases = {quantity_of(field).alias: field.name for field in dataclasses.fields(cls)}
+    return read_value(cls, _plain(table) | {aliases.get(key, key): value for key, value in values.items()}, place)
+
+
 def resolved_toml(config: Any) -> str:
     """TOML text of a config with all default values, values in SI units and absolute paths."""
     return toml_text(_plain(config))

@@ -241,6 +241,8 @@ def _check_estimates(plant: Plant, known: Uncertainty) -> None:
             raise StructureError(f"estimates.{name}: its shape is not {shape}")
     if not all(isinstance(label, tuple) and len(label) == 2 for label in known.labels):
         raise StructureError("estimates.labels: they are not pairs of a name and a unit")
+    if known.undetermined is not None and np.shape(known.undetermined)[:-1] != (count,):
+        raise StructureError(f"estimates.undetermined: it has not {count} rows")
     if noise is not None and np.ndim(noise) != 1:
         raise StructureError("estimates.noise: it is not a list")
     total = 0

@@ -1,18 +1,20 @@
 """The job `jaxdyn identify`: physical parameters from recordings, their uncertainty, and validation on held-out recordings."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.display import aligned
+from jaxdyn.display import aligned, counted
 from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.estimates import Uncertainty
-from jaxdyn.identify.fitting import Fit, fit
+from jaxdyn.identify.extrapolation import undetermined_predictions
+from jaxdyn.identify.fitting import Fit, FitError, fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt
@@ -26,7 +28,17 @@ from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import note_on_units, parameters_of, plant_of, problem_of, recordings_of
+from jaxdyn.jobs.identify_plant import (
+    motions_of,
+    note_on_units,
+    parameters_of,
+    plant_of,
+    problem_of,
+    recordings_of,
+    windows_of,
+    with_sensors,
+)
+from jaxdyn.jobs.identify_selection import metrics_of, selected
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.model import Model
@@ -58,19 +70,32 @@ def _study(
         made = experiment_of(config, study, plant)
         recorded = made.train, made.validation
     train, validation = recorded
-    parameters = parameters_of(config, plant if made is None else made.start)
+    start_plant = plant if made is None else made.start
+    comparison = None
+    if config.select is not None:
+        unfinished = []
+
+        def fitted(own: IdentifyConfig, plant: Plant, parts: list[Part], name: str) -> Plant:
+            problem = problem_of(own, parameters_of(own, plant), parts)
+            search = _searched(own, problem, name, directory, progress=False)
+            if search.result == FitResult.NOT_FINITE:
+                raise FitError(search.result.message, search.result)
+            if not search.result.successful:
+                unfinished.append(search.result.words)
+            return search.problem.parameters.place(search.best.x)
+
+        config, comparison = selected(config, config.select, study, start_plant, train, fitted, directory)
+        if unfinished:
+            print(f"note: fits of the cross-validation that did not converge, but are compared: {counted(unfinished)}")
+        start_plant = with_sensors(config, start_plant, len(train))
+    parameters = parameters_of(config, start_plant)
     problem = problem_of(config, parameters, train)
     seen = f"{problem.count} measurements in {len(train)} recordings"
     print(f"\n{study.name}: {parameters.size} free parameters, {seen}")
     if (note := note_on_units(plant, [*train, *validation])) is not None:
         print(note)
     begun = time.perf_counter()
-    found = _fitted(config, f"{study.name}_checkpoint_0", problem, _initial_guesses(config, problem), directory)
-    best, result = _best(found)
-    for k in range(1, config.fit.rounds + 1):
-        problem = reweighted(problem, best, config.fit.block_length)
-        found = _fitted(config, f"{study.name}_checkpoint_{k}", problem, best, directory)
-        best, result = _best(found)
+    problem, best, result, found = _searched(config, problem, study.name, directory)
     seconds = time.perf_counter() - begun
     steps = int(np.max(found.iterations))
     print(f"{steps} steps, {seconds:.1f} s: {result.message}")
@@ -92,10 +117,13 @@ def _study(
             f"note: {100 * error:.0f} % of the forces are not explained; noise of velocities grows in the accelerations, so set "
             'a filter (motion.cutoff = 5, motion.drop = 50), or fit.method = "output_error", which needs no accelerations'
         )
-    directory.write_text(f"{study.name}_figures.txt", merit_table(merit) + "\n")
     # The figures of merit are those of this plant, without the zeros of the training recordings.
     stored = Plant(plant.system, plant.sensors, plant.inputs, train[0].processed, known.without("sensors.zeros"))
     _save(config, study, stored, known, directory)
+    doubtful = _doubtful(config, stored, problem, validation)
+    for warning in doubtful:
+        print(f"warning: {warning}")
+    directory.write_text(f"{study.name}_figures.txt", "\n".join([merit_table(merit), *doubtful]) + "\n")
     metrics: dict[str, Any] = {
         "fit_s": seconds,
         "result": result.name.lower(),
@@ -104,7 +132,10 @@ def _study(
         "bodies": plant.system.model.nb,
         "unphysical_bodies": unphysical,
         "figures": {f"{name}, {split}": row for (name, split), row in merit.items()},
+        "undetermined_predictions": doubtful,
     }
+    if comparison is not None:
+        metrics["select"] = metrics_of(comparison)
     if made is not None:
         metrics["base_parameters"] = judged_by_truth(config, study, made, plant, directory)
     if config.pictures:
@@ -112,8 +143,38 @@ def _study(
     return metrics
 
 
+class _Searched(NamedTuple):
+    """A fit with all its rounds: the problem of the last round, its best unknowns, how it ended, and the fit itself."""
+
+    problem: Problem
+    best: Unknowns
+    result: FitResult
+    found: Fit
+
+
+def _searched(
+    config: IdentifyConfig, problem: Problem, name: str, directory: RunDirectory, *, progress: bool = True
+) -> _Searched:
+    """Fit a problem in all rounds; each round has a checkpoint whose name begins with `name`."""
+    found = _fitted(
+        config, f"{name}_checkpoint_0", problem, _initial_guesses(config, problem), directory, progress=progress
+    )
+    best, result = _best(found, tell=progress)
+    for k in range(1, config.fit.rounds + 1):
+        problem = reweighted(problem, best, config.fit.block_length)
+        found = _fitted(config, f"{name}_checkpoint_{k}", problem, best, directory, progress=progress)
+        best, result = _best(found, tell=progress)
+    return _Searched(problem, best, result, found)
+
+
 def _fitted(
-    config: IdentifyConfig, checkpoint: str, problem: Problem, initial: Unknowns, directory: RunDirectory
+    config: IdentifyConfig,
+    checkpoint: str,
+    problem: Problem,
+    initial: Unknowns,
+    directory: RunDirectory,
+    *,
+    progress: bool,
 ) -> Fit:
     """Fit the problem; the search is saved after each step, and an interrupted search is continued."""
 
@@ -127,6 +188,7 @@ def _fitted(
         initial,
         max_steps=config.fit.max_steps,
         throw=False,  # the report states how it ended
+        progress=progress,
         resume=_left(checkpoint, lambda: solver.pattern(problem, initial), directory),
         after_step=save,
         mesh=mesh_of(config.devices),
@@ -167,15 +229,29 @@ def _initial_guesses(config: IdentifyConfig, problem: Problem) -> Unknowns:
     return Unknowns(x, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), start.local))
 
 
-def _best(found: Fit) -> tuple[Unknowns, FitResult]:
+def _best(found: Fit, *, tell: bool) -> tuple[Unknowns, FitResult]:
     """The best of a batch of fits."""
     if found.loss.ndim == 0:
         return found.unknowns, found.result
     loss = np.where(np.asarray(found.result) == FitResult.NOT_FINITE, np.inf, np.asarray(found.loss))
     order = np.sort(loss)
-    print(f"losses of {len(loss)} starts: best {order[0]:.6g}, median {np.median(order):.6g}, worst {order[-1]:.6g}")
+    if tell:
+        print(
+            f"losses of {len(loss)} starts: best {order[0]:.6g}, median {np.median(order):.6g}, worst {order[-1]:.6g}"
+        )
     best = int(np.argmin(loss))
     return jax.tree.map(lambda leaf: leaf[best], found.unknowns), FitResult(int(found.result[best]))
+
+
+@announced_as("the judgment")
+def _doubtful(config: IdentifyConfig, plant: Plant, problem: Problem, validation: list[Part]) -> list[str]:
+    """Warnings about held-out motions whose prediction depends on parameters that the training recordings do not determine."""
+    motions = {}
+    for part in validation:
+        with contextlib.suppress(ConfigError):  # too short for a window of the fit
+            inverse = isinstance(problem, InverseDynamicsError)
+            motions[part.recording.name] = motions_of([part]) if inverse else windows_of(config, [part])
+    return [found.message for found in undetermined_predictions(plant, problem.pieces, motions)] if motions else []
 
 
 def parameter_table(known: Uncertainty, start: np.ndarray) -> str:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.forces import JointDrives, JointForce
 from jaxdyn.dynamics.system import System
-from jaxdyn.identify.charts import Chart
+from jaxdyn.identify.charts import Chart, Real
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
 from jaxdyn.identify.losses import Loss
@@ -86,18 +86,29 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     if config.markers is not None or not config.columns.u:  # the machine has no inputs
         nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
         system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
-    ny = system.model.nq
-    noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.block_length)
-    if config.markers is not None:  # measurements are angles of links, whose differences are the coordinates
-        to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
-        noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
-    each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
-    zeros = jnp.zeros((len(study.train) if each_its_own else 0, ny))
-    sensors = Sensors(noise, quantization=one_each(config.fit.quantization, ny, "fit.quantization"), zeros=zeros)
+    sensors = _sensors(config, system.model.nq, len(study.train))
     if earlier is None:
         return Plant(system, sensors)
     sensors = dataclasses.replace(sensors, scale=earlier.sensors.scale, offset=earlier.sensors.offset)
     return Plant(system, sensors, earlier.inputs)
+
+
+def _sensors(config: IdentifyConfig, ny: int, recordings: int) -> Sensors:
+    """The sensors of a config, for a number of training recordings."""
+    noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.block_length)
+    if config.markers is not None:  # measurements are angles of links, whose differences are the coordinates
+        to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
+        noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
+    each_its_own = any(entry.path == "sensors.zeros" and not entry.fixed for entry in config.free)
+    zeros = jnp.zeros((recordings if each_its_own else 0, ny))
+    return Sensors(noise, quantization=one_each(config.fit.quantization, ny, "fit.quantization"), zeros=zeros)
+
+
+def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int) -> Plant:
+    """The plant with the noise of another config, for another number of training recordings."""
+    sensors = _sensors(config, plant.system.model.nq, recordings)
+    sensors = dataclasses.replace(sensors, scale=plant.sensors.scale, offset=plant.sensors.offset)
+    return Plant(plant.system, sensors, plant.inputs)
 
 
 def _force(table: ForceTable, system: System, k: int, earlier: Plant | None) -> JointForce:
@@ -153,9 +164,13 @@ def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
             parameter = _parameter(entry)
             if entry.start is not None:
                 plant = _started(plant, parameter, entry.start)
-            free.append(parameter)
+            if not entry.fixed:
+                free.append(parameter)
+        fixed = {entry.label for entry in config.free if entry.fixed}
         ties = [
-            Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset) for tie in config.tie
+            Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset)
+            for tie in config.tie
+            if tie.to not in fixed
         ]
         return Parameters(plant, free, ties)
     except ParameterError as error:
@@ -182,7 +197,7 @@ def _entries(entries: tuple[str, ...]) -> tuple[str | int, ...] | None:
 
 def _started(plant: Plant, parameter: Parameter, start: tuple[float, ...]) -> Plant:
     """The plant with other values of a parameter."""
-    alone = Parameters(plant, [Parameter(parameter.path, parameter.entries)])
+    alone = Parameters(plant, [Parameter(parameter.path, parameter.entries, Real())])
     return alone.place(one_each(start, alone.size, f"start of {parameter.path}").astype(plant.system.model.dtype))
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import tomllib
 
 import equinox as eqx
@@ -55,6 +56,18 @@ def test_a_plant_comes_back_bit_by_bit_from_its_directory_and_each_of_its_files(
         for old, new in zip(leaves, back, strict=True):
             np.testing.assert_array_equal(new, old)
             assert new.dtype == old.dtype
+
+
+def test_a_plant_of_an_earlier_version_has_no_undetermined_directions(tmp_path):
+    io.save_plant(identified(), tmp_path)
+    file = tmp_path / "plant.json"
+    text = file.read_text()
+    earlier = re.sub(r',\s*"undetermined": null', "", text)
+    assert earlier != text
+    file.write_text(earlier)
+    estimates = io.load_plant(file).estimates
+    assert estimates is not None
+    assert estimates.undetermined is None
 
 
 def test_a_plant_for_other_recordings_has_neither_zeros_nor_their_estimates(tmp_path):

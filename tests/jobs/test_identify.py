@@ -51,6 +51,7 @@ def test_bodies_are_physical_and_the_fit_is_better_than_its_start(arm):
     metrics = json.loads((arm / "metrics.json").read_text())["arm"]
     assert metrics["unphysical_bodies"] == []
     assert metrics["result"] == "converged"
+    assert metrics["undetermined_predictions"] == []
     start, found = (metrics["figures"][f"{name}, validation"]["relative"] for name in ("start", "identified"))
     assert found < 0.02
     assert found < 0.2 * start

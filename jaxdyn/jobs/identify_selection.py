@@ -1,0 +1,93 @@
+"""Selection of a candidate of a fit by cross-validation over the training recordings."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from jaxdyn.identify.cross_validation import CrossValidation, cross_validate
+from jaxdyn.identify.fitting import FitError
+from jaxdyn.identify.measurement import MeasurementError, Plant
+from jaxdyn.identify.recording import Part, Recording, RecordingError
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.runs import RunDirectory
+from jaxdyn.jobs.identify_config import IdentifyConfig, SelectConfig, StudyConfig
+from jaxdyn.jobs.identify_plant import with_sensors
+from jaxdyn.lanes.announcements import announced_as
+
+# A fit: config, plant, training recordings and the name of its checkpoints to the fitted plant.
+Fitted = Callable[[IdentifyConfig, Plant, list[Part], str], Plant]
+
+
+@announced_as("cross-validation")
+def selected(
+    config: IdentifyConfig,
+    select: SelectConfig,
+    study: StudyConfig,
+    plant: Plant,
+    train: list[Part],
+    fitted: Fitted,
+    directory: RunDirectory,
+) -> tuple[IdentifyConfig, CrossValidation]:
+    """Compare the candidates of a config, print and store their errors, and return the config of the chosen one.
+
+    Each fit stores its own checkpoints, so an interrupted run continues with the fit in which it was interrupted.
+
+    Args:
+        config: Config of the run.
+        select: Its table [select].
+        study: Study whose recordings are used.
+        plant: Plant from which the fits start.
+        train: All training recordings.
+        fitted: Function that performs a fit.
+        directory: Directory of the run.
+
+    Raises:
+        ConfigError: Every candidate fails, a recording is too short, or there is no such figure of merit.
+    """
+    parts = [piece for part in train for piece in _pieces(part, select.parts)]
+    groups = [group for group in select.groups for _ in range(select.parts)] or None
+    configs = {candidate.name: config.of_candidate(candidate) for candidate in select.candidate}
+
+    def candidate(k: int, own: IdentifyConfig) -> Callable[[list[Recording | Part]], Plant]:
+        def of(seen: list[Recording | Part]) -> Plant:
+            chosen = [part for part in parts if any(part is one for one in seen)]
+            left_out = "_".join(str(i) for i, part in enumerate(parts) if all(part is not one for one in seen))
+            name = f"{study.name}_select_{k}_without_{left_out}"
+            return fitted(own, with_sensors(own, plant, len(chosen)), chosen, name).without_zeros
+
+        return of
+
+    candidates = {name: candidate(k, own) for k, (name, own) in enumerate(configs.items())}
+    try:
+        found = cross_validate(candidates, parts, config.check, groups=groups, figure=select.figure or None)
+    except (FitError, RecordingError, MeasurementError, ValueError) as error:
+        raise ConfigError(f"select: {study.name}: {error}") from None
+    print(found.table)
+    directory.write_text(f"{study.name}_select.txt", found.table + "\n")
+    print(f"chosen: {found.chosen}")
+    return configs[found.chosen], found
+
+
+def metrics_of(found: CrossValidation) -> dict[str, object]:
+    """Results of a selection for the metrics of a run."""
+    errors = {name: row.tolist() for name, row in zip(found.candidates, found.errors, strict=True)}
+    return {
+        "chosen": found.chosen,
+        "best": found.best,
+        "folds": list(found.folds),
+        "errors": errors,
+        "mean": dict(zip(found.candidates, found.mean.tolist(), strict=True)),
+        "standard_error": dict(zip(found.candidates, found.standard_error.tolist(), strict=True)),
+        "failures": [f"{who}, {fold} left out: {reason}" for (who, fold), reason in found.failures.items()],
+    }
+
+
+def _pieces(part: Part, count: int) -> list[Part]:
+    """Parts of equal duration."""
+    end = min(part.end, part.recording.duration + 1e-9)
+    edges = np.linspace(part.start, end, count + 1)
+    if count == 1:
+        return [part]
+    return [dataclasses.replace(part, start=float(a), end=float(b)) for a, b in itertools.pairwise(edges)]

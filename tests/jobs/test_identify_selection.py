@@ -1,0 +1,123 @@
+"""`jaxdyn identify` with [select]: candidates, their comparison, and the fit of the chosen one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_jobs import interrupt_at_arrays, write_configs
+
+from jaxdyn.cli import main
+from jaxdyn.io.config import read_config, resolved_toml
+from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify_plant import parameters_of, plant_of
+
+SELECT = """
+[[check]]
+kind = "forces"
+[select]
+figure = "relative"
+[[select.candidate]]
+name = "no friction"
+fixed = {viscous = 0.0}
+[[select.candidate]]
+name = "friction"
+fit.max_steps = 40
+"""
+CHANGES = ['study.0.train=["a", "b", "c"]', "pictures=false", "synthetic.starts=6", "motion.interval=0.2"]
+
+
+@pytest.fixture
+def small(tmp_path) -> str:
+    """An arm with two joints, and candidates of its fit."""
+    write_configs(tmp_path)
+    path = tmp_path / "identify.toml"
+    path.write_text(path.read_text() + SELECT)
+    return str(path)
+
+
+def test_the_chosen_candidate_is_fitted_and_an_interrupted_selection_is_resumed(small, tmp_path, capsys):
+    command = ["identify", small, *CHANGES, "--out"]
+    assert main([*command, str(tmp_path / "whole")]) == 0
+    said = capsys.readouterr().out
+    assert "chosen: friction" in said
+    found = json.loads((tmp_path / "whole" / "metrics.json").read_text())["arm"]["select"]
+    assert found["chosen"] == "friction"
+    assert found["folds"] == ["a", "b", "c"]
+    assert found["mean"]["friction"] < 0.5 * found["mean"]["no friction"]
+    assert found["failures"] == []
+    table = (tmp_path / "whole" / "arm_select.txt").read_text()
+    assert table.splitlines()[0].split()[:5] == ["candidate", "a", "b", "c", "mean"]
+    assert "viscous" in (tmp_path / "whole" / "arm_parameters.txt").read_text()
+    with pytest.MonkeyPatch.context() as patch:
+        written = interrupt_at_arrays(patch, 40)
+        assert main([*command, str(tmp_path / "halted")]) == 130
+    assert written[-1].startswith("arm_select_")
+    with pytest.MonkeyPatch.context() as patch:
+        continued = interrupt_at_arrays(patch, 10_000)
+        assert main([*command, str(tmp_path / "halted"), "--resume"]) == 0
+    # Fits that were complete are not repeated.
+    assert not {name for name in continued if name in written[:-1] and name != written[-1]}
+    assert json.loads((tmp_path / "halted" / "metrics.json").read_text())["arm"]["select"] == found
+    for name in ("arm_estimates", "arm_checkpoint_0"):
+        whole, halted = (np.load(tmp_path / run / f"{name}.npz", allow_pickle=False) for run in ("whole", "halted"))
+        for key in whole.files:
+            np.testing.assert_array_equal(whole[key], halted[key])
+
+
+def test_candidates_change_windows_fits_priors_and_free_parameters(small):
+    extra = (
+        'select.candidate=[{name="a", windows={duration="0.2 s"}, fit={loss="huber", iterations=3}, prior_scale=2, '
+        'without=["viscous"]}]'
+    )
+    config = read_config(small, IdentifyConfig, [*CHANGES, extra, "free.1.prior_std=0.5"])
+    assert config.select is not None
+    own = config.of_candidate(config.select.candidate[0])
+    assert (own.windows.duration, own.fit.loss, own.fit.max_steps, own.fit.tolerance) == (0.2, "huber", 3, 1e-12)
+    assert own.select is None
+    assert own.free[0].divergence == 0.1 / 4
+    assert own.free[1].prior_std == (1.0,)
+    names = [name for name, _ in parameters_of(own, plant_of(own, own.study[0])).labels]
+    assert "mass [upper]" in names
+    assert not [name for name in names if "viscous" in name]
+    Path(small).write_text(resolved_toml(config))
+    assert read_config(small, IdentifyConfig) == config
+
+
+def test_a_fixed_array_has_its_start_as_value(small):
+    for fixed in (False, True):
+        free = (
+            f'free=[{{path="system.forces.0.viscous", start=0.5, fixed={str(fixed).lower()}}}, {{inertia=["upper"]}}]'
+        )
+        config = read_config(small, IdentifyConfig, [*CHANGES, free])
+        parameters = parameters_of(config, plant_of(config, config.study[0]))
+        np.testing.assert_allclose(parameters.subject.system.forces[0].viscous, 0.5)
+        assert any("viscous" in name for name, _ in parameters.labels) != fixed
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fragments"),
+    [
+        (['study.0.train=["a"]'], ["only one; cut it into parts, select.parts = 5"]),
+        (["check=[]"], ["there is no check; write [[check]]"]),
+        (["select.candidate=[]"], ["there is no candidate; write [[select.candidate]]"]),
+        (["select.candidate.0.name=friction"], ["two candidates have the same name"]),
+        (["select.candidate.0.fixed.viscou=1"], ["no free parameter 'viscou'; did you mean 'viscous'"]),
+        (
+            ['select.candidate.0.without=["uper"]'],
+            ["candidate 'no friction': without: there is no free parameter 'uper'"],
+        ),
+        (["select.candidate.0.fit.los=huber"], ["candidate 'no friction': fit.los: unknown key; did you mean 'loss'"]),
+        (["select.candidate.0.windows.velocity_cutoff=3"], ["it changes the figures of merit"]),
+        (["select.candidate.0.windows.duration=-1"], ["windows.duration", "out of range"]),
+        (['select.candidate.0.without=["all"]'], ["no parameter is free; keep at least one"]),
+        (['select.groups=["x", "x", "x"]'], ["all recordings are in the same group"]),
+        (['select.groups=["x", "y"]'], ["select.groups has 2 labels, but study 'arm' has 3 training recordings"]),
+    ],
+)
+def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, small, tmp_path, capsys):
+    assert main(["identify", small, "--out", str(tmp_path / "run"), *CHANGES, *overrides]) == 2
+    message = capsys.readouterr().err
+    assert len(message.strip().splitlines()) == 1
+    for fragment in fragments:
+        assert fragment in message
