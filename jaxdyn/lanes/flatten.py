@@ -122,6 +122,18 @@ def scalars_of(x: np.ndarray) -> list[Scalar]:
     return x.ravel().tolist()
 
 
+def part_of(scalars: list[Scalar]) -> list[Scalar] | Stretch:
+    """The stretch from which consecutive values were loaded, so that they are not stored again; otherwise the values themselves."""
+    first = scalars[0] if scalars else None
+    if type(first) is not Node or first.op != "load" or type(first.args[1]) is Node:
+        return scalars
+    region, start = first.args
+    for k, x in enumerate(scalars):
+        if type(x) is not Node or x.op != "load" or x.args[0] is not region or x.args[1] != start + k:
+            return scalars
+    return Stretch(region, start, len(scalars))
+
+
 RULES: dict[str, Callable[["Flattener", Any, list[Any]], list[Any]]] = {}
 # Primitives whose rules use both words of keys. The rules of all other primitives, which can only move keys, are applied separately
 # to the first words and to the second words.
@@ -180,8 +192,15 @@ class Flattener:
             if gaps or x.is_contiguous:
                 return x
             x = self.registers(x)
-        region = self.program.table(x, kind) if is_known(x) else self.program.pieces([scalars_of(x)], kind)
-        return Memory(region, kind, x.shape, contiguous(x.shape))
+        if is_known(x):
+            region, offset = self.program.table(x, kind), 0
+        else:
+            part = part_of(scalars_of(x))
+            if isinstance(part, Stretch):
+                region, offset = part.region, part.offset
+            else:
+                region, offset = self.program.pieces([part], kind), 0
+        return Memory(region, kind, x.shape, contiguous(x.shape), offset)
 
     def settled(self, x: "Value | Deferred") -> Value:
         """The array itself or, if it is deferred, its computed form."""

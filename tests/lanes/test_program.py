@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 from random_trees import random_parents
 
+import jaxdyn
 from jaxdyn.lanes.flatten import flatten
 from jaxdyn.lanes.folding import settled
 from jaxdyn.lanes.liveness import Liveness, count_operations, scalars_in, uniform_nodes
@@ -448,3 +449,46 @@ def test_equal_functions_are_equal_programs():
     assert [(n.op, n.type, n.serial) for n in first.block.nodes] == [
         (n.op, n.type, n.serial) for n in second.block.nodes
     ]
+
+
+# ---------------------------------------------------------------- memory
+
+
+def copied(program: Program) -> int:
+    """Number of values that are stored into memory one by one."""
+    regions = [node.data for node in Liveness(program).nodes if node.op == "region" and node.data.kind == "pieces"]
+    return sum(len(part) for region in regions for part in region.pieces if not isinstance(part, Stretch))
+
+
+def running_sum(xs):
+    """A scan that is too long to be unrolled."""
+
+    def body(total, x):
+        for _ in range(50):
+            x = 0.5 * x + 0.1
+        return total + x @ x, total
+
+    return lax.scan(body, 0.0, xs)
+
+
+@pytest.mark.parametrize(
+    ("prepared", "copies"),
+    [
+        (lambda xs: xs, 0),
+        (lambda xs: xs[5:25], 0),
+        (lambda xs: jnp.concatenate([xs[:15], xs[15:]]), 0),
+        (lambda xs: jnp.reshape(xs, (20, 4, 3))[:, 0], 20 * 3),
+        (lambda xs: xs[::-1], 30 * 8),
+        (lambda xs: xs.at[7, 2].set(0.5), 30 * 8),
+        (lambda xs: jnp.concatenate([xs[15:], xs[:15]]), 30 * 8),
+        (lambda xs: jnp.concatenate([xs, xs[:1]]), 31 * 8),
+    ],
+)
+def test_loops_read_inputs_in_place_unless_the_order_of_their_values_changes(prepared, copies):
+    """An input of 240 values is split into scalars, which would otherwise be stored again for the loop."""
+    xs = jnp.asarray(np.random.default_rng(0).normal(size=(30, 8)))
+    program = flatten(jax.make_jaxpr(lambda xs: running_sum(prepared(xs)))(xs))
+    assert copied(program) == copies
+    found = jaxdyn.batched(lambda xs: running_sum(prepared(xs)), backend="lanes")(xs[None])
+    for ours, theirs in zip(found, jax.jit(lambda xs: running_sum(prepared(xs)))(xs), strict=True):
+        np.testing.assert_allclose(ours[0], theirs, rtol=1e-12)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxdyn.lanes.deferred import SumOfProducts
-from jaxdyn.lanes.flatten import Flattener, Memory, Value, contiguous, is_known, kind_of, rule, scalars_of
+from jaxdyn.lanes.flatten import Flattener, Memory, Value, contiguous, is_known, kind_of, part_of, rule, scalars_of
 from jaxdyn.lanes.program import Scalar
 from jaxdyn.lanes.scalar_types import dtype_of_type
 
@@ -156,7 +156,7 @@ def joined(flat: Flattener, args: Sequence[Value], kind: str, shape: Sequence[in
         if isinstance(a, Memory) and a.is_contiguous:
             parts.append(a.stretch)
         else:
-            parts.append(scalars_of(flat.registers(a)))
+            parts.append(part_of(scalars_of(flat.registers(a))))
     return Memory(flat.program.pieces(parts, kind), kind, tuple(shape), contiguous(shape))
 
 
