@@ -372,10 +372,11 @@ def test_gradients_of_rollouts(multiprocessors, dtype, monkeypatch):
 
     def make(model):
         def loss(q, torques):
-            final, saved = jax.vmap(functools.partial(end, model, save_every=20, backend="lanes"))(q, torques)
+            final, saved = end(model, q, torques, save_every=20, backend="lanes")
             return jnp.sum(final.q**2) + jnp.sum(saved.v**3)
 
-        return jax.value_and_grad(loss, (0, 1))
+        # One kernel keeps the states of all steps, and reads them in the reverse order.
+        return jax.vmap(lane_function(jax.value_and_grad(loss, (0, 1)), backend="lanes"))
 
     kernels = []
     launched = gpu.Kernel.__init__
