@@ -1,8 +1,9 @@
 """Which solver solves which optimal-control problem, from how many of 100 default initial guesses, and in what time?
 
 Method. Ten problems from the literature, which peers/control_problems.py states in full, are solved by the solvers of
-`jaxdyn.control` with their default settings from the guesses of `control.guess.mixed`. `Collocation`, which does not run in
-batches, and `SingleShooting`, which is slow, start from the first `few` of these guesses only. A search succeeds if the solver
+`jaxdyn.control` with their default settings from the guesses of `control.guess.mixed`. `Collocation` and `Auto`, which solve one
+start after the other here, and `SingleShooting` start from the first `few` guesses, and leave out the two largest problems, the
+arm and the four-bar linkage. The limits of the iterations are so large that few searches need more. A search succeeds if the solver
 reports SOLVED and an independent check confirms it: the gaps between each state and the step from the one before, all constraints
 and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the cost must be the reported one. A reported
 solution that fails this check counts as refuted. `Collocation` has its own discretization, in which controls vary within a step;
@@ -13,9 +14,12 @@ pass the same check. It is optional: a separate environment, whose Python is giv
 
     python -m venv DIR; DIR/bin/pip install casadi
 
-Expected. tables/solver_benchmark.md has the results. No success is refuted.
+Expected. No success is refuted. `MultipleShooting` solves 77 to 100 % of the searches for nine problems and 53 % for the arm, DDP
+93 to 100 % and 58 %, CasADi with Ipopt 99 to 100 % of its six problems. The best costs are those of the exact optima up to the
+discretization: 2 s of the double integrator, 4.0034 instead of 4 of Bryson and Denham, 3.2445 s instead of 3.2431 s of Bilimoria
+and Wie. tables/solver_benchmark.md has all results.
 
-Run time. About 12 min on two cores, most of it compilation.
+Run time. 15 to 20 minutes of processor time, which two processes share; three quarters of it is compilation.
 
     python experiments/solver_benchmark.py [configs/solver_benchmark.toml] [--out DIR] [--smoke] [key=value ...]
 """
@@ -69,12 +73,12 @@ class Method:
 
 
 METHODS = (
-    Method("MultipleShooting", control.MultipleShooting(), 200),
-    Method("iLQR", control.ILQR(second_order=False), 300),
-    Method("DDP", control.ILQR(second_order=True), 300),
-    Method("SingleShooting", control.SingleShooting(), 300, slow=True),
-    Method("Collocation", control.Collocation(), 500, slow=True),
-    Method("Auto", control.Auto(), 200, slow=True),
+    Method("MultipleShooting", control.MultipleShooting(), 500),
+    Method("iLQR", control.ILQR(second_order=False), 1000),
+    Method("DDP", control.ILQR(second_order=True), 1000),
+    Method("SingleShooting", control.SingleShooting(), 3000, slow=True),
+    Method("Collocation", control.Collocation(), 1000, slow=True),
+    Method("Auto", control.Auto(), 500, slow=True),
 )
 
 
@@ -99,7 +103,7 @@ class Config:
     starts: int = setting(100, positive=True)
     few: int = setting(10, positive=True)
     steps: int = setting(1000, positive=True)
-    iterations: int = setting(1000, positive=True)
+    iterations: int = setting(3000, positive=True)
     peer_python: str = ""
     workers: int = setting(2, positive=True)
     seed: int = setting(0, non_negative=True)
@@ -291,7 +295,7 @@ def casadi(benchmark: Benchmark, problem: ControlProblem, plans: Plan, check, co
     arrays = arrays | control_problems.parameters() | free
     np.savez(guesses, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
     script = Path(control_problems.__file__).with_name("casadi_control.py")
-    words = [config.peer_python, script, benchmark.name, guesses, answers, min(500, config.iterations)]
+    words = [config.peer_python, script, benchmark.name, guesses, answers, min(1000, config.iterations)]
     try:
         single = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False, env=single)
@@ -376,7 +380,7 @@ def draw(directory: RunDirectory, rows: list[Row]) -> None:
     from matplotlib.figure import Figure
 
     methods = list(dict.fromkeys(row.method for row in rows))
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
     for axis, best in zip(figure.subplots(1, 2, sharey=True), (False, True), strict=True):
         for name, ratio in ratios(rows, methods, best).items():
             finite = np.sort(ratio[np.isfinite(ratio)])
@@ -390,7 +394,8 @@ def draw(directory: RunDirectory, rows: list[Row]) -> None:
         axis.grid(alpha=0.3)
         if not best:
             axis.set_ylabel("fraction of the problems")
-    figure.axes[1].legend(frameon=False, fontsize=8)
+    names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     figure.savefig(directory.path("profile.png"), dpi=100)
 
 
@@ -404,10 +409,13 @@ def measured(benchmark: Benchmark, config: Config, folder: Path) -> list[Row]:
             problem = benchmark.build(min(benchmark.steps, config.steps))
             plans = guess.mixed(problem, max(config.starts, config.few), seed=config.seed)
             check = checker(problem)
-            for name in config.methods:
-                rows.append(row(benchmark, problem, selected(METHODS, name, "methods"), plans, check, config))
+            for method in (selected(METHODS, name, "methods") for name in config.methods):
+                if not (method.slow and benchmark.large):
+                    rows.append(row(benchmark, problem, method, plans, check, config))
+                    write(rows, folder)
             if config.peer_python and benchmark.name in CASADI:
                 rows.append(casadi(benchmark, problem, plans, check, config, folder))
+                write(rows, folder)
     finally:
         jaxdyn.cache.set_directory(stored)
     return rows
@@ -420,7 +428,9 @@ def all_measured(benchmarks: list[Benchmark], config: Config, folder: Path) -> I
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(config.workers, mp_context=context) as pool:
-        started = [pool.submit(measured, benchmark, config, folder) for benchmark in benchmarks]
+        started = [
+            pool.submit(measured, benchmark, config, folder) for benchmark in reversed(benchmarks)
+        ]  # longest first
         yield from (future.result() for future in as_completed(started))
 
 
@@ -434,7 +444,6 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     parts: dict[str, list[Row]] = {}
     for part in tqdm(all_measured(benchmarks, config, folder), total=len(benchmarks), unit="problem"):
         parts[part[0].problem] = part
-        (folder / f"{part[0].problem}.json").write_text(json.dumps([plain(row) for row in part]), encoding="utf-8")
     rows = [row for name in config.problems for row in parts[name]]
     text = "\n".join([*table(rows), "", *compared_with_exact(rows, benchmarks)])
     directory.path("table.md").write_text(text + "\n", encoding="utf-8")
@@ -446,8 +455,13 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     }
 
 
+def write(rows: list[Row], folder: Path) -> None:
+    """Keep the results of a problem in a file, so that an interrupted run is not lost."""
+    (folder / f"{rows[0].problem}.json").write_text(json.dumps([plain(row) for row in rows]), encoding="utf-8")
+
+
 def plain(row: Row) -> dict[str, Any]:
-    """The row as numbers, texts and lists of them."""
+    """The row as a dictionary that JSON can represent."""
     fields = dataclasses.asdict(row)
     return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in fields.items()}
 

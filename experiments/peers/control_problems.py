@@ -34,6 +34,7 @@ class Benchmark:
         steps: Number of steps of the benchmark.
         exact: Optimal cost in continuous time, where it is known.
         origin: Source of this optimal cost.
+        large: Whether slow solvers leave the problem out.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Benchmark:
     steps: int
     exact: float | None = None
     origin: str = ""
+    large: bool = False
 
 
 def _reaching(target) -> control.Equality:
@@ -377,7 +379,7 @@ BENCHMARKS = (
     Benchmark("double integrator", double_integrator, 20, 2.0, "2 sqrt(d / a)"),
     Benchmark("Bryson-Denham", bryson_denham, 50, 4.0, "4 / (9 l)"),
     Benchmark("hanging chain", chain, 40),
-    Benchmark("arm", arm, 20),
+    Benchmark("arm", arm, 20, large=True),
     Benchmark("satellite", satellite, 40, 3.2431, "Bilimoria and Wie 1993"),
-    Benchmark("four-bar linkage", four_bar, 80),
+    Benchmark("four-bar linkage", four_bar, 80, large=True),
 )
