@@ -1,26 +1,24 @@
 """Predictions that depend on parameters that the training recordings determine poorly or not at all."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdyn.dynamics.system import State
 from jaxdyn.identify.estimates import Uncertainty
-from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
+from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.output_error import predict
 from jaxdyn.identify.prediction_intervals import moved_values, root_of_covariance
 from jaxdyn.identify.recording import Windows
-from jaxdyn.lanes import stored_jit
+from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
 
 # Sensitivities are averaged over this number of windows or samples, evenly spaced and repeated if there are fewer, so that data of
 # any length share compiled code.
 _WINDOWS, _SAMPLES = 24, 500
+_STEP = 1e-3
 # An undetermined direction affects a motion if its effect exceeds this fraction of the effects of its single values.
 _CANCELED = 1e-3
 # Effect of a change by the value itself, in standard deviations of the noise, that counts.
@@ -156,50 +154,52 @@ def _names(known: Uncertainty, S: np.ndarray, direction: np.ndarray) -> tuple[st
 
 
 def _sensitivity(plant: Plant, known: Uncertainty, data: Windows | Motions) -> Float[np.ndarray, "values values"]:
-    """Mean of J'J over the predicted values of some data, where J is their derivative divided by the noise."""
-    # Neither warnings nor values are constants of the compiled code.
-    places, noise = dataclasses.replace(known, warnings=(), undetermined=None), jnp.asarray(known.noise)
+    """Mean of J'J over the predicted values of some data, where J is their derivative divided by the noise.
+
+    The derivatives are central differences, because the predictions of all plants share compiled code, and the compilation of exact
+    derivatives takes longer than a fit.
+    """
     if isinstance(data, Windows):
         chosen = _some(data.count, _WINDOWS)
         windows = jax.tree.map(lambda leaf: leaf[chosen], data)
         starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources)
-        total, count = stored_jit(_of_windows)(plant, places, noise, starts, windows)
+        weights = np.asarray(windows.weights)
+
+        def predicted(plant: Plant) -> np.ndarray:
+            return np.asarray(predicted_measurements(plant, windows, starts), np.float64)
+
     else:
         chosen = _some(data.q.shape[0], _SAMPLES)
-        total, count = stored_jit(_of_motions)(plant, places, noise, jax.tree.map(lambda leaf: leaf[chosen], data))
-    return np.asarray(total, np.float64) / max(float(count), 1.0)
+        motions = jax.tree.map(lambda leaf: leaf[chosen], data)
+        weights = np.ones(motions.v.shape)
+
+        def predicted(plant: Plant) -> np.ndarray:
+            needed, acting = needed_and_acting(plant, motions)
+            return np.asarray(needed - acting, np.float64)
+
+    columns = []
+    for k, step in enumerate(_steps(known)):
+        change = np.zeros(len(known.labels))
+        change[k] = step
+        up, down = (
+            predicted(moved_values(plant, known, jnp.asarray(x, known.values.dtype))) for x in (change, -change)
+        )
+        with np.errstate(invalid="ignore"):
+            columns.append((up - down) / (2.0 * step * np.asarray(known.noise, np.float64)))
+    J = np.stack(columns, axis=-1)
+    rows = J[(weights > 0) & np.isfinite(J).all(axis=-1)]
+    return rows.T @ rows / max(len(rows), 1)
+
+
+def _steps(known: Uncertainty) -> Float[np.ndarray, "values"]:
+    """Steps of the central differences: a small part of the value and of its standard deviation."""
+    values, variance = np.abs(np.asarray(known.values, np.float64)), np.diag(np.asarray(known.determined, np.float64))
+    sizes = np.where(values > 0.0, values, np.inf)
+    deviations = np.where(variance > 0.0, np.sqrt(np.maximum(variance, 0.0)), np.inf)
+    smaller = np.minimum(sizes, deviations)
+    return _STEP * np.where(np.isfinite(smaller), smaller, 1.0)
 
 
 def _some(count: int, number: int) -> np.ndarray:
     """Evenly spaced indices."""
     return np.arange(number) * count // number
-
-
-def _of_windows(
-    plant: Plant, places: Uncertainty, noise: Array, starts: State, windows: Windows
-) -> tuple[Array, Array]:
-    def jacobian(start, window):
-        def of_step(step):
-            return predict(moved_values(plant, places, step), start, window)[0] / noise[None]
-
-        return jax.jacfwd(of_step)(jnp.zeros_like(places.values))
-
-    return _squared(jax.vmap(jacobian)(starts, windows), windows.weights)
-
-
-def _of_motions(plant: Plant, places: Uncertainty, noise: Array, motions: Motions) -> tuple[Array, Array]:
-    def jacobian(motion):
-        def of_step(step):
-            changed = moved_values(plant, places, step)
-            return (needed_forces(changed, motion) - drive_forces(changed, motion)) / noise
-
-        return jax.jacfwd(of_step)(jnp.zeros_like(places.values))
-
-    return _squared(jax.vmap(jacobian)(motions), jnp.ones(motions.v.shape))
-
-
-def _squared(J: Array, weights: Array) -> tuple[Array, Array]:
-    """Sum of J'J of all finite rows with weight 1, and the count of these rows."""
-    counted = (weights > 0) & jnp.all(jnp.isfinite(J), axis=-1)
-    rows = jnp.where(counted[..., None], J, 0.0).reshape(-1, J.shape[-1])
-    return rows.T @ rows, jnp.sum(counted)
