@@ -49,6 +49,8 @@ def test_the_chosen_candidate_is_fitted_and_an_interrupted_selection_is_resumed(
     table = (tmp_path / "whole" / "arm_select.txt").read_text()
     assert table.splitlines()[0].split()[:5] == ["candidate", "a", "b", "c", "mean"]
     assert "viscous" in (tmp_path / "whole" / "arm_parameters.txt").read_text()
+    # Each fit has its own checkpoint, so that no fit continues the search of another one.
+    assert len(list((tmp_path / "whole").glob("arm_select_*_checkpoint_0.npz"))) == 2 * 3
     with pytest.MonkeyPatch.context() as patch:
         written = interrupt_at_arrays(patch, 40)
         assert main([*command, str(tmp_path / "halted")]) == 130
