@@ -25,6 +25,7 @@ Kind = Literal["rest", "held", "straight line", "random path", "random motion"]
 """Kinds of guesses in `mixed`, which `kinds` lists."""
 
 _WAVES = 3  # half sine waves of a random path
+_DIVERGED = 1e6  # values of states and controls (in their units) beyond which a simulated guess counts as diverged
 _EFFORT = 1e-2  # weight of the controls in the feedback of random motions, where they have no bounds
 
 
@@ -106,14 +107,14 @@ def random(
         q(t) = q_line(t) (+) sum over n of a_n sin(n pi t / T) / n,   a_n normally distributed
 
     If `motion` is true, the plan is a simulation that tracks the path q(t) by LQR feedback, so that it does not diverge at unstable
-    equilibria.
+    equilibria. If it diverges nevertheless, the plan is that of `motion=False`.
 
     Args:
         problem: The problem.
         key: Random key; `jax.vmap` over keys makes several plans.
         spread: Standard deviation of the amplitudes a_n (rad or m).
-        motion: If true, the plan obeys the dynamics; if false, its states lie on the path q(t), and its controls are those of
-            `gravity_compensated`.
+        motion: If true, the plan obeys the dynamics unless the simulation diverges; if false, its states lie on the path q(t), and
+            its controls are those of `gravity_compensated`.
     """
     goal = goal_of(problem)
     dtype = problem.lower.dtype
@@ -124,7 +125,9 @@ def random(
     bound = jnp.minimum(jnp.abs(problem.lower), jnp.abs(problem.upper))
     effort = jnp.where(jnp.isfinite(bound) & (bound > 0.0), 1.0 / jnp.where(bound > 0.0, bound, 1.0) ** 2, _EFFORT)
     gains = tracking_gains(problem, path, jnp.identity(problem.dynamics.nx, dtype), jnp.diag(effort))
-    return follow(problem, path, gains, problem.with_design(path.design).initial)
+    simulated = follow(problem, path, gains, problem.with_design(path.design).initial)
+    bounded = jnp.all(jnp.stack([jnp.all(jnp.abs(leaf) < _DIVERGED) for leaf in jax.tree.leaves(simulated)]))  # not NaN
+    return jax.tree.map(lambda moved, drawn: jnp.where(bounded, moved, drawn), simulated, path)
 
 
 def mixed(problem: ControlProblem, count: int = 64, *, seed: int = 0, spread: float = 1.0) -> Plan:

@@ -315,7 +315,10 @@ def line_search(
         (search.slacks.path, step.slacks.path, jnp.broadcast_to(inequality_path[None], search.slacks.path.shape)),
         (search.slacks.end, step.slacks.end, jnp.asarray(inequality_end)),
     ):
-        slope = slope - mu * jnp.sum(jnp.where(counts, change / jnp.where(counts, value, 1.0), 0.0))
+        ratio = jnp.where(counts, change / jnp.where(counts, value, 1.0), 0.0)
+        # The logarithm of a slack that grows to many times its size increases far less than its slope at the slack promises, and
+        # no step would decrease the cost by as much as the slope demands.
+        slope = slope - mu * jnp.sum(jnp.where(ratio > 1.0, 1.0 + jnp.log(jnp.maximum(ratio, 1.0)), ratio))
     rounding = 10.0 * jnp.finfo(mu.dtype).eps * (1.0 + jnp.abs(cost_now))
     descends = (
         (slope < 0)

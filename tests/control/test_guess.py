@@ -94,3 +94,22 @@ def test_a_free_duration_scales_the_time_steps_and_refuses_reversed_bounds():
     np.testing.assert_allclose(free.with_design(jnp.array([1.5])).dt, 0.075)
     with pytest.raises(ValueError, match="ascending"):
         control.free_duration(1.0, 2.0, 0.5)
+
+
+def test_random_motion_that_diverges_is_replaced_by_its_path():
+    """Time steps of 0.1 s are far too long for these dynamics away from their equilibrium."""
+    wild = control.ContinuousDynamics(lambda x, u, t: 300.0 * x**3 + u, 1, 1)
+    goal = control.Deviation(jnp.zeros(1), 1.0)
+    problem = control.ControlProblem(
+        wild, jnp.zeros(1), duration=2.0, steps=20, running=control.Effort(), final=goal, lower=-1.0, upper=1.0
+    )
+    keys = jax.random.split(jax.random.key(0), 8)
+    moved, drawn = (
+        jax.jit(jax.vmap(lambda key, motion=motion: guess.random(problem, key, motion=motion)))(keys)
+        for motion in (True, False)
+    )
+    assert np.all(np.isfinite(moved.states))
+    replaced = np.all(np.asarray(moved.states == drawn.states), axis=(1, 2))
+    assert replaced.any()
+    largest = np.max(np.abs(jax.vmap(lambda plan: gaps(problem, plan))(moved)), axis=(1, 2))
+    np.testing.assert_array_equal(largest < 1e-9, ~replaced)

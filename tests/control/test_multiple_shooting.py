@@ -19,6 +19,7 @@ from control_problems import (
 )
 
 import jaxdyn
+from jaxdyn import control
 from jaxdyn.control import (
     ILQR,
     ContinuousDynamics,
@@ -307,3 +308,20 @@ def test_a_batch_of_models():
     found = solve_batch(several, MultipleShooting(), jax.tree.map(stack, *plans), progress=False)
     assert found.result.tolist() == [ControlResult.SOLVED] * 3
     np.testing.assert_allclose(found.cost / found.cost[1], np.square(masses), rtol=1e-8)
+
+
+def test_bounded_mass_is_solved_from_every_mixed_guess():
+    """A slack that is almost zero must not make every step look too small. Source: Bryson, Denham and Dreyfus 1963."""
+    problem = control.ControlProblem(
+        control.ContinuousDynamics(lambda x, u, t: jnp.array([x[1], u[0]]), 2, 1),
+        jnp.array([0.0, 1.0]),
+        duration=1.0,
+        steps=50,
+        running=control.Effort(),
+        constraints=control.Inequality(lambda dynamics, t, x, u: x[:1] - 1.0 / 9.0),
+        final_constraints=control.Equality(lambda dynamics, t, x, u: x - jnp.array([0.0, -1.0])),
+    )
+    found = control.solve_batch(problem, control.MultipleShooting(), starts=40, progress=False)
+    assert np.all(found.result == control.ControlResult.SOLVED)
+    np.testing.assert_allclose(found.cost, found.cost[0], rtol=1e-6)
+    assert float(found.cost[0]) == pytest.approx(4.0, rel=1e-3)
