@@ -116,7 +116,7 @@ def in_process(name: str, config: Config, folder: Path, run: str) -> list[tuple[
     before, start = os.times(), time.perf_counter()
     found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=_ROOT, timeout=_TIMEOUT)
     wall, after = time.perf_counter() - start, os.times()
-    if name in PEERS and "ModuleNotFoundError" in found.stderr:
+    if name in PEERS and ("ModuleNotFoundError" in found.stderr or "ImportError" in found.stderr):
         return None
     if found.returncode:
         raise RunError(f"the task {name!r} failed: {found.stderr.strip().splitlines()[-1]}")

@@ -14,6 +14,7 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.prediction_intervals import moved_values, root_of_covariance
 from jaxdyn.identify.recording import Windows
 from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
+from jaxdyn.lanes import stored_jit
 
 # Sensitivities are averaged over this number of windows or samples, evenly spaced and repeated if there are fewer, so that data of
 # any length share compiled code.
@@ -181,14 +182,16 @@ def _sensitivity(plant: Plant, known: Uncertainty, data: Windows | Motions) -> F
     for k, step in enumerate(_steps(known)):
         change = np.zeros(len(known.labels))
         change[k] = step
-        up, down = (
-            predicted(moved_values(plant, known, jnp.asarray(x, known.values.dtype))) for x in (change, -change)
-        )
+        up, down = (predicted(_moved(plant, known, jnp.asarray(x, known.values.dtype))) for x in (change, -change))
         with np.errstate(invalid="ignore"):
             columns.append((up - down) / (2.0 * step * np.asarray(known.noise, np.float64)))
     J = np.stack(columns, axis=-1)
     rows = J[(weights > 0) & np.isfinite(J).all(axis=-1)]
     return rows.T @ rows / max(len(rows), 1)
+
+
+# One program instead of hundreds of operations for each column.
+_moved = stored_jit(moved_values)
 
 
 def _steps(known: Uncertainty) -> Float[np.ndarray, "values"]:
