@@ -50,7 +50,8 @@ class Auto(Solver):
     solver and DDP (`ILQR(second_order=True)`) the second one. Without them, iLQR is the first, `MultipleShooting` the second and
     DDP the third one. If all fail, `MultipleShooting` starts from the plan of `Collocation`, if Ipopt is installed, the dynamics
     are continuous in time and the precision is double. The last attempt is the first solver with other initial guesses. If
-    `solve_batch` solves one problem from several initial guesses, the next solver is tried only if all of them fail.
+    `solve_batch` solves one problem from several initial guesses, the next solver is tried only if all of them fail, and a plan
+    from other guesses replaces the first solution only.
 
     `verify` checks every plan. If a plan violates dynamics, constraints or bounds, its result code is REFUTED, and the next solver
     is tried. `Stats.stage` of a solution is the index of the attempt in `stages`, and `describe` states how many plans were found
@@ -127,6 +128,8 @@ def _(solver: Auto, problem: ControlProblem, initial: Plan, options: Options) ->
             break
         if np.all(results == ControlResult.NOT_FINITE) and not stage.other_guesses:
             continue  # the guesses are not finite for other solvers either
+        if stage.other_guesses:
+            failed = failed[:1]  # the plan found is not a success of every given guess
         part = _rows(problem, failed) if several else problem
         found = _replaced(found, _attempt(solver, stage, part, _rows(initial, failed), options), failed, index)
     return found
@@ -134,7 +137,6 @@ def _(solver: Auto, problem: ControlProblem, initial: Plan, options: Options) ->
 
 def _attempt(solver: Auto, stage: Stage, problem: ControlProblem, plans: Plan, options: Options) -> Solution:
     """Verified solutions of one attempt."""
-    count = plans.controls.shape[0]
     if stage.other_guesses:
         plans = guess.mixed(problem, solver.starts)
     if stage.prepared is not None:
@@ -142,7 +144,7 @@ def _attempt(solver: Auto, stage: Stage, problem: ControlProblem, plans: Plan, o
     found = solve_each(stage.solver, problem, plans, options)
     wrong = _refuted(solver, problem, found.value) & (found.result == ControlResult.SOLVED)
     found = eqx.tree_at(lambda f: f.result, found, jnp.where(wrong, ControlResult.REFUTED.value, found.result))
-    return _rows(found, np.full(count, best_of(found))) if stage.other_guesses else found
+    return _rows(found, np.array([best_of(found)])) if stage.other_guesses else found
 
 
 def _refuted(solver: Auto, problem: ControlProblem, plans: Plan) -> Bool[Array, "batch"]:

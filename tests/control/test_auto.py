@@ -97,8 +97,11 @@ def test_last_attempt_starts_from_other_guesses():
     first = Stage("first", Pretending(ControlResult.STUCK.value))
     last = Stage("others", control.MultipleShooting(), other_guesses=True)
     not_finite = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), guess.rest(problem))
-    found = control.solve(problem, InThisOrder(listed=(first, last), starts=3), not_finite)
-    assert float(found.cost) == pytest.approx(6.0, rel=0.01)
+    two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), not_finite)
+    found = control.solve_batch(problem, InThisOrder(listed=(first, last), starts=3), two, progress=False)
+    assert float(found.cost[0]) == pytest.approx(6.0, rel=0.01)
+    # The plan counts once, and not as a success of each given guess.
+    assert found.result.tolist() == [ControlResult.SOLVED, ControlResult.STUCK]
 
 
 def test_collocation_prepares_the_guess_of_multiple_shooting():
