@@ -78,10 +78,10 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     lines = ["| | devices | time per sample and step | relative to one |", "|---|---|---|---|"]
     ratios: dict[str, dict[str, float]] = {}
     for name, times in found.items():
-        lanes = config.batch if name == "rollouts" else config.batch // 8
+        samples = config.batch if name == "rollouts" else config.batch // 8
         ratios[name] = {str(count): t / times[config.devices[0]] for count, t in times.items()}
         for count, t in times.items():
-            lines.append(f"| {name} | {count} | {t / lanes / config.steps:.3g} s | {ratios[name][str(count)]:.3f} |")
+            lines.append(f"| {name} | {count} | {t / samples / config.steps:.3g} s | {ratios[name][str(count)]:.3f} |")
     table = "\n".join(lines)
     print(table)
     directory.write_text("table.md", table + "\n")

@@ -88,7 +88,7 @@ class Config:
         folder: Folder of the robots; without it, the arm defined in the experiment is used.
         robots: Path patterns below the folder, with * and **; the first file that matches each pattern is used.
         floating: Stems of the names of files of robots with a floating base.
-        lanes: Number of random postures per case.
+        samples: Number of random postures per case.
         reach: Largest distance of random coordinates from the middle of their limits, rad or m.
         speed: Standard deviation of random speeds.
         bandwidth: Bandwidth of PD control.
@@ -101,7 +101,7 @@ class Config:
     folder: Path | None = None
     robots: tuple[str, ...] = ("**/*.urdf",)
     floating: tuple[str, ...] = ()
-    lanes: int = setting(64, positive=True)
+    samples: int = setting(64, positive=True, alias="lanes")
     reach: float = setting(3.0, positive=True)
     speed: float = setting(1.0, unit="rad/s", positive=True)
     bandwidth: float = setting(10.0, unit="rad/s", positive=True)
@@ -116,7 +116,7 @@ class Config:
 
     @property
     def steps(self) -> int:
-        """Steps of a lane."""
+        """Steps of a sample."""
         return round(self.duration / self.step)
 
 
@@ -234,7 +234,7 @@ def cases(system: jaxdyn.System, config: Config) -> list[Case]:
         v = config.speed * jax.random.normal(of_v, (model.nv,))
         return jaxdyn.State(q, jaxdyn.project_velocity(system, jaxdyn.State(q, v)))
 
-    moving = jax.jit(jax.vmap(start))(jax.random.split(jax.random.key(config.seed), config.lanes))
+    moving = jax.jit(jax.vmap(start))(jax.random.split(jax.random.key(config.seed), config.samples))
     resting = jaxdyn.State(moving.q, jnp.zeros_like(moving.v))
     free = Machine(viscous, coulomb, none, none)
     found = [Case("at rest", free, resting), Case("moving", free, moving)]
@@ -247,7 +247,7 @@ def cases(system: jaxdyn.System, config: Config) -> list[Case]:
 def in_jaxdyn(system: jaxdyn.System, machines: Machine, starts: jaxdyn.State, integrator: Any, config: Config) -> Runs:
     """All samples at once: leaves of machines and starts have a leading axis."""
 
-    def lane(machine: Machine, start: jaxdyn.State) -> jaxdyn.Trajectory:
+    def sample(machine: Machine, start: jaxdyn.State) -> jaxdyn.Trajectory:
         changed = eqx.tree_at(numbers, system, tuple(machine))
         return jaxdyn.rollout(
             changed,
@@ -259,7 +259,7 @@ def in_jaxdyn(system: jaxdyn.System, machines: Machine, starts: jaxdyn.State, in
             divergence_limit=LOST_BEYOND,
         )
 
-    trajectories = jax.jit(jax.vmap(lane))(machines, starts)
+    trajectories = jax.jit(jax.vmap(sample))(machines, starts)
     lost = np.asarray(trajectories.result) != jaxdyn.simulate.RolloutResult.COMPLETED
     return Runs(np.asarray(trajectories.saved.q), lost, np.abs(trajectories.final.v))
 
@@ -312,13 +312,13 @@ class InMujoco:
             # Forces along single coordinates do not depend on the position.
             return *(order.v_to(neutral, x) for x in machine), order.q_to(start.q), order.v_to(start.q, start.v)
 
-        lanes = zip(*map(np.asarray, jax.jit(jax.vmap(converted))(machines, starts)), strict=True)
-        found = [self._lane(lane, config) for lane in lanes]
+        samples = zip(*map(np.asarray, jax.jit(jax.vmap(converted))(machines, starts)), strict=True)
+        found = [self._sample(sample, config) for sample in samples]
         q, lost, speed = (np.array(x) for x in zip(*found, strict=True))
         return Runs(np.asarray(jax.jit(jax.vmap(jax.vmap(order.q_from)))(q)), lost, speed)
 
-    def _lane(self, lane: tuple[np.ndarray, ...], config: Config) -> tuple[np.ndarray, bool, np.ndarray]:
-        viscous, coulomb, stiffness, damping, q, v = lane
+    def _sample(self, sample: tuple[np.ndarray, ...], config: Config) -> tuple[np.ndarray, bool, np.ndarray]:
+        viscous, coulomb, stiffness, damping, q, v = sample
         model = self.model
         model.dof_damping, model.dof_frictionloss = viscous + damping, coulomb
         model.jnt_stiffness, model.qpos_spring = stiffness[model.jnt_dofadr], self.rest
@@ -365,7 +365,7 @@ def examine(path: Path, config: Config) -> Row:
         system = load(path, config)
     listed = cases(system, config)
     machines = Machine(
-        *(jnp.repeat(jnp.stack(x), config.lanes, 0) for x in zip(*(c.machine for c in listed), strict=True))
+        *(jnp.repeat(jnp.stack(x), config.samples, 0) for x in zip(*(c.machine for c in listed), strict=True))
     )
     starts = jax.tree.map(lambda *x: jnp.concatenate(x), *(case.starts for case in listed))
     runs = {name: in_jaxdyn(system, machines, starts, i, config) for name, i in INTEGRATORS.items()}
@@ -373,7 +373,7 @@ def examine(path: Path, config: Config) -> Row:
     runs["MuJoCo"] = other.run(machines, starts, config)
     lost = {
         case.name: {
-            name: int(np.sum(run.lost[k * config.lanes : (k + 1) * config.lanes])) for name, run in runs.items()
+            name: int(np.sum(run.lost[k * config.samples : (k + 1) * config.samples])) for name, run in runs.items()
         }
         for k, case in enumerate(listed)
     }
@@ -391,10 +391,10 @@ def examine(path: Path, config: Config) -> Row:
 
 def difference(system: jaxdyn.System, ours: Runs, theirs: Runs, config: Config) -> float | None:
     """Difference of the positions of samples without Coulomb friction, the last case, at the first record; None if all are lost."""
-    kept = ~(ours.lost | theirs.lost)[-config.lanes :]
+    kept = ~(ours.lost | theirs.lost)[-config.samples :]
     if not np.any(kept):
         return None
-    pairs = (run.q[-config.lanes :, 1][kept] for run in (ours, theirs))
+    pairs = (run.q[-config.samples :, 1][kept] for run in (ours, theirs))
     steps = jax.vmap(lambda a, b: jaxdyn.configuration.difference(system.model, a, b))(*map(jnp.asarray, pairs))
     return float(jnp.max(jnp.abs(steps)))
 

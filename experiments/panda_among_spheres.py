@@ -168,7 +168,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         solved = np.asarray(found.result) == control.ControlResult.SOLVED
         best = control.best_of(found)
         q = found.value.states.q
-        clearance = np.stack([distances(problem, spheres, lane) for lane in q])
+        clearance = np.stack([distances(problem, spheres, sample) for sample in q])
         before = distances(problem, spheres, plans.states.q[0])
         target = jaxdyn.frame_placement(system.model, jnp.asarray(config.goal), HAND).translation
         placed = jax.vmap(lambda q: jaxdyn.frame_placement(system.model, q, HAND).translation)(q[:, -1])
@@ -202,8 +202,10 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             np.asarray(found.value.controls[best]),
             clearance[best],
         )
-        lanes = [best, *(k for k in range(config.starts) if k != best and solved[k])]
-        view.animate(system, times, np.asarray(q), directory.path("motion.gif"), lanes=lanes, speed=0.5, progress=False)
+        samples = [best, *(k for k in range(config.starts) if k != best and solved[k])]
+        view.animate(
+            system, times, np.asarray(q), directory.path("motion.gif"), samples=samples, speed=0.5, progress=False
+        )
     return {
         "solved": int(np.sum(solved)),
         "results": [control.ControlResult(int(code)).name for code in found.result],

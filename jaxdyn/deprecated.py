@@ -1,11 +1,13 @@
 """Old public names, which remain for one release: each refers to the object with the new name and issues a warning.
 
-`refuse_renamed` rejects a renamed argument and states its new name; `renamed_property` defines a renamed attribute.
+`refuse_renamed` rejects a renamed argument and states its new name; `renamed_argument` still accepts it, with a warning;
+`renamed_property` defines a renamed attribute.
 """
 
+import functools
 import pkgutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Old name: new name. Both are full dotted names; `jaxdyn.lazy` looks here for a name that a package does not have.
@@ -134,6 +136,31 @@ def unpacked(owner: Any, *names: str) -> Iterator[Any]:
         stacklevel=3,
     )
     return iter([getattr(owner, name) for name in names])
+
+
+def renamed_argument(old: str, new: str) -> Callable[[Any], Any]:
+    """Decorator of a function that still accepts the old name of a keyword argument, and issues a warning.
+
+    Args:
+        old: Old name of the argument.
+        new: New name of the argument.
+    """
+
+    def decorate(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            if old in options:
+                warnings.warn(
+                    f"{function.__name__}: the argument {old!r} is now {new!r}; the old name will be removed in the next release",
+                    FutureWarning,
+                    stacklevel=2,
+                )
+                options[new] = options.pop(old)
+            return function(*args, **options)
+
+        return call
+
+    return decorate
 
 
 def renamed_property(old: str, new: str) -> property:

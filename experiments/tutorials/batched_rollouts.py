@@ -76,15 +76,15 @@ print(f"energy of the arm that falls without friction: {drift[0]:.2f} J at first
 # The torques are `Knots`, one every 0.2 s, linear between them, on top of a PD controller that holds the middle posture.
 
 # %%
-LANES = 4096
+SAMPLES = 4096
 STIFFNESS = jnp.array([60.0, 60.0, 50.0, 50.0, 20.0, 15.0, 5.0])  # N m/rad
 DAMPING = jnp.array([12.0, 12.0, 10.0, 8.0, 2.0, 1.5, 0.5])  # N m s/rad
 TORQUE = jnp.array([25.0, 25.0, 20.0, 20.0, 5.0, 4.0, 2.0])  # N m, standard deviation of the knots
 
 
-def drawn(lane):
-    """First state and random torques of a lane."""
-    posture_key, torque_key = jax.random.split(jax.random.fold_in(jax.random.key(7), lane))
+def drawn(sample):
+    """First state and random torques of a sample."""
+    posture_key, torque_key = jax.random.split(jax.random.fold_in(jax.random.key(7), sample))
     state = jaxdyn.State(jaxdyn.configuration.random(model, posture_key, spread=0.6), jnp.zeros(model.nv))
     return state, jaxdyn.Knots(TORQUE * jax.random.normal(torque_key, (11, model.nv)), 0.2)
 
@@ -102,7 +102,7 @@ def held(torques):
 def simulated(integrator):
     """All rollouts with an integrator, and how long that took."""
 
-    def lane(state, torques):
+    def sample(state, torques):
         # The cost of a rollout is any scalar summed over its steps; this one is the work of the torques.
         return jaxdyn.rollout(
             system,
@@ -116,16 +116,16 @@ def simulated(integrator):
         )
 
     begin = time.perf_counter()
-    compiled = jax.jit(jax.vmap(lane)).lower(states, torques).compile()
+    compiled = jax.jit(jax.vmap(sample)).lower(states, torques).compile()
     ready = time.perf_counter()
     motions = jax.block_until_ready(compiled(states, torques))
     took = time.perf_counter() - ready
-    speed = LANES * STEPS / took
+    speed = SAMPLES * STEPS / took
     print(f"{type(integrator).__name__}: compiled in {ready - begin:.1f} s, ran {took:.1f} s, {speed:,.0f} steps/s")
     return motions
 
 
-states, torques = jax.jit(jax.vmap(drawn))(jnp.arange(LANES))
+states, torques = jax.jit(jax.vmap(drawn))(jnp.arange(SAMPLES))
 motions = simulated(jaxdyn.RungeKutta4())
 
 # %% [markdown] On a CPU the lane compiler of jaxdyn took the rollout and made one kernel of it, with one arm in each vector
@@ -170,7 +170,7 @@ for axis, integrator in zip(figure.subplots(1, 2), (jaxdyn.SemiImplicitEuler(), 
     axis.set_xlabel("work of the torques (J)")
     axis.set_ylabel("energy gained (J)")
     axis.set_title(f"{name}: median error {error:.2g} J", fontsize=9)
-figure.suptitle(f"Energy balance of {LANES} Panda arms over 2 s in steps of 2 ms")
+figure.suptitle(f"Energy balance of {SAMPLES} Panda arms over 2 s in steps of 2 ms")
 keep(figure, "energy_balance.png")
 
 # %% [markdown]
@@ -245,11 +245,11 @@ WORST = 4.0  # m^2, more than the square of any height that the flange can have
 def losses(damping):
     """Squared height of the flange after 0.1 s, two means of it, and how the arms ended."""
 
-    def lane(state):
+    def sample(state):
         end = jaxdyn.rollout(stiff, state, dt=DT, steps=50, save_every=50, integrator=jaxdyn.SemiImplicitEuler(damping))
         return end, jaxdyn.frame_placement(model, end.final.q, "flange").translation[2] ** 2
 
-    ends, loss = jax.jit(jax.vmap(lane))(some[1])
+    ends, loss = jax.jit(jax.vmap(sample))(some[1])
     wrong = jnp.sum(jnp.where(ends.healthy, loss, 0.0)) / jnp.maximum(jnp.sum(ends.healthy), 1)
     right = jnp.mean(jnp.where(ends.healthy, loss, WORST))
     return float(wrong), float(right), ends.describe()
@@ -295,10 +295,10 @@ angle = np.linspace(-np.pi, np.pi, SIDE, dtype=np.float32)
 half = angle[SIDE // 2 :]  # of the first angle, zero included
 first, second = (grid.ravel() for grid in np.meshgrid(half, angle, indexing="ij"))
 begin = time.perf_counter()
-lanes = jax.block_until_ready(jax.jit(jax.vmap(somersault))(first, second))
+samples = jax.block_until_ready(jax.jit(jax.vmap(somersault))(first, second))
 took = time.perf_counter() - begin
 print(
-    f"{first.size} rollouts of up to {round(LONGEST / STEP)} steps by {lanes.backend!r}: {took:.1f} s with compilation"
+    f"{first.size} rollouts of up to {round(LONGEST / STEP)} steps by {samples.backend!r}: {took:.1f} s with compilation"
 )
 
 # %% [markdown]
@@ -307,13 +307,13 @@ print(
 # where 2 cos(first) + cos(second) > 1: inside of the white curve.
 
 # %%
-turned = np.asarray(lanes.result) == jaxdyn.simulate.RolloutResult.STOPPED
+turned = np.asarray(samples.result) == jaxdyn.simulate.RolloutResult.STOPPED
 allowed = 2 * np.cos(first) + np.cos(second) <= 1
-print({code.name: int(np.sum(np.asarray(lanes.result) == code)) for code in jaxdyn.simulate.RolloutResult})
+print({code.name: int(np.sum(np.asarray(samples.result) == code)) for code in jaxdyn.simulate.RolloutResult})
 print(f"somersaults without the energy for them: {int(np.sum(turned & ~allowed))} of {int(np.sum(~allowed))}")
 print(f"somersaults with the energy for them: {int(np.sum(turned & allowed))} of {int(np.sum(allowed))}")
 
-when = np.where(turned, STEP * np.asarray(lanes.steps), np.nan).reshape(half.size, SIDE)
+when = np.where(turned, STEP * np.asarray(samples.steps), np.nan).reshape(half.size, SIDE)
 full = np.concatenate([when[:0:-1, ::-1], when])  # (first, second) and (-first, -second) turn over at the same time
 
 figure = Figure(figsize=(7.4, 6.2), layout="constrained")
@@ -364,9 +364,9 @@ print(f"tips within 1 cm of each other until t = {seconds[np.argmax(apart > 0.01
 figure = Figure(figsize=(11, 2.9), layout="constrained")
 for k, (panel, instant) in enumerate(zip(figure.subplots(1, 5), (2.0, 8.0, 10.0, 11.5, 13.0), strict=True)):
     column = int(np.argmin(np.abs(seconds - instant)))
-    for lane in range(0, COUNT, 20):
-        ex, ez = np.sin(upper[lane, column]), -np.cos(upper[lane, column])
-        panel.plot([0, ex, x[lane, column]], [0, ez, z[lane, column]], color=GRAY, lw=0.5, alpha=0.35)
+    for sample in range(0, COUNT, 20):
+        ex, ez = np.sin(upper[sample, column]), -np.cos(upper[sample, column])
+        panel.plot([0, ex, x[sample, column]], [0, ez, z[sample, column]], color=GRAY, lw=0.5, alpha=0.35)
     panel.scatter(x[:, column], z[:, column], c=np.arange(COUNT), cmap="plasma", s=4, lw=0, zorder=3)
     panel.set(xlim=(-2.1, 2.1), ylim=(-2.1, 2.1), aspect="equal", xlabel="x (m)")
     panel.set_title(f"t = {instant:g} s", fontsize=9)

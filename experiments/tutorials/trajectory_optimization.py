@@ -222,8 +222,8 @@ tracker = control.Tracker(problem, plan, gains)
 
 
 @jax.vmap
-def disturbed(lane):
-    start_key, mass_key = jax.random.split(jax.random.fold_in(jax.random.key(1), lane))
+def disturbed(sample):
+    start_key, mass_key = jax.random.split(jax.random.fold_in(jax.random.key(1), sample))
     off = 0.02 * jax.random.normal(start_key, (2, 2))
     start = jaxdyn.State(hanging.q + off[0], hanging.v + off[1])
     mass = system.model.mass * (1.0 + 0.01 * jax.random.normal(mass_key, (2,)))
@@ -244,8 +244,8 @@ figure = Figure(figsize=(9.5, 4.6), layout="constrained")
 for axis, states, name in zip(figure.subplots(1, 2), (blind, seeing), ("torques alone", "with feedback"), strict=True):
     elbow, tip = links(states)
     axis.plot(tip[:150, :, 0].T, tip[:150, :, 1].T, color=GRAY, lw=0.5, alpha=0.35)
-    for lane in range(60):
-        ends = np.stack([np.zeros(2), elbow[lane, -1], tip[lane, -1]])
+    for sample in range(60):
+        ends = np.stack([np.zeros(2), elbow[sample, -1], tip[sample, -1]])
         axis.plot(*ends.T, color=ORANGE, lw=1.0, alpha=0.5)
     wanted = links(plan.states)[1]
     axis.plot(*wanted.T, color=BLUE, lw=1.8)

@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.deprecated import unpacked
+from jaxdyn.deprecated import renamed_argument, unpacked
 from jaxdyn.display import Display, Displayed, array_text, plural
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.archive import load_archive
@@ -97,14 +97,15 @@ class Run(Displayed):
         return Display(f"Run({self.system.model.name!r}, {count})", rows)
 
 
-def load_run(path: Path | str, *, lanes: int | None = None) -> Run:
+@renamed_argument("lanes", "samples")
+def load_run(path: Path | str, *, samples: int | None = None) -> Run:
     """Read a run of `jaxdyn rollout` or `jaxdyn optimize` from its directory.
 
     A run in float64 needs double precision in JAX (`jax.enable_x64`).
 
     Args:
         path: Run directory.
-        lanes: Number of samples to read, beginning with the first one; if the run is stored in chunks, only the chunks with these
+        samples: Number of samples to read, beginning with the first one; if the run is stored in chunks, only the chunks with these
             samples are read.
 
     Raises:
@@ -118,21 +119,21 @@ def load_run(path: Path | str, *, lanes: int | None = None) -> Run:
         _parsed(directory.path(name), parse)
         for name, parse in ((CONFIG, tomllib.loads), (METRICS, json.loads), (PROVENANCE, json.loads))
     )
-    return Run(directory.root, system, _arrays(directory, lanes), config, metrics, provenance)
+    return Run(directory.root, system, _arrays(directory, samples), config, metrics, provenance)
 
 
-def _arrays(directory: RunDirectory, lanes: int | None) -> dict[str, np.ndarray]:
+def _arrays(directory: RunDirectory, samples: int | None) -> dict[str, np.ndarray]:
     """The recorded arrays of all samples, or of the first ones."""
     chunks = Chunks.found(directory, "states")
     parts, count = [], 0
     try:
-        while len(parts) < chunks.count and (lanes is None or count < lanes):
+        while len(parts) < chunks.count and (samples is None or count < samples):
             chunks.check(len(parts))
             parts.append(chunks.read(len(parts)))
             count += len(parts[-1]["q"])
         shared = {"time": parts[0]["time"]} if "time" in parts[0] else {}
-        by_lane = [key for key in parts[0] if key not in shared]
-        return shared | {key: np.concatenate([part[key] for part in parts])[:lanes] for key in by_lane}
+        by_sample = [key for key in parts[0] if key not in shared]
+        return shared | {key: np.concatenate([part[key] for part in parts])[:samples] for key in by_sample}
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{directory.root}: the states do not fit together ({error}); give a complete run") from None
 

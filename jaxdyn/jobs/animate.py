@@ -41,26 +41,28 @@ def animate(arguments: argparse.Namespace) -> None:
     source: Path = arguments.source
     if source.is_dir():
         others = 3 if arguments.ghosts is None else arguments.ghosts
-        run = load_run(source, lanes=arguments.lane + 1 + others)
+        run = load_run(source, samples=arguments.sample + 1 + others)
         with said_in_one_line():
             visuals = visuals_of_run(run)
         system, time, q, v = run.system, run.arrays["time"], run.arrays["q"], run.arrays.get("v")
         if arguments.duration is not None:
             kept = time <= time[0] + arguments.duration
             time, q, v = time[kept], q[:, kept], None if v is None else v[:, kept]
-        lanes = [(arguments.lane + k) % len(q) if k else arguments.lane for k in range(min(others, len(q) - 1) + 1)]
+        samples = [
+            (arguments.sample + k) % len(q) if k else arguments.sample for k in range(min(others, len(q) - 1) + 1)
+        ]
         out = arguments.out or source / "motion.gif"
     else:
         system = load_source(arguments, source)
         with said_in_one_line():
             visuals = load_visuals(source, system, folder=arguments.folder)
         time, q, v = _let_go(system, arguments)
-        lanes, out = None, arguments.out or Path(f"{source.stem}.gif")
+        samples, out = None, arguments.out or Path(f"{source.stem}.gif")
     options = {
         "fps": arguments.fps,
         "speed": arguments.speed,
         "size": arguments.size,
-        "lanes": lanes,
+        "samples": samples,
         "visuals": visuals,
         "v": v,
     }
@@ -97,8 +99,10 @@ def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, 
         run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
         return run.time, run.saved, run.result
 
-    lanes = jnp.arange(arguments.lane, arguments.lane + (arguments.ghosts or 0) + 1)
-    keys = jax.vmap(lambda lane: jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), lane)))(lanes)
+    samples = jnp.arange(arguments.sample, arguments.sample + (arguments.ghosts or 0) + 1)
+    keys = jax.vmap(lambda sample: jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), sample)))(
+        samples
+    )
     print(f"simulating {duration:g} s of {model.name}")
     starts = random_starts(system, keys[:, 0], _SPREAD, arguments.source)
     if free and lands:

@@ -3,7 +3,9 @@
 import argparse
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.job import HelpFormatter
@@ -33,6 +35,36 @@ def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
     parser.formatter_class = HelpFormatter
     parser.description = wrapped(command.description)
     command.add_arguments(parser)
+
+
+class _FormerOption(argparse.Action):
+    """An option under its former name: it is not in the help, sets the option with the new name, and prints a warning."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        print(
+            f"warning: {option_string} is now --{self.dest}; the old name will be removed in the next release",
+            file=sys.stderr,
+        )
+        setattr(namespace, self.dest, values)
+
+
+def add_former_option(parser: argparse.ArgumentParser, old: str, new: str, **options: Any) -> None:
+    """Let a command accept the former name of an option for one release.
+
+    Args:
+        parser: Parser of the command.
+        old: Former name, such as "--lane".
+        new: Name of the option that it sets.
+        options: Type and number of the values, as for `add_argument`.
+    """
+    parser.add_argument(
+        old,
+        action=_FormerOption,
+        dest=new.removeprefix("--"),
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
+        **options,
+    )
 
 
 def run_command(command: Command, arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, MethodName
-from jaxdyn.jobs.command import Command, count, positive
+from jaxdyn.jobs.command import Command, add_former_option, count, positive
 from jaxdyn.jobs.job import Job, deferred
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.settings import wrapped
@@ -95,7 +95,10 @@ def _animate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size", type=count, default=540, metavar="PIXELS", help="width and height of the animation [%(default)s]"
     )
-    parser.add_argument("--lane", type=count, default=0, metavar="K", help="index of the sample in color [%(default)s]")
+    parser.add_argument(
+        "--sample", type=count, default=0, metavar="K", help="index of the sample in color [%(default)s]"
+    )
+    add_former_option(parser, "--lane", "--sample", type=count)
     parser.add_argument(
         "--ghosts",
         type=count,
@@ -120,12 +123,13 @@ def _view_arguments(parser: argparse.ArgumentParser) -> None:
         help="path of the HTML page; default: replay.html in the run directory, or <file>.html",
     )
     parser.add_argument(
-        "--lanes",
+        "--samples",
         type=count,
         nargs="+",
         metavar="K",
         help="indices of the samples on the page of a run; default: the first eight",
     )
+    add_former_option(parser, "--lanes", "--samples", type=count, nargs="+")
     parser.add_argument(
         "--overlay", type=count, metavar="N", help="number of further samples in gray on the page of a run; default: 3"
     )
@@ -321,7 +325,7 @@ VIEW = Command(
     "it while the other independent sliders are in the middle.\n\n"
     "Bodies are drawn with the meshes and other shapes of a URDF or MJCF file; bodies without shapes are drawn as sticks.\n\n"
     "  jaxdyn view runs/panda\n"
-    "  jaxdyn view runs/panda --no-serve --lanes 0 17 42\n"
+    "  jaxdyn view runs/panda --no-serve --samples 0 17 42\n"
     "  jaxdyn view robot.urdf\n"
     "  jaxdyn view robot.urdf --no-serve",
     _view_arguments,

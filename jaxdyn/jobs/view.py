@@ -15,7 +15,7 @@ from jaxdyn.jobs.source import load_source, said_in_one_line
 if TYPE_CHECKING:
     from jaxdyn.view.serving import Served
 
-_LANES = 4096  # largest number of samples to view; further chunks of a larger run are not read
+_SAMPLES = 4096  # largest number of samples to view; further chunks of a larger run are not read
 _OVERLAY = 3
 
 
@@ -27,7 +27,7 @@ def view(arguments: argparse.Namespace) -> None:
 
 
 def _view_run(path: Path, arguments: argparse.Namespace) -> None:
-    run = load_run(path, lanes=max([_LANES, *(lane + 1 for lane in arguments.lanes or [])]))
+    run = load_run(path, samples=max([_SAMPLES, *(sample + 1 for sample in arguments.samples or [])]))
     with needs("view"):
         from jaxdyn.view.replay import Replay
     arrays = run.arrays
@@ -37,14 +37,14 @@ def _view_run(path: Path, arguments: argparse.Namespace) -> None:
     replay = Replay(run.system, arrays["time"], arrays["q"], **recorded, visuals=visuals)
     page: Path = arguments.html or path / "replay.html"
     overlay = _OVERLAY if arguments.overlay is None else arguments.overlay
-    replay.write_html(page, lanes=arguments.lanes, overlay=overlay)
+    replay.write_html(page, samples=arguments.samples, overlay=overlay)
     _name_page(page)
     if not arguments.no_serve:
-        _wait_for(replay.serve(arguments.port, arguments.host), f"all {replay.recording.lanes} samples")
+        _wait_for(replay.serve(arguments.port, arguments.host), f"all {replay.recording.samples} samples")
 
 
 def _view_mechanism(file: Path, arguments: argparse.Namespace) -> None:
-    for option in ("lanes", "overlay"):
+    for option in ("samples", "overlay"):
         if getattr(arguments, option) is not None:
             raise ConfigError(
                 f"{file}: --{option} selects samples of a run, but this file is a mechanism; omit the option"

@@ -15,6 +15,7 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 from PIL import Image
 from tqdm import tqdm
 
+from jaxdyn.deprecated import renamed_argument
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
@@ -23,7 +24,7 @@ from jaxdyn.view import contacts
 from jaxdyn.view.contacts import Touching
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.pictures import ContactFigure, ShapeFigure, StickFigure, draw_grounds, frame_axes
-from jaxdyn.view.recording import check_lanes
+from jaxdyn.view.recording import check_samples
 from jaxdyn.view.skeleton import (
     Mechanism,
     Numbers,
@@ -45,6 +46,7 @@ _TRAIL = 0.6  # duration (s) of the motion that is drawn as a trail of the end o
 _AXIS_SHARE = 0.1  # length of a joint axis as a fraction of the longest side of the picture
 
 
+@renamed_argument("lanes", "samples")
 def animate(
     mechanism: Mechanism,
     time: Numbers,
@@ -54,7 +56,7 @@ def animate(
     fps: float = 30,
     speed: float = 1.0,
     size: int = 540,
-    lanes: Sequence[int] | None = None,
+    samples: Sequence[int] | None = None,
     title: str = "",
     progress: bool = True,
     visuals: Sequence[Visual] = (),
@@ -73,7 +75,7 @@ def animate(
         fps: Frames per second.
         speed: Speed of the animation; 1 is the real speed, 0.5 is half of it.
         size: Width and height in pixels.
-        lanes: Indices of the samples to show, beginning with the one in color; by default all samples.
+        samples: Indices of the samples to show, beginning with the one in color; by default all samples.
         title: Title of the animation; by default the name of the mechanism.
         progress: Whether to show a progress bar.
         visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`; they are drawn for the first sample.
@@ -87,7 +89,7 @@ def animate(
     """
     model = model_of(mechanism)
     path, time, q = Path(path), np.asarray(time, float), np.asarray(q)
-    chosen = check_lanes(range(len(q)) if lanes is None else lanes, len(q))
+    chosen = check_samples(range(len(q)) if samples is None else samples, len(q))
     if not (fps > 0 and speed > 0):
         raise ConfigError(f"fps = {fps:g} and speed = {speed:g}; give positive values of both")
     if not _SMALLEST <= size <= _LARGEST:

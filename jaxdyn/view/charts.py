@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
-from jaxdyn.view.recording import Lane
+from jaxdyn.view.recording import Sample
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, "#b23a48", "#0e7c9b", "#8a6d1d")
@@ -89,22 +89,22 @@ class CoordinateChart(_Chart):
         """Register a function that is called when other coordinates are selected."""
         self._choice.on_update(lambda _: act())
 
-    def show(self, lane: Lane, at: float, *, redraw: bool) -> None:
+    def show(self, sample: Sample, at: float, *, redraw: bool) -> None:
         """Show a sample at a time (s); `redraw` is true if the curves have changed."""
         if self._groups:
             chosen, unit = self._groups[self._choice.value]
-            curves = {self._names[i]: lane.q[:, i] for i in chosen}
+            curves = {self._names[i]: sample.q[:, i] for i in chosen}
             self._draw(curves, {"1": "quaternion"}.get(unit, f"coordinate ({unit})"), at, redraw=redraw)
 
 
 class EnergyChart(_Chart):
     """Energy that a sample has gained since the start and, if known, the work done on it."""
 
-    def show(self, lane: Lane, at: float, *, redraw: bool) -> None:
+    def show(self, sample: Sample, at: float, *, redraw: bool) -> None:
         """Show a sample at a time (s); `redraw` is true if the curves have changed."""
         curves = {
-            "energy gained": None if lane.energy is None else lane.energy - lane.energy[0],
-            "work done": lane.work,
+            "energy gained": None if sample.energy is None else sample.energy - sample.energy[0],
+            "work done": sample.work,
         }
         self._draw(
             {name: curve for name, curve in curves.items() if curve is not None}, "energy (J)", at, redraw=redraw

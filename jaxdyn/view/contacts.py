@@ -90,11 +90,11 @@ def spheres_of(mechanism: Mechanism) -> Spheres:
     return Spheres(*(np.concatenate(column) for column in zip(*rows, strict=True)))
 
 
-def centers_at(spheres: Spheres, placed: Placed, lane: int, time: int) -> Float[np.ndarray, "n 3"]:
+def centers_at(spheres: Spheres, placed: Placed, sample: int, time: int) -> Float[np.ndarray, "n 3"]:
     """Centers (m) of spheres on ground axes, at one record of one sample."""
     carried = spheres.bodies != GROUND
-    turned = np.einsum("nij,nj->ni", placed.rotations[lane, time, spheres.bodies], spheres.centers)
-    moved = placed.origins[lane, time, spheres.bodies] + turned
+    turned = np.einsum("nij,nj->ni", placed.rotations[sample, time, spheres.bodies], spheres.centers)
+    moved = placed.origins[sample, time, spheres.bodies] + turned
     return np.where(carried[:, None], moved, spheres.centers)
 
 

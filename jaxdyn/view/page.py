@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
-from jaxdyn.view.recording import Lane, Recording
+from jaxdyn.view.recording import Recording, Sample
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MARK = "@@recording@@"
@@ -36,14 +36,14 @@ def page_of(recording: Recording, players: Mapping[int, str], legend: str = "") 
         scenes[number], player = found[2], found[1] + _MARK + found[3]
     thin = np.linspace(0, len(recording.instants) - 1, min(_MOST_POINTS, len(recording.instants))).round().astype(int)
     content = {
-        "title": f"{recording.model.name}: {len(scenes)} of {recording.lanes} samples",
+        "title": f"{recording.model.name}: {len(scenes)} of {recording.samples} samples",
         "legend": f"{legend}; the list at the lower right of the scene hides them" if legend else "",
         "start": float(recording.instants[0]),
         "time": _rounded(recording.instants[thin]),
         "mark": _MARK,
         "player": player,
-        "lanes": [
-            {"number": number, "scene": scene, "charts": _charts(recording, recording.lane(number), thin)}
+        "samples": [
+            {"number": number, "scene": scene, "charts": _charts(recording, recording.sample(number), thin)}
             for number, scene in scenes.items()
         ],
     }
@@ -51,17 +51,17 @@ def page_of(recording: Recording, players: Mapping[int, str], legend: str = "") 
     return _TEMPLATE.read_text(encoding="utf-8").replace("@@content@@", json.dumps(content).replace("<", "\\u003c"))
 
 
-def _charts(recording: Recording, lane: Lane, thin: np.ndarray) -> list[dict[str, Any]]:
+def _charts(recording: Recording, sample: Sample, thin: np.ndarray) -> list[dict[str, Any]]:
     """Charts of a sample, each with a title, a unit, and one or two curves."""
     names, units = coordinate_names(recording.model), coordinate_units(recording.model)
     charts = [
-        {"title": name, "unit": unit, "curves": [{"name": "", "values": _rounded(lane.q[thin, i])}]}
+        {"title": name, "unit": unit, "curves": [{"name": "", "values": _rounded(sample.q[thin, i])}]}
         for i, (name, unit) in enumerate(zip(names, units, strict=True))
     ]
-    if lane.energy is not None:
-        curves = [{"name": "gained", "values": _rounded((lane.energy - lane.energy[0])[thin])}]
-        if lane.work is not None:
-            curves.append({"name": "work done", "values": _rounded(lane.work[thin])})
+    if sample.energy is not None:
+        curves = [{"name": "gained", "values": _rounded((sample.energy - sample.energy[0])[thin])}]
+        if sample.work is not None:
+            curves.append({"name": "work done", "values": _rounded(sample.work[thin])})
         charts.insert(0, {"title": "energy", "unit": "J", "curves": curves})
     return charts
 

@@ -61,14 +61,14 @@ class StickFigure:
                 self._axes.append((line, shown, owners[shown]))
         self._half = 0.5 * axis_length
 
-    def move(self, placed: Placed, lanes: Any, time: int) -> None:
+    def move(self, placed: Placed, samples: Any, time: int) -> None:
         """Show these samples (an index or a slice) at the record with index `time`."""
-        self._sticks.set_data_3d(*_broken(placed.lines[lanes, time]))
+        self._sticks.set_data_3d(*_broken(placed.lines[samples, time]))
         for dots, bodies in self._joints:
-            dots.set_data_3d(*placed.origins[lanes, time][..., bodies, :].reshape(-1, 3).T)
+            dots.set_data_3d(*placed.origins[samples, time][..., bodies, :].reshape(-1, 3).T)
         for line, shown, owners in self._axes:
-            center = placed.origins[lanes, time][..., owners, :]
-            along = self._half * placed.axes[lanes, time][..., shown, :]
+            center = placed.origins[samples, time][..., owners, :]
+            along = self._half * placed.axes[samples, time][..., shown, :]
             line.set_data_3d(*_broken(np.stack([center - along, center + along], axis=-2)))
 
 
@@ -88,10 +88,10 @@ class ShapeFigure:
         self._triangles = np.concatenate([visual.points()[visual.mesh[1]] for visual in visuals])
         self._artist = axes.add_collection3d(Poly3DCollection(self._triangles, zorder=3, lw=0))
 
-    def move(self, placed: Placed, lane: int, time: int) -> None:
+    def move(self, placed: Placed, sample: int, time: int) -> None:
         """Show this sample at the record with index `time`."""
-        rotations = np.concatenate([placed.rotations[lane, time], np.eye(3)[None]])  # the last one is the ground, -1
-        origins = np.concatenate([placed.origins[lane, time], np.zeros((1, 3))])
+        rotations = np.concatenate([placed.rotations[sample, time], np.eye(3)[None]])  # the last one is the ground, -1
+        origins = np.concatenate([placed.origins[sample, time], np.zeros((1, 3))])
         turned = np.einsum("tij,tcj->tci", rotations[self._bodies], self._triangles)
         normals = np.cross(turned[:, 1] - turned[:, 0], turned[:, 2] - turned[:, 0])
         length = np.linalg.norm(normals, axis=1)

@@ -19,7 +19,7 @@ from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED
 
 _BANDS = ((5, 95, 0.18), (25, 75, 0.32))
-_SHOWN_LANES = 12
+_SHOWN_SAMPLES = 12
 _SHOWN_CONTACTS = 12
 _CONTACT_COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, GRAY)
 
@@ -43,11 +43,11 @@ def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> F
         axis.set_axis_off()
     labels = zip(coordinate_names(model), coordinate_units(model), axes, strict=False)
     for index, (name, unit, axis) in enumerate(labels):
-        lanes = q[:, :, index]
+        samples = q[:, :, index]
         for low, high, alpha in _BANDS:
-            axis.fill_between(time, *np.percentile(lanes, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
-        axis.plot(time, lanes[:_SHOWN_LANES].T, color=GRAY, lw=0.5, alpha=0.6)
-        axis.plot(time, np.median(lanes, axis=0), color=BLUE, lw=2.0)
+            axis.fill_between(time, *np.percentile(samples, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
+        axis.plot(time, samples[:_SHOWN_SAMPLES].T, color=GRAY, lw=0.5, alpha=0.6)
+        axis.plot(time, np.median(samples, axis=0), color=BLUE, lw=2.0)
         for bound in (model.limits.lower[index], model.limits.upper[index]):
             if np.isfinite(bound):
                 axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
@@ -130,7 +130,7 @@ def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frame
     time = np.asarray(time)
     chosen = np.unique(np.linspace(0, len(time) - 1, frames).round().astype(int))
     model = model_of(mechanism)
-    placed = place(mechanism, time[chosen], np.asarray(q)[:_SHOWN_LANES, chosen])
+    placed = place(mechanism, time[chosen], np.asarray(q)[:_SHOWN_SAMPLES, chosen])
     low, high = box_of(placed.lines if placed.lines.size else placed.origins)
     grounds, low, high = contacts.with_ground(mechanism, low, high)
     figure = Figure(figsize=(2.4 * len(chosen), 3.2))

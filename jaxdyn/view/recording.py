@@ -16,10 +16,10 @@ from jaxdyn.view.skeleton import Mechanism, Numbers, Placed
 
 _FRAME_RATE = 30.0  # frames per second of the motion
 _MOST_FRAMES = 900
-_LANES_OF_BOX = 8
+_SAMPLES_OF_BOX = 8
 
 
-class Lane(NamedTuple):
+class Sample(NamedTuple):
     """One sample at the instants of a recording.
 
     Attributes:
@@ -37,15 +37,15 @@ class Lane(NamedTuple):
     touching: Touching | None
 
 
-def check_lanes(numbers: Iterable[int], lanes: int) -> list[int]:
+def check_samples(numbers: Iterable[int], samples: int) -> list[int]:
     """Check indices of samples and return them as a list.
 
     Raises:
-        ConfigError: An index is negative or not below `lanes`, or no index is given.
+        ConfigError: An index is negative or not below `samples`, or no index is given.
     """
     chosen = list(numbers)
-    if not chosen or not all(0 <= lane < lanes for lane in chosen):
-        raise ConfigError(f"not all of the samples {chosen} exist; choose from 0 to {lanes - 1}")
+    if not chosen or not all(0 <= sample < samples for sample in chosen):
+        raise ConfigError(f"not all of the samples {chosen} exist; choose from 0 to {samples - 1}")
     return chosen
 
 
@@ -55,7 +55,7 @@ class Recording:
     Attributes:
         mechanism: The model or system.
         model: The mechanism, without constraints.
-        lanes: Number of samples.
+        samples: Number of samples.
         instants: Times of the frames, s: 30 frames per second, fewer for motions longer than half a minute.
     """
 
@@ -84,13 +84,13 @@ class Recording:
                 f"q has shape {self._q.shape}; mechanism {model.name!r} and the {len(self._time)} times given need "
                 f"(samples, {expected[0]}, {expected[1]})"
             )
-        self.lanes = len(self._q)
+        self.samples = len(self._q)
         span = float(self._time[-1] - self._time[0])
         frames = int(np.clip(round(span * _FRAME_RATE) + 1, 2, _MOST_FRAMES))
         self.instants = np.linspace(self._time[0], self._time[-1], frames)
-        self._known: dict[int, Lane] = {}
+        self._known: dict[int, Sample] = {}
 
-    def lane(self, number: int) -> Lane:
+    def sample(self, number: int) -> Sample:
         """Displayed data of one sample, computed on first access."""
         if number not in self._known:
             # A thread of the server may call this, and threads do not inherit the precision that was set when the model was loaded.
@@ -102,7 +102,7 @@ class Recording:
                 None if x is None else np.interp(self.instants, self._time, x[number])
                 for x in (self._energy, self._work)
             )
-            self._known[number] = Lane(placed, q[0], energy, work, touching)
+            self._known[number] = Sample(placed, q[0], energy, work, touching)
         return self._known[number]
 
     def _touching(self, number: int, between: Float[np.ndarray, "instants nq"]) -> Touching | None:
@@ -113,9 +113,9 @@ class Recording:
 
     def others(self, number: int, count: int) -> list[int]:
         """Indices of the samples to draw in gray with a sample: the next ones, beginning again with 0 after the last one."""
-        return [(number + k) % self.lanes for k in range(1, min(count, self.lanes - 1) + 1)]
+        return [(number + k) % self.samples for k in range(1, min(count, self.samples - 1) + 1)]
 
     def box(self, visuals: Sequence[Visual] = ()) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
         """Corners (m) of a box around the motion of the first samples."""
-        shown = [self.lane(number).placed for number in range(min(self.lanes, _LANES_OF_BOX))]
+        shown = [self.sample(number).placed for number in range(min(self.samples, _SAMPLES_OF_BOX))]
         return skeleton.box_around(shown, self.model, visuals)

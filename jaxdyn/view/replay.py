@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import viser
 
+from jaxdyn.deprecated import renamed_argument
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.io.visuals import Visual, with_fewer_triangles
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
-from jaxdyn.view.recording import Recording, check_lanes
+from jaxdyn.view.recording import Recording, check_samples
 from jaxdyn.view.scene import Scene
 from jaxdyn.view.serving import REFRESH, Served, started, stopped
 from jaxdyn.view.skeleton import Mechanism, Numbers
@@ -82,7 +83,8 @@ class Replay:
         """
         return ServedReplay(self.recording, port, host, self.visuals)
 
-    def write_html(self, path: Path | str, *, lanes: Sequence[int] | None = None, overlay: int = 3) -> None:
+    @renamed_argument("lanes", "samples")
+    def write_html(self, path: Path | str, *, samples: Sequence[int] | None = None, overlay: int = 3) -> None:
         """Write the replay as one HTML file that opens without a server or network.
 
         The page contains the 3-D scene with play, pause, speed and a time slider; a list to select one of the samples in the file,
@@ -93,14 +95,14 @@ class Replay:
 
         Args:
             path: Path of the file.
-            lanes: Indices of the samples to include; by default the first eight.
+            samples: Indices of the samples to include; by default the first eight.
             overlay: Number of other samples that are drawn in gray.
 
         Raises:
             ConfigError: There is no such sample, or the file cannot be written.
         """
         recording = self.recording
-        chosen = check_lanes(range(min(8, recording.lanes)) if lanes is None else lanes, recording.lanes)
+        chosen = check_samples(range(min(8, recording.samples)) if samples is None else samples, recording.samples)
         server = started(0, "127.0.0.1", None)
         try:
             visuals = with_fewer_triangles(self.visuals, _MOST_TRIANGLES // len(chosen))  # each sample has a scene
@@ -120,8 +122,8 @@ class Replay:
     def _recorded(self, server: viser.ViserServer, scene: Scene, number: int, overlay: int, frames: np.ndarray) -> str:
         """The page that viser makes of some frames of the motion of one sample."""
         recording = self.recording
-        placed, touching = recording.lane(number).placed, recording.lane(number).touching
-        ghosts = [recording.lane(other).placed for other in recording.others(number, overlay)]
+        placed, touching = recording.sample(number).placed, recording.sample(number).touching
+        ghosts = [recording.sample(other).placed for other in recording.others(number, overlay)]
         scene.show(placed, ghosts, 0, touching)
         recorder = server.get_scene_serializer()
         for frame, pause in zip(frames[1:].tolist(), np.diff(recording.instants[frames]), strict=True):
@@ -151,8 +153,8 @@ class ServedReplay(Served):
             self._playing = gui.add_checkbox("play", initial_value=False)
             self._speed = gui.add_dropdown("speed", list(_SPEEDS), initial_value="1")
         with gui.add_folder("Samples"):
-            self._lane = gui.add_number("sample", 0, min=0, max=recording.lanes - 1, step=1)
-            most = min(_MOST_GHOSTS, recording.lanes - 1)
+            self._sample = gui.add_number("sample", 0, min=0, max=recording.samples - 1, step=1)
+            most = min(_MOST_GHOSTS, recording.samples - 1)
             self._overlay = gui.add_slider(
                 "others in gray", min=0, max=max(most, 1), step=1, initial_value=min(3, most), disabled=most == 0
             )
@@ -160,10 +162,10 @@ class ServedReplay(Served):
         if self._scene.legend:
             gui.add_markdown(self._scene.legend)
         self._coordinates = CoordinateChart(gui, gui.add_folder("Coordinates"), recording.model, recording.instants)
-        has_energy = recording.lane(0).energy is not None
+        has_energy = recording.sample(0).energy is not None
         self._energy = EnergyChart(gui, gui.add_folder("Energy"), recording.instants) if has_energy else None
         self._time.on_update(lambda _: self._draw())
-        for control in (self._lane, self._overlay):
+        for control in (self._sample, self._overlay):
             control.on_update(lambda _: self._draw(charts=True))
         self._coordinates.on_choice(lambda: self._draw(charts=True))
 
@@ -171,14 +173,14 @@ class ServedReplay(Served):
         """Show the selected sample at the selected time."""
         recording = self._recording
         with self._lock, self.server.atomic():
-            number = int(self._lane.value)
-            lane = recording.lane(number)
-            ghosts = [recording.lane(other).placed for other in recording.others(number, int(self._overlay.value))]
+            number = int(self._sample.value)
+            sample = recording.sample(number)
+            ghosts = [recording.sample(other).placed for other in recording.others(number, int(self._overlay.value))]
             at = float(np.clip(recording.instants[0] + self._time.value, *recording.instants[[0, -1]]))
-            self._scene.show(lane.placed, ghosts, int(np.argmin(np.abs(recording.instants - at))), lane.touching)
-            self._coordinates.show(lane, at, redraw=charts)
+            self._scene.show(sample.placed, ghosts, int(np.argmin(np.abs(recording.instants - at))), sample.touching)
+            self._coordinates.show(sample, at, redraw=charts)
             if self._energy is not None:
-                self._energy.show(lane, at, redraw=charts)
+                self._energy.show(sample, at, redraw=charts)
 
     def _play(self) -> None:
         """Advance the time in real time during playback, and restart at the end."""
@@ -192,5 +194,5 @@ class ServedReplay(Served):
 
 
 def _scene(server: viser.ViserServer, recording: Recording, visuals: Sequence[Visual]) -> Scene:
-    placed = recording.lane(0).placed
+    placed = recording.sample(0).placed
     return Scene(server, recording.mechanism, placed, *recording.box(visuals), visuals, moving=True)

@@ -72,11 +72,11 @@ class Placed(NamedTuple):
         axes: Unit vectors of the `joint_axes`.
     """
 
-    quaternions: Float[np.ndarray, "lanes times nb 4"]
-    origins: Float[np.ndarray, "lanes times nb 3"]
-    rotations: Float[np.ndarray, "lanes times nb 3 3"]
-    lines: Float[np.ndarray, "lanes times sticks 2 3"]
-    axes: Float[np.ndarray, "lanes times axes 3"]
+    quaternions: Float[np.ndarray, "samples times nb 4"]
+    origins: Float[np.ndarray, "samples times nb 3"]
+    rotations: Float[np.ndarray, "samples times nb 3 3"]
+    lines: Float[np.ndarray, "samples times sticks 2 3"]
+    axes: Float[np.ndarray, "samples times axes 3"]
 
 
 def model_of(mechanism: Mechanism) -> Model:
@@ -153,7 +153,7 @@ def visible_radii(solids: Ellipsoids) -> Float[np.ndarray, "n 3"]:
     return np.maximum(solids.radii, 0.05 * solids.radii.max(axis=1, initial=0.0, keepdims=True))
 
 
-def ellipsoid_corners(placed: Placed, solids: Ellipsoids) -> Float[np.ndarray, "lanes times n 2 3"]:
+def ellipsoid_corners(placed: Placed, solids: Ellipsoids) -> Float[np.ndarray, "samples times n 2 3"]:
     """Lowest and highest corner (m) of the box around each inertia ellipsoid, on ground axes."""
     rotations = placed.rotations[:, :, solids.bodies]
     center = placed.origins[:, :, solids.bodies] + np.einsum("...nij,nj->...ni", rotations, solids.centers)
@@ -168,7 +168,7 @@ def is_covered(model: Model, visuals: Sequence[Visual]) -> bool:
     return bool(visuals) and heavy <= {visual.body for visual in visuals}
 
 
-def visual_corners(placed: Placed, visuals: Sequence[Visual]) -> Float[np.ndarray, "lanes times corners 3"]:
+def visual_corners(placed: Placed, visuals: Sequence[Visual]) -> Float[np.ndarray, "samples times corners 3"]:
     """Corners (m) of a box around the shapes of each body, on ground axes; shapes on the ground, such as floors, are left out."""
     bodies = sorted({visual.body for visual in visuals} - {GROUND})
     boxes = np.zeros((len(bodies), 8, 3))
@@ -241,8 +241,8 @@ def place(mechanism: Mechanism, time: Numbers, q: Numbers) -> Placed:
 
 @stored_jit
 def _placed(model, bodies, points, axis_bodies, time, q):
-    per_lane = jax.vmap(functools.partial(_placed_once, model, bodies, points, axis_bodies))
-    return jax.vmap(per_lane, (None, 0))(time, q)
+    per_sample = jax.vmap(functools.partial(_placed_once, model, bodies, points, axis_bodies))
+    return jax.vmap(per_sample, (None, 0))(time, q)
 
 
 def _placed_once(model, bodies, points, axis_bodies, t, q):
@@ -269,7 +269,7 @@ def _axis_twists(model, q, axis_bodies):
     return jnp.concatenate(rows)
 
 
-def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Float[np.ndarray, "lanes instants nq"]:
+def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Float[np.ndarray, "samples instants nq"]:
     """Coordinates at other instants, interpolated between the neighboring records with constant joint velocities.
 
     Args:

@@ -215,7 +215,7 @@ def test_chunks_do_not_change_a_bit_and_are_read_as_one(config, tmp_path):
     for name, chunk in (("whole", 7), ("parts", 3)):
         assert main(["rollout", config, *overrides, f"chunk={chunk}", "--out", str(tmp_path / name)]) == 0
     whole, parts = (load_run(tmp_path / name).arrays for name in ("whole", "parts"))
-    first = load_run(tmp_path / "parts", lanes=4).arrays
+    first = load_run(tmp_path / "parts", samples=4).arrays
     assert (tmp_path / "whole" / "states.npz").exists()
     assert len(list((tmp_path / "parts").glob("states-*-of-00003.npz"))) == 3
     assert whole.keys() == parts.keys()

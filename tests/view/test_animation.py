@@ -33,7 +33,7 @@ def test_gif_has_the_frames_and_the_duration_of_the_motion(tmp_path):
             assert file.info["duration"] == 40  # milliseconds
             frames.append(np.asarray(file.convert("RGB"), int))
     colored = [np.abs(frame - rgb(BLUE)).sum(axis=-1) < 60 for frame in frames]
-    assert min(mask.sum() for mask in colored) > 500, "the first lane is in color in every frame"
+    assert min(mask.sum() for mask in colored) > 500, "the first sample is in color in every frame"
     for before, after in itertools.pairwise(colored):
         assert np.mean(before != after) > 1e-3, "and moves"
     for frame in frames:  # the camera stands still, and so do the labels at the bottom
@@ -67,7 +67,7 @@ def test_mp4_is_written_by_whatever_ffmpeg_there_is(tmp_path):
     if animation._ffmpeg() is None:
         pytest.skip("no ffmpeg; pip install imageio-ffmpeg")
     path = tmp_path / "motion.mp4"
-    assert animation.animate(MODEL, TIME, Q, path, fps=20, lanes=[1, 0], progress=False) == 7
+    assert animation.animate(MODEL, TIME, Q, path, fps=20, samples=[1, 0], progress=False) == 7
     command = [animation._ffmpeg(), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     pixels = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
     frames = np.frombuffer(pixels, np.uint8).reshape(-1, 540, 540, 3).astype(int)
@@ -81,8 +81,8 @@ def test_mp4_is_written_by_whatever_ffmpeg_there_is(tmp_path):
     [
         ({"path": "motion.avi"}, ["motion.avi", ".gif", ".mp4"]),
         ({"path": "nowhere/motion.gif"}, ["motion.gif", "cannot be written"]),
-        ({"lanes": [0, 2]}, ["[0, 2]", "0 to 1"]),
-        ({"lanes": []}, ["0 to 1"]),
+        ({"samples": [0, 2]}, ["[0, 2]", "0 to 1"]),
+        ({"samples": []}, ["0 to 1"]),
         ({"speed": 0.0}, ["speed = 0", "positive"]),
         ({"size": 20}, ["size = 20", "200 to 2000"]),
     ],

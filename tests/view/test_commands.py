@@ -19,7 +19,7 @@ PENDULUM = MECHANISMS / "double_pendulum.toml"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A small run of three lanes."""
+    """A small run of three samples."""
     folder = tmp_path_factory.mktemp("views")
     config = folder / "config.toml"
     config.write_text(
@@ -42,7 +42,7 @@ def test_show_prints_summary_and_tree_and_draws_them(tmp_path, capsys):
 
 def test_animate_replays_a_run(run, capsys):
     image = pytest.importorskip("PIL.Image")
-    options = "--fps 25 --size 240 --lane 2 --ghosts 1 --duration 0.1"
+    options = "--fps 25 --size 240 --sample 2 --ghosts 1 --duration 0.1"
     assert main(["animate", str(run), *options.split()]) == 0
     assert "motion.gif: 3 frames, 0.1 s of double_pendulum" in capsys.readouterr().out
     with image.open(run / "motion.gif") as file:
@@ -66,7 +66,7 @@ def test_animate_lets_a_mechanism_go_in_the_working_directory(tmp_path, monkeypa
 def test_what_floats_drifts_without_gravity(capsys):
     builder = jaxdyn.MechanismBuilder("drifter")
     builder.add_body("hull", joint=jaxdyn.Free(), mass=2.0, inertia=(0.1, 0.2, 0.25))
-    asked = argparse.Namespace(source="drifter", duration=0.1, lane=0, ghosts=0, seed=0, no_gravity=False)
+    asked = argparse.Namespace(source="drifter", duration=0.1, sample=0, ghosts=0, seed=0, no_gravity=False)
     time, q, *_ = animate._let_go(jaxdyn.System(builder.build()), asked)
     assert "without gravity" in capsys.readouterr().out
     away = q[0, :, :3] - q[0, 0, :3]
@@ -79,7 +79,7 @@ def test_what_floats_falls_onto_the_ground_if_it_has_contacts(capsys):
     builder.add_body("ball", joint=jaxdyn.Free(), mass=2.0, inertia=(0.1, 0.1, 0.1))
     model = builder.build()
     contact = GroundContact.of(model, contact_sphere("ball", radius=0.3))
-    asked = argparse.Namespace(source="ball", duration=0.5, lane=0, ghosts=1, seed=0, no_gravity=False)
+    asked = argparse.Namespace(source="ball", duration=0.5, sample=0, ghosts=1, seed=0, no_gravity=False)
     _, q, *_ = animate._let_go(jaxdyn.System(model, (contact,)), asked)
     assert "without gravity" not in capsys.readouterr().out
     np.testing.assert_allclose(q[:, 0, 2], 0.4, atol=1e-6)
@@ -102,13 +102,13 @@ def test_a_motion_without_masses_is_refused_before_anything_is_simulated(tmp_pat
 
 def test_view_writes_a_page_into_the_run_and_serves_until_it_is_interrupted(run, tmp_path, monkeypatch, capsys):
     pytest.importorskip("viser", reason="the replay needs viser")
-    assert main(["view", str(run), "--no-serve", "--lanes", "2", "0"]) == 0
+    assert main(["view", str(run), "--no-serve", "--samples", "2", "0"]) == 0
     text = (run / "replay.html").read_text()
     start = text.index('type="application/json">') + len('type="application/json">')
     content = json.loads(text[start : text.index("</script>", start)])
-    assert [lane["number"] for lane in content["lanes"]] == [2, 0]
+    assert [sample["number"] for sample in content["samples"]] == [2, 0]
     with np.load(run / "states.npz") as arrays:
-        curve = content["lanes"][0]["charts"][1]
+        curve = content["samples"][0]["charts"][1]
         assert curve["title"] == "shoulder"
         np.testing.assert_allclose(curve["curves"][0]["values"][-1], arrays["q"][2, -1, 0], rtol=1e-5)
     capsys.readouterr()
@@ -130,9 +130,10 @@ def test_view_writes_a_page_into_the_run_and_serves_until_it_is_interrupted(run,
         (["show", "nowhere.toml"], ["nowhere.toml", "no such file"]),
         (["show", "{pendulum}", "--out", "picture.txt"], ["picture.txt", ".png"]),
         (["animate", "{pendulum}", "--out", "motion.avi"], ["motion.avi", ".gif"]),
-        (["animate", "{run}", "--lane", "7"], ["[7", "0 to 2"]),
+        (["animate", "{run}", "--sample", "7"], ["[7", "0 to 2"]),
+        (["animate", "{run}", "--lane", "7"], ["warning: --lane is now --sample", "[7", "0 to 2"]),
         (["animate", "{empty}"], ["mechanism.json", "no such file"]),
-        (["view", "{run}", "--lanes", "9", "--no-serve"], ["[9]", "0 to 2"]),
+        (["view", "{run}", "--samples", "9", "--no-serve"], ["[9]", "0 to 2"]),
         (["view", "{empty}"], ["mechanism.json", "no such file"]),
     ],
 )

@@ -149,8 +149,8 @@ def test_a_replay_states_the_scale_of_the_forces_and_its_scene_has_the_true_grou
         assert [round(floor.position[2], 9) for floor in scene._floors] == [-0.05]
         red = []
         for frame in (0, len(replay.recording.instants) - 1):
-            lane = replay.recording.lane(0)
-            scene.show(lane.placed, [], frame, lane.touching)
+            sample = replay.recording.sample(0)
+            scene.show(sample.placed, [], frame, sample.touching)
             red.append(float(scene.forces.batched_scales[:, 2].max()))
     assert red[0] == 0.0
     assert red[1] == 0.0, "the ball hangs above the lowered ground"

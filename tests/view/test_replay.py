@@ -22,9 +22,9 @@ from jaxdyn.view.staging import product, quaternions_of, quaternions_to
 
 
 def swing() -> dict[str, np.ndarray]:
-    """Three lanes of a double pendulum that turns by a radian in 2 s, and invented energies."""
+    """Three samples of a double pendulum that turns by a radian in 2 s, and invented energies."""
     time = np.linspace(0.0, 2.0, 21)
-    q = np.stack([(0.5 + 0.5 * time)[:, None] * [1.0, -0.6] + 0.4 * lane for lane in range(3)])
+    q = np.stack([(0.5 + 0.5 * time)[:, None] * [1.0, -0.6] + 0.4 * sample for sample in range(3)])
     energy = 5.0 + np.sin(3 * time) * np.arange(1, 4)[:, None]
     return {"time": time, "q": q, "energy": energy, "work": energy - energy[:, :1] + 0.1}
 
@@ -37,46 +37,49 @@ def replay() -> Replay:
 @pytest.fixture(scope="module")
 def page_file(replay, tmp_path_factory):
     path = tmp_path_factory.mktemp("replay") / "replay.html"
-    replay.write_html(path, lanes=[2, 0], overlay=1)
+    replay.write_html(path, samples=[2, 0], overlay=1)
     return path
 
 
 # --- without a browser ---
 
 
-def test_frames_are_interpolated_and_lanes_follow_around_the_end():
+def test_frames_are_interpolated_and_samples_follow_around_the_end():
     motion = swing()
     recording = Recording(jaxdyn.library.double_pendulum(), **motion)
     assert len(recording.instants) == 61
-    lane = recording.lane(1)
-    np.testing.assert_allclose(lane.q[:, 0], 0.9 + 0.5 * recording.instants, atol=1e-12)
-    np.testing.assert_allclose(lane.energy[::3], motion["energy"][1][::1], atol=1e-12)
+    sample = recording.sample(1)
+    np.testing.assert_allclose(sample.q[:, 0], 0.9 + 0.5 * recording.instants, atol=1e-12)
+    np.testing.assert_allclose(sample.energy[::3], motion["energy"][1][::1], atol=1e-12)
     assert recording.others(1, 1) == [2]
     assert recording.others(1, 9) == [2, 0]
     low, high = recording.box()
-    assert np.all(low < lane.placed.lines.reshape(-1, 3).min(axis=0))
-    assert np.all(high > lane.placed.lines.reshape(-1, 3).max(axis=0))
+    assert np.all(low < sample.placed.lines.reshape(-1, 3).min(axis=0))
+    assert np.all(high > sample.placed.lines.reshape(-1, 3).max(axis=0))
 
 
-def test_lanes_are_computed_in_the_precision_of_the_model_by_threads_that_know_nothing_of_it():
+def test_samples_are_computed_in_the_precision_of_the_model_by_threads_that_know_nothing_of_it():
     recording = Recording(jaxdyn.library.double_pendulum(), **swing())
     with jax.enable_x64(
         False
     ):  # as a thread of the server finds it when double precision was switched on for another one
-        lane = recording.lane(1)
-    assert lane.placed.lines.dtype == np.float64
-    np.testing.assert_allclose(lane.q[:, 0], 0.9 + 0.5 * recording.instants, atol=1e-12)
+        sample = recording.sample(1)
+    assert sample.placed.lines.dtype == np.float64
+    np.testing.assert_allclose(sample.q[:, 0], 0.9 + 0.5 * recording.instants, atol=1e-12)
 
 
-def test_wrong_shapes_and_lanes_are_refused_in_one_line(replay, tmp_path):
+def test_wrong_shapes_and_samples_are_refused_in_one_line(replay, tmp_path):
     motion = swing()
     with pytest.raises(ValueError, match=r"q has shape \(3, 21, 2\).*need \(samples, 20, 2\)"):
         Replay(jaxdyn.library.double_pendulum(), motion["time"][:20], motion["q"])
-    with pytest.raises(ConfigError, match=r"samples \[3\] exist; choose from 0 to 2"):
+    with (
+        pytest.raises(ConfigError, match=r"samples \[3\] exist; choose from 0 to 2"),
+        pytest.warns(FutureWarning, match="'lanes' is now 'samples'"),
+    ):
         replay.write_html(tmp_path / "replay.html", lanes=[3])
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
-        replay.write_html(tmp_path / "file" / "replay.html", lanes=[0])
+        replay.write_html(tmp_path / "file" / "replay.html", samples=[0])
 
 
 def test_rotations_of_sticks_and_ellipsoids():
@@ -217,7 +220,7 @@ def test_file_plays_in_a_browser_without_network(page_file, browser):
 
     shown = "[document.querySelector('canvas').toDataURL(), document.querySelector('iframe').srcdoc]"
     curve, motion = page.evaluate(shown)
-    page.select_option("#lane", "0")
+    page.select_option("#sample", "0")
     other_curve, other_motion = page.evaluate(shown)
     assert other_curve != curve
     assert other_motion != motion

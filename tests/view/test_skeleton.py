@@ -15,9 +15,9 @@ from jaxdyn.view import skeleton
 
 @pytest.fixture(scope="module")
 def mixed():
-    """Every kind of joint, placed at two instants of two lanes."""
+    """Every kind of joint, placed at two instants of two samples."""
     model = every_joint()
-    q = np.stack([[some_motion(model, 2 * lane + k)[0].q for k in range(2)] for lane in range(2)])
+    q = np.stack([[some_motion(model, 2 * sample + k)[0].q for k in range(2)] for sample in range(2)])
     return model, q, skeleton.place(model, np.array([0.0, 1.0]), q)
 
 
