@@ -34,28 +34,28 @@ if TYPE_CHECKING:
     from jaxdyn.control.batch import solve_batch as solve_batch
     from jaxdyn.control.collocation import CollocatedSolution as CollocatedSolution
     from jaxdyn.control.collocation import Collocation as Collocation
+    from jaxdyn.control.constraint_terms import JointBounds as JointBounds
+    from jaxdyn.control.constraint_terms import StateBounds as StateBounds
+    from jaxdyn.control.constraint_terms import TargetState as TargetState
+    from jaxdyn.control.constraint_terms import Workless as Workless
+    from jaxdyn.control.cost_terms import ConstraintTerm as ConstraintTerm
+    from jaxdyn.control.cost_terms import CostTerm as CostTerm
+    from jaxdyn.control.cost_terms import LeastSquares as LeastSquares
     from jaxdyn.control.costs import AngularDeviation as AngularDeviation
-    from jaxdyn.control.costs import ConstraintTerm as ConstraintTerm
-    from jaxdyn.control.costs import ContactForce as ContactForce
-    from jaxdyn.control.costs import CostTerm as CostTerm
     from jaxdyn.control.costs import Deviation as Deviation
     from jaxdyn.control.costs import Effort as Effort
     from jaxdyn.control.costs import ElapsedTime as ElapsedTime
     from jaxdyn.control.costs import EnergyLevel as EnergyLevel
-    from jaxdyn.control.costs import FrameDisplacement as FrameDisplacement
-    from jaxdyn.control.costs import FramePose as FramePose
-    from jaxdyn.control.costs import FrameVelocity as FrameVelocity
-    from jaxdyn.control.costs import JointBounds as JointBounds
     from jaxdyn.control.costs import JointRange as JointRange
-    from jaxdyn.control.costs import LeastSquares as LeastSquares
-    from jaxdyn.control.costs import Manipulability as Manipulability
-    from jaxdyn.control.costs import Penetration as Penetration
-    from jaxdyn.control.costs import Spheres as Spheres
-    from jaxdyn.control.costs import StateBounds as StateBounds
-    from jaxdyn.control.costs import TargetState as TargetState
-    from jaxdyn.control.costs import Workless as Workless
+    from jaxdyn.control.frame_costs import ContactForce as ContactForce
+    from jaxdyn.control.frame_costs import FrameDisplacement as FrameDisplacement
+    from jaxdyn.control.frame_costs import FramePose as FramePose
+    from jaxdyn.control.frame_costs import FrameVelocity as FrameVelocity
+    from jaxdyn.control.frame_costs import Manipulability as Manipulability
     from jaxdyn.control.ilqr import ILQR as ILQR
     from jaxdyn.control.multiple_shooting import MultipleShooting as MultipleShooting
+    from jaxdyn.control.obstacles import Penetration as Penetration
+    from jaxdyn.control.obstacles import Spheres as Spheres
     from jaxdyn.control.plan import Plan as Plan
     from jaxdyn.control.plan import rollout_controls as rollout_controls
     from jaxdyn.control.problem import ContinuousDynamics as ContinuousDynamics

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.control.costs import Deviation, TargetState
+from jaxdyn.control.constraint_terms import TargetState
+from jaxdyn.control.costs import Deviation
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics, Tangent
 from jaxdyn.control.tracking import follow, tracking_gains

@@ -13,7 +13,19 @@ import jax.numpy as jnp
 from jaxtyping import AbstractArray
 
 # Kinds are found among the classes of these modules and of all other imported modules.
-from jaxdyn.control import auto, collocation, costs, ilqr, multiple_shooting, sampling, single_shooting  # noqa: F401
+from jaxdyn.control import (  # noqa: F401
+    auto,
+    collocation,
+    constraint_terms,
+    cost_terms,
+    costs,
+    frame_costs,
+    ilqr,
+    multiple_shooting,
+    obstacles,
+    sampling,
+    single_shooting,
+)
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place, read_value, suggestion
@@ -35,17 +47,17 @@ from jaxdyn.mechanism.quantity import Quantity, first_sentence, meanings, quanti
 PARTS: dict[type, Any] = {
     costs.Deviation: StatePart,
     costs.AngularDeviation: ConfigurationPart,
-    costs.FramePose: PosePart,
-    costs.FrameDisplacement: PosePart,
-    costs.FrameVelocity: FramePart,
-    costs.ContactForce: ContactPart,
-    costs.Manipulability: FramePart,
-    costs.Spheres: SpheresPart,
-    costs.TargetState: TargetPart,
-    costs.JointBounds: JointBoundsPart,
+    frame_costs.FramePose: PosePart,
+    frame_costs.FrameDisplacement: PosePart,
+    frame_costs.FrameVelocity: FramePart,
+    frame_costs.ContactForce: ContactPart,
+    frame_costs.Manipulability: FramePart,
+    obstacles.Spheres: SpheresPart,
+    constraint_terms.TargetState: TargetPart,
+    constraint_terms.JointBounds: JointBoundsPart,
 }
 # Keys whose name differs from the name of the field, and kinds that stand for another kind with certain values.
-KEYS = {(costs.FramePose, "position"): "position_weight", (costs.FramePose, "rotation"): "rotation_weight"}
+KEYS = {(frame_costs.FramePose, "position"): "position_weight", (frame_costs.FramePose, "rotation"): "rotation_weight"}
 ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"ddp": ("ilqr", {"second_order": True})}
 GIVEN = ("backend",)  # fields that the config states once for all tables
 
@@ -208,13 +220,13 @@ class SolverTable(Table):
 class CostTable(Table):
     """A table [[running]] or [[final]] of a config, which builds a cost."""
 
-    base = costs.CostTerm
+    base = cost_terms.CostTerm
 
 
 class ConstraintTable(Table):
     """A table [[condition]] or [[final_condition]] of a config, which builds a constraint."""
 
-    base = costs.ConstraintTerm
+    base = cost_terms.ConstraintTerm
 
 
 def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, Key]]:

@@ -12,7 +12,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.doors import check_masses
-from jaxdyn.dynamics.system import State, System, acceleration, check_state, check_system, stabilizing_correction
+from jaxdyn.dynamics.system import (
+    State,
+    System,
+    acceleration_and_multipliers,
+    check_state,
+    check_system,
+    correction_over_step,
+    instant,
+)
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import RolloutResult, report
@@ -69,10 +77,9 @@ def rollout_adaptive(
     def rates(t, y: State, _) -> State:
         time = jnp.asarray(t, y.v.dtype)
         u = source.in_force(Step(jnp.zeros((), int), time, None, None), y, memory)[0](time)
-        correction = stabilizing_correction(system, y, time, interval)
-        return State(
-            configuration.coordinate_rate(model, y.q, y.v), acceleration(system, y, u, time, correction=correction)
-        )
+        now = instant(system, y, time)
+        a, _ = acceleration_and_multipliers(system, now, u, correction_over_step(system, now, interval))
+        return State(configuration.coordinate_rate(model, y.q, y.v), a)
 
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(rates),

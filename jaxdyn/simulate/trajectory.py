@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -46,8 +46,20 @@ _MOST_ANIMATED = 4  # samples in a moving picture
 _SHORT = 128
 
 
+class RolloutStats(NamedTuple):
+    """Computational effort of a rollout.
+
+    Attributes:
+        steps: Number of steps after which each sample ended.
+        backend: Compiler of the rollout, "lanes" (the lane compiler) or "xla".
+    """
+
+    steps: Int[Array, "*batch"]
+    backend: str
+
+
 class Trajectory(Displayed, eqx.Module):
-    """Outcome of a rollout.
+    """Result of a rollout.
 
     Attributes:
         time: Times of the records, s.
@@ -68,6 +80,16 @@ class Trajectory(Displayed, eqx.Module):
     steps: Int[Array, "*batch"]
     topology: Topology = eqx.field(static=True)
     backend: str = eqx.field(static=True, default="xla")
+
+    @property
+    def value(self) -> PyTree:
+        """The records, `saved`, under the name that the results of fits and of solvers also have."""
+        return self.saved
+
+    @property
+    def stats(self) -> RolloutStats:
+        """Computational effort of the rollout."""
+        return RolloutStats(self.steps, self.backend)
 
     @property
     def healthy(self) -> Bool[Array, "*batch"]:

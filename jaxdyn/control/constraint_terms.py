@@ -1,0 +1,105 @@
+"""Predefined constraints: bounds of states and joints, target states, and controls that do no work."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from jaxdyn.control.cost_terms import ConstraintTerm, multibody
+from jaxdyn.control.problem import AnyState, Controls, Dynamics, Inequality, Time
+from jaxdyn.dynamics.system import State, drive_forces
+from jaxdyn.spatial.arrays import dot, floating
+
+
+class StateBounds(ConstraintTerm):
+    """Bounds lower <= d <= upper of d = difference(origin, x) in tangent coordinates, such as joint angles and velocities.
+
+    `Inequality(StateBounds(origin, lower, upper, nx=nx))` is the constraint; infinite bounds are left out.
+
+    Attributes:
+        origin: State from which d is measured.
+        lower: Lower bounds of the difference d (nx,); the constraint is differentiable with respect to finite bounds.
+        upper: Upper bounds of the difference d (nx,); the constraint is differentiable with respect to finite bounds.
+        below: Indices of finite lower bounds.
+        above: Indices of finite upper bounds.
+    """
+
+    relation = Inequality
+
+    origin: AnyState
+    lower: Float[Array, "nx"]
+    upper: Float[Array, "nx"]
+    below: tuple[int, ...] = eqx.field(static=True)
+    above: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, origin: AnyState, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
+        self.origin = jax.tree.map(floating, origin)
+        dtype = jax.tree.leaves(self.origin)[0].dtype
+        self.lower, self.upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (nx,)) for bound in (lower, upper))
+        self.below, self.above = (
+            tuple(np.flatnonzero(np.isfinite(np.broadcast_to(bound, (nx,)))).tolist()) for bound in (lower, upper)
+        )
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, "bounds"]:
+        off, below, above = dynamics.difference(self.origin, x), np.array(self.below, int), np.array(self.above, int)
+        return jnp.concatenate([(self.lower - off)[below], (off - self.upper)[above]])
+
+
+class TargetState(ConstraintTerm):
+    """Constraint difference(target, x) = 0: the configuration, the velocities or both equal those of a target state.
+
+    Attributes:
+        target: State to reach.
+        of_configuration: If true, the configuration is constrained.
+        of_velocities: If true, the velocities are constrained.
+    """
+
+    kind: ClassVar[str] = "state"
+
+    target: State
+    of_configuration: bool = eqx.field(static=True, default=True)
+    of_velocities: bool = eqx.field(static=True, default=True)
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
+        first = 0 if self.of_configuration else dynamics.nx // 2
+        last = dynamics.nx if self.of_velocities else dynamics.nx // 2
+        return dynamics.difference(self.target, x)[first:last]
+
+
+class JointBounds(ConstraintTerm):
+    """Bounds lower <= (q, v) <= upper of coordinates and velocities; infinite bounds are left out.
+
+    Attributes:
+        lower: Finite lower bounds.
+        upper: Finite upper bounds.
+        below: Indices in (q, v) of the finite lower bounds.
+        above: Indices in (q, v) of the finite upper bounds.
+    """
+
+    kind: ClassVar[str] = "state_bounds"
+    relation = Inequality
+
+    lower: Float[Array, "below"]
+    upper: Float[Array, "above"]
+    below: tuple[int, ...] = eqx.field(static=True)
+    above: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
+        values, below, above = jnp.concatenate([x.q, x.v]), np.array(self.below, int), np.array(self.above, int)
+        return jnp.concatenate([self.lower - values[below], values[above] - self.upper])
+
+
+class Workless(ConstraintTerm):
+    """Constraint that the controls do no work: their power (W) is zero at all times.
+
+    Motions of minimum time under this constraint are brachistochrones: geodesics of the metric M / (E - V), with mass matrix M,
+    potential energy V and constant total energy E.
+    """
+
+    kind: ClassVar[str] = "workless"
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "1"]:
+        return dot(drive_forces(multibody(dynamics, self).system, u), x.v)[None]
