@@ -10,57 +10,75 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_jobs import interrupt_at_arrays, write_configs
-
-from jaxdyn.cli import main
+from small_jobs import write_configs
 
 pytestmark = pytest.mark.long
 
 JOBS = {
     "rollout": ["batch=10", "chunk=6", "initial.speed=1", "control.random_torque=0.3"],
     "identify": ["fit.starts=3", "fit.iterations=4", "pictures=false"],
-    # A solver that compiles in half the time of the default one: what is tried is how starts are dealt out and gathered.
-    "optimize": ["iterations=5", "chunk=4", "solver={kind='predictive', samples=8, knots=4}"],
+    # A solver that compiles in half the time of the default one, a short step, and equal chunks, which two and four devices fill
+    # up with a copy: what is tried is how starts are dealt out and gathered.
+    "optimize": [
+        "iterations=5",
+        "chunk=3",
+        "solver={kind='predictive', samples=8, knots=4}",
+        "time.integrator=semi_implicit_euler",
+    ],
 }
 # What a run loses that was halted: a chunk, or all that a fit writes after its second iteration.
 LOST = {"rollout": "states-00002-of-00002.npz", "optimize": "solutions-00002-of-00002.npz"}
-# All jobs in one process, so that it starts, finds its hosts and compiles once. On request, each job is halted before (by the first
-# host, which alone has files) and goes on.
+# All jobs in one process, so that it starts, finds its hosts and compiles once; in each of the given folders, with its devices. The
+# checkpoint after the second iteration of a fit on one device is kept. On request, each job goes on in a last folder as if it had
+# been halted (where the first host is, which alone has files).
 PROGRAM = """
 import json, shutil, sys
 from pathlib import Path
 from jaxdyn.cli import main
+from jaxdyn.io.runs import RunDirectory
 
-folder, out, devices, jobs, lost = *map(Path, sys.argv[1:3]), sys.argv[3], *map(json.loads, sys.argv[4:6])
+folder, outs, jobs, lost = Path(sys.argv[1]), *map(json.loads, sys.argv[2:5])
+halted, checkpoints, write = folder / "halted", [], RunDirectory.write_arrays
 
-def run(out, *more):
+def write_and_keep(directory, name, **arrays):
+    path = write(directory, name, **arrays)
+    if "checkpoint" in path.name:
+        checkpoints.append(path)
+        if len(checkpoints) == 3 and not halted.exists():
+            halted.mkdir()
+            shutil.copy(path, halted)
+    return path
+
+def run(out, devices, *more):
     for verb, overrides in jobs.items():
         command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides, *more]
         assert main(command) == 0, verb
 
-run(out)
+RunDirectory.write_arrays = write_and_keep
+for name, devices in outs.items():
+    out = folder / name
+    run(out, devices)
 if lost:
-    halted = out.with_name(f"{out.name}, halted")
+    again = out.with_name(f"{out.name}, halted")
     if out.exists():
-        shutil.copytree(out, halted)
+        shutil.copytree(out, again)
         for verb, name in lost.items():
-            (halted / verb / name).unlink()
-            (halted / verb / "metrics.json").unlink()
-        for path in (halted / "identify").iterdir():
+            (again / verb / name).unlink()
+            (again / verb / "metrics.json").unlink()
+        for path in (again / "identify").iterdir():
             if path.name not in ("config.toml", "provenance.json"):
                 path.unlink()
-        for path in (folder / "halted").glob("*_checkpoint_*.npz"):
-            shutil.copy(path, halted / "identify")
-    run(halted, "--resume")
+        for path in halted.iterdir():
+            shutil.copy(path, again / "identify")
+    run(again, devices, "--resume")
 import jax
 print(f"{jax.device_count()} devices, {jax.process_count()} processes")
 """
 ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
-def start(folder: Path, out: str, devices: str, lost: dict[str, str] | None = None, **more: str) -> subprocess.Popen:
-    words = [str(folder), str(folder / out), devices, json.dumps(JOBS), json.dumps(lost)]
-    command = [sys.executable, "-c", PROGRAM, *words]
+def start(folder: Path, outs: dict[str, str], lost: dict[str, str] | None = None, **more: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", PROGRAM, str(folder), *map(json.dumps, (outs, JOBS, lost))]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=ENVIRONMENT | more, **pipes)
 
@@ -78,34 +96,26 @@ def finish(*processes: subprocess.Popen) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Configs, and the results of one device in `one`."""
+    """Configs, and the results of a process with four devices: of one of them in `one`, of all in `four`."""
     folder = tmp_path_factory.mktemp("devices")
     write_configs(folder)
-    (out,) = finish(start(folder, "one", "one"))
-    assert "1 devices, 1 processes" in out
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    (out,) = finish(start(folder, {"one": "one", "four": "all"}, XLA_FLAGS=flags))
+    assert "4 devices, 1 processes" in out
     return folder
 
 
 @pytest.fixture(scope="module")
-def halted(folder) -> Path:
-    """A fit of one device that has come as far as its second iteration."""
-    halted = folder / "halted"
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt_at_arrays(patch, 3)
-        assert main(["identify", str(folder / "identify.toml"), *JOBS["identify"], "--out", str(halted)]) == 130
-    (_,) = halted.glob("*.npz")
-    return halted
-
-
-@pytest.fixture(scope="module")
-def two_hosts(folder, halted) -> list[str]:
+def two_hosts(folder) -> list[str]:
     """What two processes said that worked on one run in `two`, and went on with `two, halted`; the second is told another place."""
     with contextlib.closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     common = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
     places = enumerate(("two", "nowhere"))
-    return finish(*[start(folder, out, "hosts", LOST, JAX_PROCESS_ID=str(number), **common) for number, out in places])
+    return finish(
+        *[start(folder, {out: "hosts"}, LOST, JAX_PROCESS_ID=str(number), **common) for number, out in places]
+    )
 
 
 def assert_same(folder: Path, other: str) -> None:
@@ -121,9 +131,6 @@ def assert_same(folder: Path, other: str) -> None:
 
 
 def test_four_devices_give_the_bits_of_one(folder):
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
-    (out,) = finish(start(folder, "four", "all", XLA_FLAGS=flags))
-    assert "4 devices, 1 processes" in out
     assert_same(folder, "four")
 
 
@@ -137,6 +144,8 @@ def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(fold
 
 
 def test_two_hosts_go_on_with_what_only_the_first_one_sees(folder, two_hosts):
+    (checkpoint,) = (folder / "halted").iterdir()  # of one device
+    assert checkpoint.name == "arm_checkpoint_0.npz"
     assert_same(folder, "two, halted")
     # What was there was not made again.
     for file in ("rollout/states-00001-of-00002.npz", "optimize/solutions-00001-of-00002.npz"):
@@ -145,7 +154,7 @@ def test_two_hosts_go_on_with_what_only_the_first_one_sees(folder, two_hosts):
 
 
 def test_hosts_that_nothing_names_are_one_clear_line(folder, tmp_path):
-    process = start(folder, str(tmp_path / "alone"), "hosts")
+    process = start(folder, {str(tmp_path / "alone"): "hosts"})
     _, error = process.communicate(timeout=300)
     assert process.returncode != 0
     line = next(line for line in error.splitlines() if line.startswith("jaxdyn:"))
