@@ -16,7 +16,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes, structure_of, value_of
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_npz, write_files
+from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_npz, write_files, writing
 from jaxdyn.io.reading import content, opened
 
 _FORMAT = "jaxdyn archive"
@@ -60,15 +60,12 @@ def write_structure(content: str, value: Any, path: Path | str, classes: Mapping
         raise ConfigError(f"{structure_path}: {error}") from None
     described = {"format": _FORMAT, "version": _VERSIONS[content], content: structure}
     text = json.dumps(described, indent=1, allow_nan=False) + "\n"
-    try:
-        write_files(
-            {
-                arrays_path: lambda file: fill_npz(file, arrays),
-                structure_path: lambda file: file.write(text.encode()),
-            }
-        )
-    except OSError as error:
-        raise ConfigError(f"{structure_path}: cannot be written ({error.strerror}); choose another path") from None
+    fillers = {
+        arrays_path: lambda file: fill_npz(file, arrays),
+        structure_path: lambda file: file.write(text.encode()),
+    }
+    with writing(structure_path):
+        write_files(fillers)
 
 
 def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:

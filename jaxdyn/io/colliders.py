@@ -5,6 +5,7 @@ an ellipsoid at most `MOST_POINTS_OF_MESH` extreme points. On planes, only the o
 points that lie more than 1 mm within the others are left out. The colliders of two bodies do not touch each other.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -144,14 +145,7 @@ def with_ground_contact(
         )
     try:
         # The constructor checks the contacts.
-        complete = System(
-            system.model,
-            (*system.forces, *contacts),
-            system.drives,
-            system.method,
-            system.constraints,
-            system.stabilization,
-        )
+        complete = dataclasses.replace(system, forces=(*system.forces, *contacts))
     except MechanismError as error:
         raise MechanismError(f"{path}: {error}") from None
     omitted.warn(path)

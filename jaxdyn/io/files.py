@@ -19,6 +19,8 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
+from jaxdyn.io.errors import ConfigError
+
 _SEAL, _DIGITS = b"sha256:", 64
 _BLOCK = 1 << 20  # bytes
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that equal arrays result in equal files
@@ -56,6 +58,30 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
         for part in parts.values():
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path | str) -> Iterator[None]:
+    """Context in which a file is written on request of the user.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
+
+
+def write_content(path: Path | str, content: str | bytes) -> None:
+    """Write a file, completely or not at all.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with writing(path):
+        write_files({Path(path): lambda file: file.write(data)})
 
 
 def fill_npz(file: BinaryIO, arrays: Mapping[str, Any], comment: bytes = b"") -> None:

@@ -44,8 +44,7 @@ from pathlib import Path
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import Place
-from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_files
+from jaxdyn.io.files import write_content
 from jaxdyn.io.mechanism_reader import system_from_tables
 from jaxdyn.io.mechanism_writer import tables_of_system
 from jaxdyn.io.reading import calculable
@@ -88,7 +87,4 @@ def save_mechanism(system: System, path: Path | str, source: str = "written by j
     path = Path(path)
     tables = tables_of_system(system, source, Place(path))
     system_from_tables(tables, Place(path))
-    try:
-        write_files({path: lambda file: file.write(toml_text(tables).encode())})
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
+    write_content(path, toml_text(tables))

@@ -25,7 +25,7 @@ from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes
 from jaxdyn.io.config import Place
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_files
+from jaxdyn.io.files import write_content
 from jaxdyn.io.mechanism_writer import tables_of_system
 from jaxdyn.io.reading import content
 from jaxdyn.io.toml import read_toml, toml_text
@@ -58,11 +58,7 @@ def save_plant(plant: Plant, path: Path | str, classes: Sequence[Any] = ()) -> N
     structure_path, _ = archive_paths(target)
     write_structure("plant", plant, target, known_classes((*_CLASSES, *classes)))
     readable = structure_path.with_suffix(".toml")
-    text = toml_text(_tables(plant, structure_path))
-    try:
-        write_files({readable: lambda file: file.write(_sealed(text).encode())})
-    except OSError as error:
-        raise ConfigError(f"{readable}: cannot be written ({error.strerror}); choose another path") from None
+    write_content(readable, _sealed(toml_text(_tables(plant, structure_path))))
 
 
 def load_plant(path: Path | str, classes: Sequence[Any] = ()) -> Plant:

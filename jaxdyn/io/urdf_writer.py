@@ -17,7 +17,7 @@ from jaxdyn.dynamics.forces import Force, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_files
+from jaxdyn.io.files import write_content
 from jaxdyn.io.placements import rpy_from_quaternion
 from jaxdyn.io.urdf import system_from_robot
 from jaxdyn.io.urdf_elements import across
@@ -58,10 +58,7 @@ def save_urdf(system: System, path: Path | str) -> None:
     path = Path(path)
     text = _Writer(system, path).text()
     system_from_robot(parse_xml(text.encode(), path))  # refuses values that readers would not accept
-    try:
-        write_files({path: lambda file: file.write(text.encode())})
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
+    write_content(path, text)
 
 
 class _Writer:

@@ -1,6 +1,5 @@
 """The command `jaxdyn animate`: an animation of a run, or of a mechanism that moves freely from a random configuration."""
 
-import argparse
 import math
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.io.visual_files import load_visuals, visuals_of_run
+from jaxdyn.jobs.arguments import AnimateArguments
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, random_starts, said_in_one_line
 from jaxdyn.lanes import stored_jit
@@ -34,7 +34,7 @@ _DROP = 0.1  # m, height of the lowest contact point above the ground at the sta
 _DRIFT = 0.7  # rad/s and m/s, standard deviation of the initial velocities without gravity
 
 
-def animate(arguments: argparse.Namespace) -> None:
+def animate(arguments: AnimateArguments) -> None:
     """Write an animation."""
     with needs("pictures"):
         from jaxdyn.view import animation
@@ -71,7 +71,7 @@ def animate(arguments: argparse.Namespace) -> None:
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
 
 
-def _let_go(system: System, arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _let_go(system: System, arguments: AnimateArguments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times, coordinates and velocities of samples from random configurations: at rest, or without gravity with a slow motion.
 
     A mechanism with a free base falls from 0.1 m above the ground if it has contacts with it, and else moves without gravity.

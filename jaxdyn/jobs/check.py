@@ -1,6 +1,5 @@
 """The command `jaxdyn check`: accuracy of float32 and float64 for a mechanism, and the causes of errors."""
 
-import argparse
 import math
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ import numpy as np
 from jaxdyn.display import aligned
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.jobs.arguments import CheckArguments
 from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.lanes import CannotFlatten
 from jaxdyn.mechanism.messages import MechanismError
@@ -22,7 +22,7 @@ from jaxdyn.simulate.precision import Errors
 _ROUNDING = 2.0**-24
 
 
-def check(arguments: argparse.Namespace) -> None:
+def check(arguments: CheckArguments) -> None:
     """Print the accuracy of float32 and float64 for a mechanism, and the causes of errors."""
     system = load_source(arguments, arguments.file)
     # Forces are given for every velocity component, regardless of the drives.
@@ -54,7 +54,7 @@ def check(arguments: argparse.Namespace) -> None:
     print("\n".join(verdict(system, inputs, found)))
 
 
-def _inputs(system: System, arguments: argparse.Namespace) -> precision.Samples:
+def _inputs(system: System, arguments: CheckArguments) -> precision.Samples:
     keys = jax.random.split(jax.random.key(arguments.seed), 3)
     # At rest in the middle of the joint limits, or neutral; with loops near it, because straight linkages cannot be closed.
     spread = 0.5 if system.constraints else 0.0

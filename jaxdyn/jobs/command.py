@@ -3,14 +3,17 @@
 import argparse
 import contextlib
 import dataclasses
+import inspect
 import sys
+import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.job import HelpFormatter
 from jaxdyn.jobs.running import exit_status
 from jaxdyn.jobs.settings import wrapped
+from jaxdyn.mechanism.quantity import meanings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,22 +22,81 @@ class Command:
 
     Attributes:
         name: Name of the verb.
-        description: Text that --help shows; its first line also appears in the list of verbs.
-        add_arguments: Function that declares the arguments on a parser.
-        act: Function that does the work; it raises ConfigError, MechanismError or RunError for invalid input.
+        arguments: Class of the arguments, see `jaxdyn.jobs.arguments`.
+        act: Function act(arguments) that does the work; it raises ConfigError, MechanismError or RunError for invalid input.
+        details: Function that returns the text at the end of the help page.
     """
 
     name: str
-    description: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    act: Callable[[argparse.Namespace], None]
+    arguments: type
+    act: Callable[[Any], None]
+    details: Callable[[], str] | None = None
+
+    @property
+    def description(self) -> str:
+        """Text that --help shows: the docstring of the arguments; its first line also appears in the list of verbs."""
+        first, _, rest = (
+            inspect.cleandoc(self.arguments.__doc__ or "").partition("\n\nAttributes:")[0].partition("\n\n")
+        )
+        return f"{_phrase(first)}\n\n{rest}"
+
+
+def placeholder(metavar: str, *, positional: bool = False, former: str | None = None) -> dict[str, Any]:
+    """Metadata of a field that describes an argument.
+
+    Args:
+        metavar: Placeholder of the value in the help.
+        positional: If true, an argument with a default is a positional argument, which may be omitted.
+        former: Former name of the option, such as "--lane", which is accepted for one release.
+    """
+    return {"metavar": metavar, "positional": positional, "former": former}
 
 
 def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
     """Add the help text and the arguments of a command to a parser."""
     parser.formatter_class = HelpFormatter
     parser.description = wrapped(command.description)
-    command.add_arguments(parser)
+    texts, annotations = meanings(command.arguments), get_type_hints(command.arguments)
+    owner, *bases = (base for base in command.arguments.__mro__ if dataclasses.is_dataclass(base))
+    order = [name for base in (owner, *reversed(bases)) for name in inspect.get_annotations(base)]
+    fields = {field.name: field for field in dataclasses.fields(command.arguments)}
+    for name in order:
+        _add_argument(parser, fields[name], annotations[name], _phrase(texts[name]))
+    if command.details is not None:
+        plain_help, details = parser.format_help, command.details
+        parser.format_help = lambda: f"{plain_help()}\n{details()}"
+
+
+def _phrase(sentence: str) -> str:
+    """A sentence of a docstring as it appears in a help page, without capital letter and period."""
+    return f"{sentence[0].lower()}{sentence[1:].removesuffix('.')}"
+
+
+def _add_argument(parser: argparse.ArgumentParser, field: dataclasses.Field, annotation: Any, text: str) -> None:
+    is_required, declared = field.default is dataclasses.MISSING, field.metadata
+    is_positional = is_required or declared.get("positional", False)
+    name = field.name if is_positional else f"--{field.name.replace('_', '-')}"
+    if annotation is bool:
+        parser.add_argument(name, action="store_true", help=text)
+        return
+    is_optional = get_origin(annotation) in (Union, types.UnionType)
+    kind = get_args(annotation)[0] if is_optional else annotation
+    options: dict[str, Any] = {"metavar": declared.get("metavar")}
+    if get_origin(kind) is Literal:
+        options["choices"] = get_args(kind)
+    elif get_origin(kind) is tuple:
+        options |= {"type": _CONVERTERS[get_args(kind)[0]], "nargs": "+"}
+    else:
+        options["type"] = _CONVERTERS.get(kind, kind)
+    if not is_required:
+        options["default"] = field.default
+        text += "" if field.default is None else " [%(default)s]"
+    if is_positional and not is_required:
+        options["nargs"] = "?"
+    parser.add_argument(name, help=text, **options)
+    if declared.get("former"):
+        options |= {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS, "dest": field.name}
+        parser.add_argument(declared["former"], action=_FormerOption, **options)
 
 
 class _FormerOption(argparse.Action):
@@ -48,27 +110,10 @@ class _FormerOption(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def add_former_option(parser: argparse.ArgumentParser, old: str, new: str, **options: Any) -> None:
-    """Let a command accept the former name of an option for one release.
-
-    Args:
-        parser: Parser of the command.
-        old: Former name, such as "--lane".
-        new: Name of the option that it sets.
-        options: Type and number of the values, as for `add_argument`.
-    """
-    parser.add_argument(
-        old,
-        action=_FormerOption,
-        dest=new.removeprefix("--"),
-        default=argparse.SUPPRESS,
-        help=argparse.SUPPRESS,
-        **options,
-    )
-
-
-def run_command(command: Command, arguments: argparse.Namespace) -> int:
+def run_command(command: Command, given: argparse.Namespace) -> int:
     """Run a command with parsed arguments, in double precision like the values in mechanism files; returns the exit status."""
+    names = [field.name for field in dataclasses.fields(command.arguments)]
+    arguments = command.arguments(**{name: getattr(given, name) for name in names})
 
     def act() -> None:
         import jax
@@ -108,3 +153,7 @@ def count(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return value
+
+
+# Functions that read the text of an argument, by the type of its field; the type itself reads texts of other types.
+_CONVERTERS: dict[Any, Callable[[str], Any]] = {int: count, float: positive}

@@ -1,13 +1,12 @@
 """The command `jaxdyn convert`: conversion of a mechanism to another file format."""
 
-import argparse
-
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import save_system
+from jaxdyn.jobs.arguments import ConvertArguments
 from jaxdyn.jobs.source import load_source
 
 
-def convert(arguments: argparse.Namespace) -> None:
+def convert(arguments: ConvertArguments) -> None:
     """Write a mechanism in another format."""
     if arguments.target.exists() and not arguments.force:
         raise ConfigError(f"{arguments.target}: the file already exists; choose another name or give --force")

@@ -1,6 +1,5 @@
 """The command `jaxdyn new`: a commented config or mechanism file to start from."""
 
-import argparse
 import os
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ import numpy as np
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_files
+from jaxdyn.io.files import write_content
 from jaxdyn.jobs import templates
+from jaxdyn.jobs.arguments import NewArguments
 from jaxdyn.jobs.source import load
 from jaxdyn.mechanism import configuration
 
@@ -20,7 +20,7 @@ _MECHANISM = "mechanism.toml"
 _TORQUE = 5.0  # N m, too little to lift the double pendulum at once
 
 
-def new(arguments: argparse.Namespace) -> None:
+def new(arguments: NewArguments) -> None:
     """Write the file, and also the mechanism file that it names if this mechanism file does not exist."""
     file: Path = arguments.file or Path(f"{arguments.kind}.toml")
     if arguments.kind == "mechanism":
@@ -73,4 +73,4 @@ def _check_absent(file: Path, force: bool) -> None:
 
 def _write(file: Path, text: str, force: bool) -> None:
     _check_absent(file, force)
-    write_files({file: lambda stream: stream.write(text.encode())})
+    write_content(file, text)

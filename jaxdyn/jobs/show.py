@@ -1,18 +1,18 @@
 """The command `jaxdyn show`: description of a mechanism file as text and, on request, as pictures."""
 
-import argparse
 from pathlib import Path
 
 import jax
 
 from jaxdyn.constraints.independence import describe_mobility
+from jaxdyn.jobs.arguments import ShowArguments
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.view.tree import tree_text
 
 
-def show(arguments: argparse.Namespace) -> None:
+def show(arguments: ShowArguments) -> None:
     """Print the content of a mechanism file, and draw the mechanism on request."""
     system = load_source(arguments, arguments.file)
     print(system.summary())

@@ -1,6 +1,5 @@
 """Reading of the mechanism file that is given to a command."""
 
-import argparse
 import contextlib
 import warnings
 from collections.abc import Iterator
@@ -17,11 +16,12 @@ from jaxdyn.io.limits import LimitsUse
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.urdf import AssumedBase
 from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.jobs.arguments import SourceOptions
 from jaxdyn.jobs.choices import BaseName
 from jaxdyn.lanes.announcements import announced_as
 
 
-def load_source(arguments: argparse.Namespace, path: Path) -> System:
+def load_source(arguments: SourceOptions, path: Path) -> System:
     """Read a system from a mechanism file with the options of a command, and print a note about ignored elements."""
     options = {name: getattr(arguments, name) for name in ("base", "repair", "folder", "contact", "kinematic")}
     return load(path, **options)

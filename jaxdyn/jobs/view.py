@@ -1,6 +1,5 @@
 """The command `jaxdyn view`: a replay of a run, or a mechanism with sliders, in the browser or as one file."""
 
-import argparse
 import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.io.plant_file import holds_plant
 from jaxdyn.io.visual_files import load_visuals, visuals_of_run
+from jaxdyn.jobs.arguments import ViewArguments
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, said_in_one_line
 
@@ -19,14 +19,14 @@ _SAMPLES = 4096  # largest number of samples to view; further chunks of a larger
 _OVERLAY = 3
 
 
-def view(arguments: argparse.Namespace) -> None:
+def view(arguments: ViewArguments) -> None:
     """Write an HTML page, serve a scene in the browser, or do both."""
     source: Path = arguments.source
     is_run = (source.is_dir() and not holds_plant(source)) or not (source.is_dir() or source.suffix)
     (_view_run if is_run else _view_mechanism)(source, arguments)
 
 
-def _view_run(path: Path, arguments: argparse.Namespace) -> None:
+def _view_run(path: Path, arguments: ViewArguments) -> None:
     run = load_run(path, samples=max([_SAMPLES, *(sample + 1 for sample in arguments.samples or [])]))
     with needs("view"):
         from jaxdyn.view.replay import Replay
@@ -43,7 +43,7 @@ def _view_run(path: Path, arguments: argparse.Namespace) -> None:
         _wait_for(replay.serve(arguments.port, arguments.host), f"all {replay.recording.samples} samples")
 
 
-def _view_mechanism(file: Path, arguments: argparse.Namespace) -> None:
+def _view_mechanism(file: Path, arguments: ViewArguments) -> None:
     for option in ("samples", "overlay"):
         if getattr(arguments, option) is not None:
             raise ConfigError(

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from jaxdyn.deprecated import renamed_argument
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_files
+from jaxdyn.io.files import write_content, writing
 from jaxdyn.io.visuals import Visual
 from jaxdyn.view import contacts
 from jaxdyn.view.contacts import Touching
@@ -108,16 +108,15 @@ def animate(
     rate = "" if speed == 1 else f" ({speed:g}x)"
     part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
     try:
-        with (
-            mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}),
-            writer.saving(figure, str(part), size / _INCHES),
-        ):
-            for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=None if progress else True):
-                move(k, f"t = {instants[k]:6.2f} s{rate}")
-                writer.grab_frame()
-        part.replace(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
+        with writing(path):
+            with (
+                mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}),
+                writer.saving(figure, str(part), size / _INCHES),
+            ):
+                for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=None if progress else True):
+                    move(k, f"t = {instants[k]:6.2f} s{rate}")
+                    writer.grab_frame()
+            part.replace(path)
     finally:
         with contextlib.suppress(OSError):
             part.unlink()
@@ -148,10 +147,7 @@ class Animation:
         path = Path(path)
         if path.suffix.lower() != self.ending:
             raise ConfigError(f"{path}: this animation is a {self.ending} file; give a file name with this suffix")
-        try:
-            write_files({path: lambda file: file.write(self.content)})
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
+        write_content(path, self.content)
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.content).decode()

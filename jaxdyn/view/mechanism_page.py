@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_files
+from jaxdyn.io.files import write_content
 from jaxdyn.io.shapes import Mesh, cylinder, sphere
 from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.joints import Prismatic, Revolute, Screw
@@ -57,10 +56,7 @@ def write_mechanism_page(mechanism: Mechanism, path: Path | str, *, visuals: Seq
     content = json.dumps(_content(Postures(mechanism), visuals))
     # Names in it come from strangers' files: as JSON without "<" they cannot leave the script, and the script shows them as text.
     page = _TEMPLATE.read_text(encoding="utf-8").replace("@@content@@", content.replace("<", "\\u003c"))
-    try:
-        write_files({Path(path): lambda file: file.write(page.encode())})
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    write_content(path, page)
 
 
 def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:

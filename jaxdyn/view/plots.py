@@ -9,7 +9,7 @@ import matplotlib.figure
 import numpy as np
 
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_files
+from jaxdyn.io.files import write_files, writing
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import contacts
@@ -161,10 +161,8 @@ def save(figure: matplotlib.figure.Figure, path: Path | str) -> None:
     Raises:
         ConfigError: The format is not supported, or the file cannot be written.
     """
-    try:
-        with mpl.rc_context({"font.size": 9}):
+    with writing(path), mpl.rc_context({"font.size": 9}):
+        try:
             write_files({Path(path): lambda file: figure.savefig(file, dpi=110, format=Path(path).suffix[1:] or "png")})
-    except ValueError:
-        raise ConfigError(f"{path}: this format is not supported for pictures; use .png, .pdf or .svg") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
+        except ValueError:
+            raise ConfigError(f"{path}: this format is not supported for pictures; use .png, .pdf or .svg") from None

@@ -14,8 +14,7 @@ import numpy as np
 import viser
 
 from jaxdyn.deprecated import renamed_argument
-from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_files
+from jaxdyn.io.files import write_content
 from jaxdyn.io.visuals import Visual, with_fewer_triangles
 from jaxdyn.view.charts import CoordinateChart, EnergyChart
 from jaxdyn.view.page import page_of
@@ -113,11 +112,7 @@ class Replay:
             pages = {number: self._recorded(server, scene, number, overlay, frames) for number in chosen}
         finally:
             stopped(server)
-        try:
-            text = page_of(recording, pages, scene.legend)
-            write_files({Path(path): lambda file: file.write(text.encode())})
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written ({error.strerror}); choose another path") from None
+        write_content(path, page_of(recording, pages, scene.legend))
 
     def _recorded(self, server: viser.ViserServer, scene: Scene, number: int, overlay: int, frames: np.ndarray) -> str:
         """The page that viser makes of some frames of the motion of one sample."""
