@@ -186,7 +186,7 @@ def test_settings_reach_the_simulation(pendulum, tmp_path, integrator, target):
         (["{config}", "batch=0"], ["batch", "positive"]),
         (
             ["{config}", "control.damping=[1, 2, 3]"],
-            ["control.damping has 3 values; give 1, or 2: one per degree of freedom"],
+            ["control.damping has 3 values; give 1, or 2: one per velocity component"],
         ),
         (["{config}", "time.save_every=3"], ["time.save_every = 3 does not divide the 20 steps", "choose a divisor"]),
         (

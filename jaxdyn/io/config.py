@@ -218,6 +218,18 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"use one of {', '.join(names[:_MOST_NAMES])}{more}"
 
 
+def check_keys(table: Mapping[str, Any], known: Iterable[str], place: Place) -> None:
+    """Refuse a table with an unknown key.
+
+    Raises:
+        ConfigError: A key is unknown; the message suggests a known one.
+    """
+    names = list(known)
+    for key in table:
+        if key not in names:
+            raise place.key(key).error(f"unknown key; {suggestion(key, names)}")
+
+
 def _read_table(cls: Any, value: Any, place: Place) -> Any:
     table = _table(value, place)
     fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -228,9 +240,7 @@ def _read_table(cls: Any, value: Any, place: Place) -> Any:
             raise place.key(alias).error(f"it is the former name of {name!r}, which is also given; remove one")
         if alias in table:
             table = {name if key == alias else key: inner for key, inner in table.items()}
-    for key in table:
-        if key not in fields:
-            raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")
+    check_keys(table, fields, place)
     values = {}
     for name, field in fields.items():
         has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdyn.io.config import Place, read_value, suggestion
+from jaxdyn.io.config import Place, check_keys, read_value, suggestion
 from jaxdyn.io.mechanism_entries import JointEntry
 from jaxdyn.mechanism.components import AnyJoint, component_units, joint_of
 from jaxdyn.mechanism.joint import Joint
@@ -121,9 +121,7 @@ def _motion(table: dict[str, Any], joint: Joint, place: Place) -> PrescribedMoti
     if name not in kinds:
         raise place.key("kind").error(f"unknown kind of motion {name!r}; use one of {', '.join(kinds)}")
     fields = {field.name: field for field in dataclasses.fields(kinds[name])}
-    for key in values:
-        if key not in fields:
-            raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")
+    check_keys(values, fields, place)
     for key, field in fields.items():
         if key not in values and field.default is dataclasses.MISSING:
             raise place.key(key).error(f"missing; it is required for a {name} motion")

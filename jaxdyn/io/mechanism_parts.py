@@ -27,7 +27,7 @@ from jaxdyn.dynamics.contact import GroundContact, SphereContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid, Surface
-from jaxdyn.io.config import Place, read_value, suggestion
+from jaxdyn.io.config import Place, check_keys, read_value
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_entries import (
     AppliedForceEntry,
@@ -57,15 +57,9 @@ _ORIGIN = (0.0, 0.0, 0.0)
 
 # Order of the parts of a system, on which paths such as "system.forces.0.viscous" depend; others follow as they are defined.
 _ORDER = (
-    *("spring", "damper", "applied_force", "joint_friction", "joint_stribeck_friction", "joint_asymmetric_friction"),
-    *(
-        "joint_load_friction",
-        "joint_bearing_friction",
-        "joint_quadratic_drag",
-        "joint_spring",
-        "joint_limits",
-        "joint_servo",
-    ),
+    *("spring", "damper", "applied_force"),
+    *("joint_friction", "joint_stribeck_friction", "joint_asymmetric_friction", "joint_load_friction"),
+    *("joint_bearing_friction", "joint_quadratic_drag", "joint_spring", "joint_limits", "joint_servo"),
     *("ground_contact", "sphere_contact"),
     *("loop", "rod", "coupling"),
 )
@@ -214,9 +208,7 @@ def _joint_force(model: Model, cls: Any, value: Any, place: Place) -> JointForce
     """Read a force in the joints. Values that the file omits are those of `cls.of(model)` if the class has this function."""
     declared = quantities(cls)
     table = read_value(dict[str, dict[str, Any]], value, place)
-    for key in table:
-        if key not in declared:
-            raise place.key(key).error(f"unknown key; {suggestion(key, declared)}")
+    check_keys(table, declared, place)
     derived = cls.of(model) if hasattr(cls, "of") else None
     for name, quantity in declared.items():
         for needing in quantity.needed_by:
@@ -243,9 +235,7 @@ def _missing(model: Model, declared: Quantity) -> Any:
 
 def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constraint:
     fields, table = {field.name: field for field in dataclasses.fields(cls)}, read_value(dict[str, Any], value, place)
-    for key in table:
-        if key not in fields:
-            raise place.key(key).error(f"unknown key; {suggestion(key, fields)}")
+    check_keys(table, fields, place)
     values: dict[str, Any] = {}
     for name, field in fields.items():
         declared = quantity_of(field)

@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxdyn.dynamics.forces import JointDrives
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import Place, read_value, suggestion
+from jaxdyn.io.config import Place, check_keys, read_value
 from jaxdyn.io.mechanism_entries import DrivesEntry, MechanismEntry
 from jaxdyn.io.mechanism_joints import joint_index, joint_quantities, read_joint
 from jaxdyn.io.mechanism_parts import part_classes, read_parts
@@ -27,9 +27,7 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
         ConfigError, MechanismError: See `load_mechanism`.
     """
     parts, known = part_classes(), [field.name for field in dataclasses.fields(MechanismEntry)]
-    for key in tables:
-        if key not in parts and key not in known:
-            raise file.key(key).error(f"unknown key; {suggestion(key, (*known, *parts))}")
+    check_keys(tables, (*known, *parts), file)
     entry = read_value(MechanismEntry, {key: tables[key] for key in tables if key in known}, file)
     if len(entry.body) > MOST_BODIES:
         raise file.error(f"it has {len(entry.body)} bodies, but at most {MOST_BODIES} are read; split the mechanism")

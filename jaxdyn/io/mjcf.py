@@ -125,9 +125,8 @@ def _compiled(mujoco: Any, path: Path, text: str, assets: dict[str, bytes], kine
         if not kinematic:
             return mujoco.MjModel.from_xml_string(text, assets)
         given = mujoco.MjSpec.from_string(text, assets=assets)
-        given.compiler.boundmass = given.compiler.boundinertia = (
-            1.0  # MuJoCo refuses bodies without mass; these are not read
-        )
+        # MuJoCo refuses bodies without mass; these are not read.
+        given.compiler.boundmass = given.compiler.boundinertia = 1.0
         return given.compile()
     except (ValueError, RuntimeError, mujoco.FatalError) as error:
         remedy = f"; give the masses, or {KINEMATIC}" if "mjMINVAL" in str(error) else ""
@@ -401,12 +400,8 @@ class _Reader:
             # In MuJoCo it is a mass along ground axes, without weight; in jaxdyn it acts along the axes of the body.
             "free joints with armature": sum(bool(compiled.dof_armature[compiled.jnt_dofadr[joint]]) for joint in free),
             "flexes": compiled.nflex,
-            "tendons with armature": np.sum(compiled.tendon_armature > 0)
-            if hasattr(compiled, "tendon_armature")
-            else 0,
-            "actuators with armature": np.sum(compiled.actuator_armature > 0)
-            if hasattr(compiled, "actuator_armature")
-            else 0,
+            "tendons with armature": np.sum(getattr(compiled, "tendon_armature", 0.0) > 0),
+            "actuators with armature": np.sum(getattr(compiled, "actuator_armature", 0.0) > 0),
         }
         for what, count in changes_motion.items():
             if count:

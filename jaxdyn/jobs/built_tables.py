@@ -28,7 +28,8 @@ from jaxdyn.control import (  # noqa: F401
 )
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import Place, read_value, suggestion
+from jaxdyn.io.config import Place, check_keys, read_value
+from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.optimize_parts import (
     ConfigurationPart,
     ContactPart,
@@ -39,7 +40,6 @@ from jaxdyn.jobs.optimize_parts import (
     StatePart,
     TargetPart,
 )
-from jaxdyn.jobs.optimize_values import each
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
 from jaxdyn.mechanism.quantity import Quantity, first_sentence, meanings, quantity_of
 
@@ -141,9 +141,7 @@ class Table:
             raise place.key("kind").error(f"missing; use one of {', '.join(cls.kinds())}")
         kind = read_value(Literal[tuple(cls.kinds())], value["kind"], place.key("kind"))
         keys = cls.keys(kind)
-        for name in value:
-            if name != "kind" and name not in keys:
-                raise place.key(name).error(f"unknown key; {suggestion(name, keys)}")
+        check_keys({name: given for name, given in value.items() if name != "kind"}, keys, place)
         values = {}
         for name, key in keys.items():
             if name in value:

@@ -10,6 +10,14 @@ from jaxdyn.jobs.identify_config import IdentifyConfig
 class EvaluateConfig(IdentifyConfig):
     """Config of `jaxdyn evaluate`. Settings that it does not contain are taken from the first of the runs.
 
+    The plant of a run of jaxdyn identify, with its sensors, inputs, friction and filters, predicts recordings. The figures of
+    merit, tables and pictures of jaxdyn identify are written to a new run directory. If the plant contains estimates, the
+    measurements inside the 95 % prediction intervals are counted. Several runs are compared on the same recordings. The config
+    of the first run is used; every setting can be changed. Relative paths are relative to the directory of the first run.
+
+      jaxdyn evaluate runs/arm data=/new/recordings 'study.0.validation=["run_7.csv"]'
+      jaxdyn evaluate runs/arm runs/other_arm motion.cutoff=8
+
     Attributes:
         runs: Run directories of `jaxdyn identify`, or directories of single plants, whose plants are compared on the same
             recordings.

@@ -212,6 +212,13 @@ class ReferenceConfig:
 class IdentifyConfig:
     """Config of `jaxdyn identify`.
 
+    The Levenberg-Marquardt method with exact derivatives minimizes the errors of simulated motions in windows of the recordings
+    (output error) or of computed forces (inverse dynamics). Inertial parameters remain physically valid. For each study the run
+    directory contains a table of parameters with 95 % intervals, figures of merit on training and held-out recordings beside
+    given reference values, pictures, and the identified plant (plant.toml, plant.json, plant.npz): mechanism, sensors, inputs,
+    filters and estimates. The commands evaluate, rollout, view and check accept this plant, and so does another fit as its
+    mechanism.
+
     Attributes:
         study: Fits; each table describes one fit.
         free: Free parameters; each table selects the inertia of some bodies, or one array.

@@ -8,7 +8,6 @@ from pathlib import Path
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.forces import JointDrives, JointForce
@@ -36,6 +35,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import holds_plant, load_plant
 from jaxdyn.io.recordings import load_film, load_recording
 from jaxdyn.io.system_file import files_of
+from jaxdyn.jobs.component_values import each, one_each
 from jaxdyn.jobs.identify_config import IdentifyConfig, RecordingConfig, StudyConfig
 from jaxdyn.jobs.identify_tables import ForceTable, made
 from jaxdyn.jobs.parameters_config import FreeConfig
@@ -95,13 +95,14 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
 
 def _sensors(config: IdentifyConfig, ny: int, recordings: int) -> Sensors:
     """The sensors of a config, for a number of training recordings."""
-    noise = one_each(config.fit.noise, ny, "fit.noise") * np.sqrt(config.fit.block_length)
+    noise = one_each(config.fit.noise, ny, "measurement", "fit.noise") * np.sqrt(config.fit.block_length)
     if config.markers is not None:  # measurements are angles of links, whose differences are the coordinates
         to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
         noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
     each_its_own = any(entry.path == "sensors.zeros" and not entry.fixed for entry in config.free)
     zeros = jnp.zeros((recordings if each_its_own else 0, ny))
-    return Sensors(noise, quantization=one_each(config.fit.quantization, ny, "fit.quantization"), zeros=zeros)
+    quantization = one_each(config.fit.quantization, ny, "measurement", "fit.quantization")
+    return Sensors(noise, quantization=quantization, zeros=zeros)
 
 
 def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int) -> Plant:
@@ -120,34 +121,15 @@ def _force(table: ForceTable, system: System, k: int, earlier: Plant | None) -> 
     estimated = None if earlier is None or len(earlier.system.forces) < k else earlier.system.forces[k - 1]
     if type(estimated) is not type(force):
         return force
+    values = {}
     for name, declared in quantities(type(force)).items():
         given, found = getattr(force, name), getattr(estimated, name)
         if declared.minimum is not None and given is not None and found is not None:
             at_bound = jnp.abs(found - declared.minimum) <= _AT_BOUND * jnp.abs(given)
-            force = eqx.tree_at(
-                lambda force, name=name: getattr(force, name), force, jnp.where(at_bound, _LIFTED * given, found)
-            )
-        else:
-            force = eqx.tree_at(
-                lambda force, name=name: getattr(force, name), force, found, is_leaf=lambda x: x is None
-            )
-    return force
-
-
-def one_each(values: tuple[float, ...], count: int, name: str) -> Float[Array, "count"]:
-    """Values of a config, one for each component.
-
-    Args:
-        values: One value, which holds for all components, or one value per component.
-        count: Number of components.
-        name: Key of the values, for the message.
-
-    Raises:
-        ConfigError: The number of values is neither 1 nor the number of components.
-    """
-    if len(values) not in (1, count):
-        raise ConfigError(f"{name} has {len(values)} values; give 1 or {count}")
-    return jnp.asarray(np.broadcast_to(np.asarray(values, float), (count,)))
+            found = jnp.where(at_bound, _LIFTED * given, found)
+        values[name] = found
+    fields = lambda force: [getattr(force, name) for name in values]  # noqa: E731
+    return eqx.tree_at(fields, force, list(values.values()), is_leaf=lambda x: x is None)
 
 
 def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
@@ -198,7 +180,8 @@ def _entries(entries: tuple[str, ...]) -> tuple[str | int, ...] | None:
 def _started(plant: Plant, parameter: Parameter, start: tuple[float, ...]) -> Plant:
     """The plant with other values of a parameter."""
     alone = Parameters(plant, [Parameter(parameter.path, parameter.entries, Real())])
-    return alone.place(one_each(start, alone.size, f"start of {parameter.path}").astype(plant.system.model.dtype))
+    values = one_each(start, alone.size, "entry", f"start of {parameter.path}")
+    return alone.place(jnp.asarray(values, plant.system.model.dtype))
 
 
 def check_folder(config: IdentifyConfig) -> None:
@@ -286,15 +269,8 @@ def processing_of(config: IdentifyConfig, markers: Markers | None) -> Processing
 
 def windows_of(config: IdentifyConfig, parts: Sequence[Part], **changes) -> Windows:
     """Windows of recordings with the settings of the config; `changes` replace some of these settings."""
-    w = config.windows
-    options = {
-        "duration": w.duration,
-        "interval": w.interval,
-        "stride": w.stride,
-        "first": w.first,
-        "lead": w.lead,
-        "velocity_cutoff": [part.processed.velocity_cutoff for part in parts],
-    }
+    options = {name: getattr(config.windows, name) for name in ("duration", "interval", "stride", "first", "lead")}
+    options["velocity_cutoff"] = [part.processed.velocity_cutoff for part in parts]
     try:
         return cut([part.alone for part in parts], **(options | changes))
     except RecordingError as error:
@@ -332,13 +308,13 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
 
 
 def _problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> Problem:
-    model = parameters.subject.system.model
+    system = parameters.subject.system
     if config.fit.method == "inverse_dynamics":
-        noise = one_each(config.fit.noise, model.nv, "fit.noise") * np.sqrt(config.fit.block_length)
+        noise = each(config.fit.noise, "nv", system, "fit.noise") * np.sqrt(config.fit.block_length)
         return InverseDynamicsError(parameters, motions_of(parts), noise, loss_of(config))
     w = config.windows
-    start_noise = one_each(w.start_noise, 2 * model.nv, "windows.start_noise") if w.start_noise else None
-    continuity = one_each(w.continuity, 2 * model.nv, "windows.continuity") if w.continuity else None
+    start_noise = each(w.start_noise, "nx", system, "windows.start_noise") if w.start_noise else None
+    continuity = each(w.continuity, "nx", system, "windows.continuity") if w.continuity else None
     return OutputError(
         parameters,
         windows_of(config, parts),

@@ -16,8 +16,9 @@ from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import unphysical_bodies
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import RunDirectory
+from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import motions_of, one_each, parameters_of, processing_of
+from jaxdyn.jobs.identify_plant import motions_of, parameters_of, processing_of
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.lanes.announcements import announced_as
 
@@ -89,7 +90,7 @@ def _settings(config: IdentifyConfig) -> SyntheticConfig:
 
 
 def _noise(config: IdentifyConfig, plant: Plant) -> Float[Array, "nv"]:
-    return one_each(_settings(config).noise, plant.system.model.nv, "synthetic.noise")
+    return jnp.asarray(each(_settings(config).noise, "nv", plant.system, "synthetic.noise"))
 
 
 @announced_as("the judgment")

@@ -9,6 +9,7 @@ Verbs of the command line and experiment scripts are built in the same way. A sc
 
 import argparse
 import dataclasses
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -26,7 +27,8 @@ class Job:
 
     Attributes:
         name: Name of the verb and of the default run directory.
-        description: Text that --help shows.
+        description: Text that --help shows; the first line also appears in the list of verbs. The help page continues with the
+            docstring of the config class after its first paragraph.
         config: Frozen dataclass that describes the config file, or its name "package.module:Class" if its import is slow.
         work: Function work(config, run_directory) that does the work and returns metrics, a dictionary of floats, integers and
             texts.
@@ -56,6 +58,13 @@ class Job:
         """The class of the config, imported if it is given by name."""
         return pkgutil.resolve_name(self.config) if isinstance(self.config, str) else self.config
 
+    @property
+    def page(self) -> str:
+        """The first part of the help page."""
+        described = inspect.cleandoc(self.config_class.__doc__ or "").partition("\n\nAttributes:")[0]
+        _, _, further = described.partition("\n\n")
+        return f"{self.description}\n\n{further}".rstrip()
+
 
 def deferred(name: str) -> Callable[..., Any]:
     """The function with the name "package.module:function"; its module is imported at the call, so that verbs load without JAX."""
@@ -72,10 +81,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: str | None = None) -> None:
     """Add the arguments that every job has to a parser, and the settings of the job to its help."""
     parser.formatter_class = HelpFormatter
-    parser.description = wrapped(job.description)
     format_help = parser.format_help
 
     def with_settings() -> str:
+        parser.description = wrapped(job.page)
         parser.epilog = wrapped(
             f"settings, each with its unit and its default:\n\n{describe_settings(job.config_class)}"
         )

@@ -11,9 +11,9 @@ import numpy as np
 from tqdm import tqdm
 
 from jaxdyn.control.auto import Auto
-from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
+from jaxdyn.control.batch import best_of, describe_optima, optima, solve_batch
 from jaxdyn.control.plan import Plan, no_multipliers
-from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
+from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.control.verification import Verification, verify
 from jaxdyn.display import aligned
@@ -23,8 +23,9 @@ from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.jobs.optimize_outcome import Outcome
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
-from jaxdyn.jobs.optimize_rates import Rates, of_mechanism, plan_with_rates, with_rates_of
+from jaxdyn.jobs.optimize_rates import of_mechanism, plan_with_rates, with_rates_of
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -59,7 +60,8 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         report += f"\nchecked: {_checked_text(checked)}"
         print(report)
         directory.write_text("optima.txt", report + "\n")
-        _save(config, problem, found, rates, groups, best, directory)
+        outcome = Outcome(problem, found, rates, groups, best)
+        _save(config, outcome, directory)
         metrics = {
             "solve_s": seconds,
             "starts": len(results),
@@ -77,7 +79,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
             "open_loop_error": open_loop_error(problem, solution.value),
         }
         if config.pictures or config.animation:
-            metrics["pictures"] = _draw(config, problem, found, rates, groups, best, directory)
+            metrics["pictures"] = _draw(config, outcome, directory)
         return metrics
 
 
@@ -199,30 +201,19 @@ def _by_start(config: OptimizeConfig, found: Solution) -> list[dict[str, Any]]:
 
 
 @announced_as("energies")
-def _save(
-    config: OptimizeConfig,
-    problem: ControlProblem,
-    found: Solution,
-    rates: Rates | None,
-    groups: list[Optimum],
-    best: int,
-    directory: RunDirectory,
-) -> None:
+def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> None:
     """Write the mechanism, the best plan with a config for its replay, one plan of each optimum as a run, and all searches."""
-    assert isinstance(problem.dynamics, MultibodyDynamics)
-    system = problem.dynamics.system
+    problem, found, best, rates = outcome.problem, outcome.found, outcome.best, outcome.rates
+    system, shown = outcome.system, np.array(outcome.shown)
     directory.write_mechanism(system)
     plan = saved_plan(problem, jax.tree.map(lambda leaf: leaf[best], found))
     if rates is not None:
         plan |= {"rates": rates.values[best], "rate_feedback": rates.feedback[best]}
     directory.write_arrays(PLAN, **plan)
     directory.write_text("replay.toml", replay_config(problem, found.value.design[best], config.time.integrator))
-    shown = shown_plans(problem, groups, best)
-    states = jax.tree.map(lambda leaf: leaf[np.array(shown)], found.value.states)
+    states = jax.tree.map(lambda leaf: leaf[shown], found.value.states)
     energy = stored_jit(jax.vmap(jax.vmap(lambda q, v: total_energy(system, State(q, v)))))(states.q, states.v)
-    duration = problem.with_design(found.value.design[best]).duration
-    times = np.arange(problem.steps + 1) * float(duration / problem.steps)
-    directory.write_arrays("states", time=times, q=states.q, v=states.v, energy=energy, plan=np.array(shown))
+    directory.write_arrays("states", time=outcome.times, q=states.q, v=states.v, energy=energy, plan=shown)
     searches = {
         "cost": found.cost,
         "violation": found.violation,
@@ -236,29 +227,12 @@ def _save(
     directory.write_arrays("searches", **searches)
 
 
-def shown_plans(problem: ControlProblem, groups: list[Optimum], best: int) -> list[int]:
-    """Indices of the plans in the animation: the best, then the best of each other local optimum unless the duration is free."""
-    others = [] if problem.design is not None else [group.best for group in groups if group.best != best]
-    return [best, *others]
-
-
 @announced_as("pictures")
-def _draw(
-    config: OptimizeConfig,
-    problem: ControlProblem,
-    found: Solution,
-    rates: Rates | None,
-    groups: list[Optimum],
-    best: int,
-    directory: RunDirectory,
-) -> list[str]:
+def _draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> list[str]:
     try:
         from jaxdyn.jobs import optimize_pictures
     except ImportError:
         print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
         return []
-    names = optimize_pictures.draw(config, problem, found, rates, groups, best, directory) if config.pictures else []
-    if config.animation:
-        shown = shown_plans(problem, groups, best)
-        names += optimize_pictures.animate(problem, found, shown, directory)
-    return names
+    names = optimize_pictures.draw(config, outcome, directory) if config.pictures else []
+    return [*names, *optimize_pictures.animate(outcome, directory)] if config.animation else names

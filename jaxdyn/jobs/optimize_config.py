@@ -5,7 +5,7 @@ Tables of solvers, costs and constraints are described by the classes that they 
 
 import dataclasses
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jaxdyn.io.config import Place, setting
 from jaxdyn.jobs.built_tables import ConstraintTable, CostTable, SolverTable
@@ -94,13 +94,10 @@ class StillStartConfig:
         controls: Values of the controls (N m or N), one value for all controls or one per control.
     """
 
+    count: ClassVar[int] = 1
+
     kind: Literal["constant"] = "constant"
     controls: tuple[float, ...] = setting((0.0,), broadcast=True)
-
-    @property
-    def count(self) -> int:
-        """Number of initial guesses."""
-        return 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,14 +110,11 @@ class SineStartConfig:
         rate: Angular frequency of the controls.
     """
 
+    count: ClassVar[int] = 1
+
     kind: Literal["sine"]
     amplitude: tuple[float, ...] = setting((1.0,), broadcast=True)
     rate: float = setting(unit="rad/s", positive=True)
-
-    @property
-    def count(self) -> int:
-        """Number of initial guesses."""
-        return 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,6 +175,14 @@ StartConfig = StillStartConfig | SineStartConfig | RandomStartConfig | StatesSta
 @dataclasses.dataclass(frozen=True)
 class OptimizeConfig:
     """Config of `jaxdyn optimize`.
+
+    Costs, constraints and bounds are given in the config. The searches from all initial guesses run together, and their local
+    optima are counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design, and with a
+    table [rates] also rates and rate_feedback), a table of the optima (optima.txt), all searches with their histories,
+    pictures, an animation, and replay.toml, a config with which `jaxdyn rollout` replays the controls:
+
+      jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing
+      jaxdyn rollout runs/swing/replay.toml
 
     Attributes:
         mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json. The controls act on the drives of the mechanism; a

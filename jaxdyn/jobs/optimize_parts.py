@@ -14,7 +14,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import setting
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.placements import quaternion_from_rpy
-from jaxdyn.jobs.optimize_values import coordinates, each, state
+from jaxdyn.jobs.component_values import coordinates, each, state
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.spatial.transform import RigidTransform
 

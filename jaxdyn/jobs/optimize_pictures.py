@@ -3,30 +3,21 @@
 import jax
 import numpy as np
 
-from jaxdyn.control.batch import Optimum
-from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
-from jaxdyn.control.solution import Solution
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.optimize_config import OptimizeConfig
-from jaxdyn.jobs.optimize_rates import Rates, with_rates_of
+from jaxdyn.jobs.optimize_outcome import Outcome
+from jaxdyn.jobs.optimize_rates import with_rates_of
 from jaxdyn.view import animation, optimization, plots
 from jaxdyn.view.motion import motion_plot
 
+_MOST_SHOWN = 4  # plans in an animation
 
-def draw(
-    config: OptimizeConfig,
-    problem: ControlProblem,
-    found: Solution,
-    rates: Rates | None,
-    groups: list[Optimum],
-    best: int,
-    directory: RunDirectory,
-) -> list[str]:
+
+def draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> list[str]:
     """Draw convergence, optima, controls and their rates, motion and stick figures; returns the names of the files."""
-    assert isinstance(problem.dynamics, MultibodyDynamics)
-    system = problem.dynamics.system
+    problem, found, best, rates = outcome.problem, outcome.found, outcome.best, outcome.rates
+    system, time = outcome.system, outcome.times
     plan = jax.tree.map(lambda leaf: np.asarray(leaf[best]), found.value)
-    time = np.arange(problem.steps + 1) * float(problem.with_design(found.value.design[best]).dt)
     bounds = (np.asarray(problem.lower), np.asarray(problem.upper))
     names = optimization.control_names(system)
     figures = {
@@ -51,21 +42,16 @@ def draw(
         figures["convergence"] = optimization.convergence(
             np.asarray(found.history.cost), np.asarray(found.history.violation), best
         )
-    if len(found.cost) > 1 and groups:
-        costs, counts = ([getattr(group, name) for group in groups] for name in ("cost", "starts"))
+    if len(found.cost) > 1 and outcome.groups:
+        costs, counts = ([getattr(group, name) for group in outcome.groups] for name in ("cost", "starts"))
         figures["optima"] = optimization.optima(np.array(costs), np.array(counts), len(found.cost))
     for name, figure in figures.items():
         plots.save(figure, directory.path(f"{name}.png"))
     return [f"{name}.png" for name in figures]
 
 
-def animate(problem: ControlProblem, found: Solution, shown: list[int], directory: RunDirectory) -> list[str]:
+def animate(outcome: Outcome, directory: RunDirectory) -> list[str]:
     """Animate the best plan together with some other plans; returns the name of the file."""
-    assert isinstance(problem.dynamics, MultibodyDynamics)
-    q = np.asarray(found.value.states.q)[shown[:_MOST_SHOWN]]
-    time = np.arange(problem.steps + 1) * float(problem.with_design(found.value.design[shown[0]]).dt)
-    animation.animate(problem.dynamics.system, time, q, directory.path("motion.gif"))
+    q = np.asarray(outcome.found.value.states.q)[outcome.shown[:_MOST_SHOWN]]
+    animation.animate(outcome.system, outcome.times, q, directory.path("motion.gif"))
     return ["motion.gif"]
-
-
-_MOST_SHOWN = 4

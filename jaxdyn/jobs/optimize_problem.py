@@ -11,6 +11,7 @@ from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import State, System, constraint_errors
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.built_tables import ConstraintTable
+from jaxdyn.jobs.component_values import coordinates, each, state
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.optimize_config import (
     OptimizeConfig,
@@ -21,7 +22,6 @@ from jaxdyn.jobs.optimize_config import (
     StillStartConfig,
 )
 from jaxdyn.jobs.optimize_rates import limited
-from jaxdyn.jobs.optimize_values import coordinates, each, state
 from jaxdyn.jobs.source import load
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as

@@ -16,8 +16,8 @@ from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.rates import with_rates, without_rates
 from jaxdyn.control.solution import Solution
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.optimize_config import OptimizeConfig, RatesConfig
-from jaxdyn.jobs.optimize_values import each
 
 
 class Rates(NamedTuple):

@@ -87,6 +87,10 @@ class TimeConfig:
 class RolloutConfig:
     """Config of `jaxdyn rollout`.
 
+    Each sample starts from its own random state and is driven by joint-space PD control and random torques. The resolved
+    config, the mechanism (mechanism.json, mechanism.npz), metrics.json, states.npz (or, for a batch that is simulated in
+    chunks, states-00001-of-00008.npz and so on) and pictures are written to the run directory.
+
     Attributes:
         mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json, or the directory of a run.
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.

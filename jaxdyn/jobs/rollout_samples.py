@@ -17,6 +17,7 @@ from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.replay import ReplayedPlan
 from jaxdyn.jobs.rollout_config import ControlConfig, RolloutConfig
 from jaxdyn.lanes import stored_jit
@@ -61,8 +62,12 @@ class SampleProgress(eqx.Module):
 
 def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDControl:
     """Torques of the PD control to the target plus the random torques, limited to the effort limits."""
-    stiffness, damping = (_per_joint(control, system, name) for name in ("stiffness", "damping"))
+    stiffness, damping = (_gains(control, system, name) for name in ("stiffness", "damping"))
     return PDControl(system.model, plan.target, stiffness, damping, plan.torques, control.compensate_gravity)
+
+
+def _gains(control: ControlConfig, system: System, name: str) -> Float[Array, "nv"]:
+    return jnp.asarray(each(getattr(control, name), "nv", system, f"control.{name}"), system.model.dtype)
 
 
 def sample_source(
@@ -76,7 +81,7 @@ def sample_source(
     model, dtype = system.model, system.model.dtype
     initial, control, seed = config.initial, config.control, jax.random.key(config.seed)
     spread = initial.spread
-    torque = _per_joint(control, system, "random_torque")
+    torque = _gains(control, system, "random_torque")
     duration, interval = config.time.duration, control.random_interval
 
     middle = None
@@ -120,10 +125,3 @@ def sample_source(
         return jax.tree.map(jnp.asarray, drawn)
 
     return samples
-
-
-def _per_joint(control: ControlConfig, system: System, name: str) -> Float[Array, "nv"]:
-    values, count = getattr(control, name), system.model.nv
-    if len(values) not in (1, count):
-        raise ConfigError(f"control.{name} has {len(values)} values; give 1, or {count}: one per degree of freedom")
-    return jnp.asarray(np.broadcast_to(values, (count,)), system.model.dtype)

@@ -1,54 +1,40 @@
 """Reading of the mechanism file that is given to a command."""
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.constraints.assembly import random_closed
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.colliders import ContactUse
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.limits import LimitsUse
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.urdf import AssumedBase
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.arguments import SourceOptions
-from jaxdyn.jobs.choices import BaseName
 from jaxdyn.lanes.announcements import announced_as
 
 
 def load_source(arguments: SourceOptions, path: Path) -> System:
     """Read a system from a mechanism file with the options of a command, and print a note about ignored elements."""
-    options = {name: getattr(arguments, name) for name in ("base", "repair", "folder", "contact", "kinematic")}
-    return load(path, **options)
+    return load(path, **{field.name: getattr(arguments, field.name) for field in dataclasses.fields(SourceOptions)})
 
 
-def load(
-    path: Path,
-    *,
-    base: BaseName | None = None,
-    repair: bool = False,
-    folder: Path | None = None,
-    limits: LimitsUse = "data",
-    contact: ContactUse = "none",
-    kinematic: bool = False,
-) -> System:
-    """Read a system from a mechanism file, and print a note about ignored elements."""
+def load(path: Path, *, repair: bool = False, **options: Any) -> System:
+    """Read a system from a mechanism file, and print a note about ignored elements.
+
+    Args:
+        path: Mechanism file.
+        repair: If true, unphysical inertias of a URDF file are corrected.
+        options: Further options of `load_system`.
+    """
     with said_in_one_line():
-        unphysical = "repair" if repair else "refuse"
-        return load_system(
-            path,
-            base=base,
-            unphysical=unphysical,
-            folder=folder,
-            limits=limits,
-            contact=contact,
-            kinematic=kinematic,
-        )
+        return load_system(path, unphysical="repair" if repair else "refuse", **options)
 
 
 @contextlib.contextmanager

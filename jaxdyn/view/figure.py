@@ -1,9 +1,12 @@
 """Figures that notebooks display, independent of pyplot."""
 
 import io
+from typing import Any
 
 import numpy as np
 from matplotlib import figure
+
+from jaxdyn.view.style import BLUE, ORANGE
 
 
 class Figure(figure.Figure):
@@ -13,6 +16,18 @@ class Figure(figure.Figure):
         file = io.BytesIO()
         self.savefig(file, format="png")
         return file.getvalue()
+
+
+def draw_bands(axis: Any, time: Any, values: np.ndarray) -> None:
+    """Draw the middle 90 % and the middle 50 % of values (samples, T), of which some may be NaN."""
+    for low, high, alpha in ((5, 95, 0.18), (25, 75, 0.32)):
+        axis.fill_between(time, *np.nanpercentile(values, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
+
+
+def draw_limits(axis: Any, *limits: Any) -> None:
+    """Draw the finite ones of some limits as dashed lines."""
+    for limit in filter(np.isfinite, limits):
+        axis.axhline(float(limit), color=ORANGE, lw=1.0, ls="--")
 
 
 def panels_over_time(count: int) -> tuple[Figure, np.ndarray]:

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdyn.view.figure import Figure
+from jaxdyn.view.figure import Figure, draw_bands
 from jaxdyn.view.skeleton import Numbers
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
-
-_BANDS = ((5, 95, 0.18), (25, 75, 0.32))
 
 
 def predictions(
@@ -82,8 +80,7 @@ def growing_errors(
         axis.set_axis_off()
     for k, (name, axis) in enumerate(zip(names, axes, strict=False)):
         sizes = np.maximum(np.where(np.isfinite(size[:, :, k]), size[:, :, k], np.nan), 1e-6)
-        for low, high, alpha in _BANDS:
-            axis.fill_between(time, *np.nanpercentile(sizes, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
+        draw_bands(axis, time, sizes)
         axis.plot(time, np.nanmedian(sizes, axis=0), color=BLUE, lw=2)
         axis.set_yscale("log")
         axis.set_title(f"{name} ({units[k]})", fontsize=9)

@@ -7,9 +7,9 @@ import numpy as np
 from jaxdyn.mechanism import components
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
-from jaxdyn.view.figure import Figure, panels_over_time
+from jaxdyn.view.figure import Figure, draw_limits, panels_over_time
 from jaxdyn.view.skeleton import Numbers
-from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE
+from jaxdyn.view.style import BLUE, GRAY, GREEN
 
 
 def motion_plot(mechanism: Model | Topology, time: Numbers, q: Numbers, v: Numbers, *, title: str = "") -> Figure:
@@ -33,8 +33,7 @@ def motion_plot(mechanism: Model | Topology, time: Numbers, q: Numbers, v: Numbe
     if isinstance(mechanism, Model):
         limits = mechanism.limits
         for axis, *bounds in zip(axes, np.asarray(limits.lower), np.asarray(limits.upper), strict=False):
-            for bound in filter(np.isfinite, bounds):
-                axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
+            draw_limits(axis, *bounds)
     figure.suptitle(title or mechanism.name, parse_math=False)
     return figure
 

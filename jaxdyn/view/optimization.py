@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.view.figure import Figure, panels_over_time
+from jaxdyn.view.figure import Figure, draw_limits, panels_over_time
 from jaxdyn.view.skeleton import Numbers
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
@@ -99,9 +99,7 @@ def controls(
     figure, axes = panels_over_time(len(names))
     for k, (name, axis) in enumerate(zip(names, axes, strict=False)):
         axis.step(time, np.append(values[:, k], values[-1, k]), where="post", color=BLUE, lw=1.5)
-        for bound in (np.asarray(lower)[k], np.asarray(upper)[k]):
-            if np.isfinite(bound):
-                axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
+        draw_limits(axis, np.asarray(lower)[k], np.asarray(upper)[k])
         axis.set_title(name, fontsize=9)
     figure.supylabel(label, fontsize=9)
     figure.suptitle(title or "Controls; bounds dashed")

@@ -13,12 +13,11 @@ from jaxdyn.io.files import write_files, writing
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import contacts
-from jaxdyn.view.figure import Figure
+from jaxdyn.view.figure import Figure, draw_bands, draw_limits
 from jaxdyn.view.pictures import StickFigure, draw_grounds, frame_axes, scale_bar
 from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED
 
-_BANDS = ((5, 95, 0.18), (25, 75, 0.32))
 _SHOWN_SAMPLES = 12
 _SHOWN_CONTACTS = 12
 _CONTACT_COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, GRAY)
@@ -44,13 +43,10 @@ def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> F
     labels = zip(coordinate_names(model), coordinate_units(model), axes, strict=False)
     for index, (name, unit, axis) in enumerate(labels):
         samples = q[:, :, index]
-        for low, high, alpha in _BANDS:
-            axis.fill_between(time, *np.percentile(samples, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
+        draw_bands(axis, time, samples)
         axis.plot(time, samples[:_SHOWN_SAMPLES].T, color=GRAY, lw=0.5, alpha=0.6)
         axis.plot(time, np.median(samples, axis=0), color=BLUE, lw=2.0)
-        for bound in (model.limits.lower[index], model.limits.upper[index]):
-            if np.isfinite(bound):
-                axis.axhline(float(bound), color=ORANGE, lw=1.0, ls="--")
+        draw_limits(axis, model.limits.lower[index], model.limits.upper[index])
         axis.set_title(name if unit == "1" else f"{name} ({unit})", fontsize=9)
         axis.tick_params(labelsize=8)
         axis.tick_params(labelbottom=index + columns >= model.nq)
@@ -79,8 +75,7 @@ def energy_balance(time: Numbers, energy: Numbers, work: Numbers, *, title: str 
     above.set_ylabel("mean over samples (J)")
     above.legend(frameon=False)
     error = gained - work
-    for low, high, alpha in _BANDS:
-        below.fill_between(time, *np.percentile(error, (low, high), axis=0), color=BLUE, alpha=alpha, lw=0)
+    draw_bands(below, time, error)
     below.plot(time, np.median(error, axis=0), color=BLUE, lw=1.5)
     below.set_ylabel("difference (J)")
     below.set_xlabel("time (s)")

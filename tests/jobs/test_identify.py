@@ -123,7 +123,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, cap
         (["synthetic.perio=3"], ["synthetic.perio: unknown key", "did you mean 'period'"]),
         (["data=nowhere"], ["give either data", "or a table [synthetic]"]),
         (["fit.method=output_error"], ["synthetic recordings contain forces only", 'set fit.method = "inverse']),
-        (["synthetic.noise=[1, 2, 3]"], ["synthetic.noise has 3 values; give 1 or 2"]),
+        (["synthetic.noise=[1, 2, 3]"], ["synthetic.noise has 3 values; give 1, or 2"]),
         (["synthetic.harmonics=1"], ["harmonics is 1; give at least 2"]),
         (['free=[{path="system.forces.0.viscos"}]'], ["system.forces.0 has no 'viscos'", "did you mean 'viscous'"]),
         (['free=[{inertia=["middle"]}]'], ["there is no entry 'middle'; use one of upper, lower"]),

@@ -32,11 +32,23 @@ def each(values: Sequence[float], axis: str, system: System, place: str) -> np.n
         "nu": (system.nu, "control"),
         "3": (3, "axis"),
     }
-    if axis not in sizes:
-        return np.asarray(values, float)
-    count, what = sizes[axis]
+    return one_each(values, *sizes[axis], place) if axis in sizes else np.asarray(values, float)
+
+
+def one_each(values: Sequence[float], count: int, noun: str, place: str) -> np.ndarray:
+    """Array with one value for each of `count` components; a single value applies to all of them.
+
+    Args:
+        values: One value, or one value per component.
+        count: Number of components.
+        noun: Word for a component, for messages.
+        place: Key of the values, for messages.
+
+    Raises:
+        ConfigError: The number of values is neither 1 nor the number of components.
+    """
     if len(values) not in (1, count):
-        raise ConfigError(f"{place} has {len(values)} values; give 1, or {count}: one per {what}")
+        raise ConfigError(f"{place} has {len(values)} values; give 1, or {count}: one per {noun}")
     return np.broadcast_to(np.asarray(values, float), (count,))
 
 

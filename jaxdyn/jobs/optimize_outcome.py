@@ -1,0 +1,50 @@
+"""Results of the searches of `jaxdyn optimize`, which files, pictures and animations show."""
+
+import dataclasses
+
+import numpy as np
+
+from jaxdyn.control.batch import Optimum
+from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
+from jaxdyn.control.solution import Solution
+from jaxdyn.dynamics.system import System
+from jaxdyn.jobs.optimize_rates import Rates
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Solutions of a problem from all initial guesses.
+
+    Attributes:
+        problem: Problem of the mechanism, whose controls are forces and not their rates.
+        found: Solutions, with a leading axis of initial guesses.
+        rates: Rates of the controls if the config has a table [rates], else None.
+        groups: Local optima, from the lowest cost.
+        best: Index of the selected plan.
+    """
+
+    problem: ControlProblem
+    found: Solution
+    rates: Rates | None
+    groups: list[Optimum]
+    best: int
+
+    @property
+    def system(self) -> System:
+        """The mechanism."""
+        assert isinstance(self.problem.dynamics, MultibodyDynamics)
+        return self.problem.dynamics.system
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times (N + 1,) of the selected plan, s."""
+        placed = self.problem.with_design(self.found.value.design[self.best])
+        return np.arange(self.problem.steps + 1) * float(placed.dt)
+
+    @property
+    def shown(self) -> list[int]:
+        """Indices of the plans in the animation: the selected plan, then the best plan of each other local optimum unless the
+        duration is free.
+        """
+        free = self.problem.design is not None
+        return [self.best, *(group.best for group in self.groups if group.best != self.best and not free)]
