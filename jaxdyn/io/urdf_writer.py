@@ -7,12 +7,13 @@ to the <jaxdyn> element that `urdf` describes; other readers ignore it.
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
+from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
@@ -113,20 +114,21 @@ class _Writer:
         return self.topology.joint_names[self.topology.body_of_coordinate[coordinate]]
 
     def text(self) -> str:
-        lines = ['<?xml version="1.0" encoding="utf-8"?>', f"<robot name={quoteattr(self.model.name)}>"]
-        lines.append('  <link name="ground"/>')
+        parts = [_element("link", name="ground")]
         for body in range(self.model.nb):
-            lines += self._link(body)
-            lines += self._joint(body)
+            parts += [self._link(body), self._joint(body)]
         for index, (name, body) in enumerate(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True)):
-            lines.append(f"  <link name={quoteattr(name)}/>")
-            lines.append(f'  <joint name={quoteattr(self._name_of_fixed(name))} type="fixed">')
-            lines.append(f"    <parent link={quoteattr(self.topology.body_name(body))}/>")
-            lines.append(f"    <child link={quoteattr(name)}/>")
-            lines.append(f"    <origin {_placement(self.model.frames, index)}/>")
-            lines.append("  </joint>")
-        lines += ["  <jaxdyn>", *self._extension(), "  </jaxdyn>", "</robot>", ""]
-        return "\n".join(lines)
+            ends = self._ends(body, name, _row(self.model.frames, index))
+            parts.append(_element("link", name=name))
+            parts.append(_element("joint", *ends, name=self._name_of_fixed(name), type="fixed"))
+        robot = _element("robot", *parts, _element("jaxdyn", *self._extension()), name=self.model.name)
+        return "\n".join(['<?xml version="1.0" encoding="utf-8"?>', *robot, ""])
+
+    def _ends(self, parent: int, child: str, frame: RigidTransform) -> list[list[str]]:
+        """The links that a joint connects, and its placement."""
+        names = {"parent": self.topology.body_name(parent), "child": child}
+        ends = [_element(role, link=name) for role, name in names.items()]
+        return [*ends, _element("origin", **_placement(frame))]
 
     def _name_of_fixed(self, frame: str) -> str:
         name = f"{frame}_fixed"
@@ -136,20 +138,13 @@ class _Writer:
 
     def _link(self, body: int) -> list[str]:
         model = self.model
-        name = quoteattr(self.topology.body_names[body])
+        name = self.topology.body_names[body]
         if not model.mass[body]:
-            return [f"  <link name={name}/>"]
+            return _element("link", name=name)
         keys = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
-        entries = " ".join(f'{key}="{_number(x)}"' for key, x in zip(keys, model.inertia[body], strict=True))
-        return [
-            f"  <link name={name}>",
-            "    <inertial>",
-            f'      <origin xyz="{_numbers(model.com[body])}"/>',
-            f'      <mass value="{_number(model.mass[body])}"/>',
-            f"      <inertia {entries}/>",
-            "    </inertial>",
-            "  </link>",
-        ]
+        inertia = _element("inertia", **dict(zip(keys, model.inertia[body], strict=True)))
+        center, mass = _element("origin", xyz=model.com[body]), _element("mass", value=model.mass[body])
+        return _element("link", _element("inertial", center, mass, inertia), name=name)
 
     def _joint(self, body: int) -> list[str]:
         model, topology = self.model, self.topology
@@ -163,22 +158,17 @@ class _Writer:
         lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])
         bounded = math.isfinite(lower) or math.isfinite(upper)
         type_ = "continuous" if kind is Revolute and not bounded else _KINDS[kind]
-        lines = [
-            f"  <joint name={quoteattr(name)} type={quoteattr(type_)}>",
-            f"    <parent link={quoteattr(self.topology.body_name(topology.parents[body]))}/>",
-            f"    <child link={quoteattr(topology.body_names[body])}/>",
-            f"    <origin {_placement(model.placement, body)}/>",
-        ]
+        parts = self._ends(topology.parents[body], topology.body_names[body], _row(model.placement, body))
         joint = model.joint(body)
         if isinstance(joint, Planar):
             self._check_planar(joint, name)
         if isinstance(joint, Revolute | Prismatic | Planar):
-            lines.append(f'    <axis xyz="{_numbers(joint.normal if isinstance(joint, Planar) else joint.axis)}"/>')
+            parts.append(_element("axis", xyz=joint.normal if isinstance(joint, Planar) else joint.axis))
         columns = range(v, v + kind.nv)
         if kind in (Revolute, Prismatic):
             numbers = {"lower": lower, "upper": upper} if type_ != "continuous" else {}
             numbers |= {"effort": float(model.limits.effort[v]), "velocity": float(model.limits.velocity[v])}
-            lines.append("    <limit " + " ".join(f'{key}="{_limit(x)}"' for key, x in numbers.items()) + "/>")
+            parts.append(_element("limit", **{key: _limit(x) for key, x in numbers.items()}))
         elif (
             not all(np.all(np.isinf(x[v : v + kind.nv])) for x in (model.limits.effort, model.limits.velocity))
             or bounded
@@ -186,24 +176,24 @@ class _Writer:
             raise self.refused(
                 f"joint {name!r} is {type_} and has limits, which URDF cannot express; remove them or save as TOML"
             )
-        lines += self._dynamics(name, columns)
+        parts += self._dynamics(name, columns)
         if q in self.mimics:
             coupling = self.mimics[q]
             offset, multiplier = coupling.coefficients
-            driver = quoteattr(self._joint_at(coupling.driver))
-            lines.append(f'    <mimic joint={driver} multiplier="{_number(multiplier)}" offset="{_number(offset)}"/>')
-        return [*lines, "  </joint>"]
+            driver = self._joint_at(coupling.driver)
+            parts.append(_element("mimic", joint=driver, multiplier=multiplier, offset=offset))
+        return _element("joint", *parts, name=name, type=type_)
 
     def _check_planar(self, joint: Planar, name: str) -> None:
         normal = np.asarray(joint.normal, np.float64)
         if not np.allclose(across(normal), np.asarray(joint.direction, np.float64), atol=1e-12):
             raise self.refused(f"planar joint {name!r} has a direction that URDF cannot express; rotate its placement")
 
-    def _dynamics(self, name: str, columns: Sequence[int]) -> list[str]:
+    def _dynamics(self, name: str, columns: Sequence[int]) -> list[list[str]]:
         if self.friction is None:
             return []
         numbers = {"damping": self.friction.viscous, "friction": self.friction.coulomb}
-        words = []
+        words = {}
         for key, values in numbers.items():
             own = {float(values[column]) for column in columns}
             if len(own) > 1:
@@ -211,12 +201,12 @@ class _Writer:
                     f"joint {name!r} has different values of {key} for its components, but URDF has one value for all; save as TOML"
                 )
             if own != {0.0}:
-                words.append(f'{key}="{_number(own.pop())}"')
-        return [f"    <dynamics {' '.join(words)}/>"] if words else []
+                words[key] = own.pop()
+        return [_element("dynamics", **words)] if words else []
 
-    def _extension(self) -> list[str]:
+    def _extension(self) -> list[list[str]]:
         model, topology = self.model, self.topology
-        lines = [f'    <gravity xyz="{_numbers(model.gravity)}"/>']
+        parts = [_element("gravity", xyz=model.gravity)]
         for body, (name, kind) in enumerate(zip(topology.joint_names, topology.joint_classes, strict=True)):
             q, columns = (
                 int(topology.q_starts[body]),
@@ -235,8 +225,7 @@ class _Writer:
                 words.setdefault("stiffness", 0.0)
                 words["rest"] = float(self.spring.rest[q])
             if words:
-                attributes = " ".join(f'{key}="{_number(x)}"' for key, x in words.items())
-                lines.append(f"    <joint name={quoteattr(name)} {attributes}/>")
+                parts.append(_element("joint", name=name, **words))
         if self.system.drives is not None:
             for column, gear in zip(self.system.drives.columns, self.system.drives.gear, strict=True):
                 body = topology.body_of_column[column]
@@ -244,10 +233,8 @@ class _Writer:
                     raise self.refused(
                         f"a drive of joint {topology.joint_names[body]!r} cannot be written as URDF; save as TOML"
                     )
-                lines.append(f'    <drive joint={quoteattr(topology.joint_names[body])} gear="{_number(gear)}"/>')
-        for constraint in self.system.constraints[len(self.mimics) :]:
-            lines += self._constraint(constraint)
-        return lines
+                parts.append(_element("drive", joint=topology.joint_names[body], gear=gear))
+        return [*parts, *map(self._constraint, self.system.constraints[len(self.mimics) :])]
 
     def _same(self, values, name: str, what: str, kind: type[Joint] | None) -> float:
         """The common value of all components of a joint. If `kind` is given, the joint must have one degree of freedom."""
@@ -256,49 +243,51 @@ class _Writer:
             raise self.refused(f"{what} of joint {name!r} cannot be written as URDF; save as TOML")
         return own.pop()
 
-    def _constraint(self, constraint) -> list[str]:
+    def _constraint(self, constraint: Constraint) -> list[str]:
         match constraint:
             case Coupling():
-                joints = [quoteattr(self._joint_at(i)) for i in (constraint.driven, constraint.driver)]
-                words = f'joint={joints[0]} driver={joints[1]} coefficients="{_numbers(constraint.coefficients)}"'
-                return [f"    <coupling name={quoteattr(constraint.name)} {words}/>"]
+                driven, driver = (self._joint_at(i) for i in (constraint.driven, constraint.driver))
+                coefficients = constraint.coefficients
+                return _element(
+                    "coupling", name=constraint.name, joint=driven, driver=driver, coefficients=coefficients
+                )
             case Distance():
-                ends = ((constraint.body_a, constraint.point_a), (constraint.body_b, constraint.point_b))
-                links = [
-                    f'<link{k} link={quoteattr(self.topology.body_name(body))} xyz="{_numbers(point)}"/>'
-                    for k, (body, point) in enumerate(ends, 1)
-                ]
-                name = quoteattr(constraint.name)
-                return [f'    <rod name={name} length="{_number(constraint.length)}">{"".join(links)}</rod>']
+                places = {"xyz": constraint.point_a}, {"xyz": constraint.point_b}
+                links = self._links(constraint, *places)
+                return _element("rod", *links, name=constraint.name, length=constraint.length)
             case LoopJoint():
-                ends = ((constraint.body_a, constraint.frame_a), (constraint.body_b, constraint.frame_b))
-                return [
-                    f'    <loop_joint name={quoteattr(constraint.name)} type="{constraint.kind}">',
-                    *(
-                        f"      <link{k} link={quoteattr(self.topology.body_name(body))} {_placement_of(frame)}/>"
-                        for k, (body, frame) in enumerate(ends, 1)
-                    ),
-                    "    </loop_joint>",
-                ]
+                links = self._links(constraint, _placement(constraint.frame_a), _placement(constraint.frame_b))
+                return _element("loop_joint", *links, name=constraint.name, type=constraint.kind)
         raise self.refused(f"a constraint of class {type(constraint).__name__} cannot be written as URDF; remove it")
 
-
-def _number(x) -> str:
-    return repr(float(x))
-
-
-def _numbers(x) -> str:
-    return " ".join(_number(entry) for entry in x)
-
-
-def _limit(x: float) -> str:
-    return _number(x if math.isfinite(x) else math.copysign(_UNLIMITED, x))
+    def _links(self, constraint: Distance | LoopJoint, *places: dict[str, Any]) -> list[list[str]]:
+        """The two bodies that a constraint connects."""
+        names = [self.topology.body_name(body) for body in (constraint.body_a, constraint.body_b)]
+        return [
+            _element(f"link{k}", link=name, **place)
+            for k, (name, place) in enumerate(zip(names, places, strict=True), 1)
+        ]
 
 
-def _placement(placements: RigidTransform, row: int) -> str:
-    return _placement_of(RigidTransform(placements.quaternion[row], placements.translation[row]))
+def _element(tag: str, *children: list[str], **attributes: Any) -> list[str]:
+    """Lines of an element; the values of its attributes are texts, numbers, or arrays of numbers."""
+    words = "".join(f" {key}={quoteattr(_text(value))}" for key, value in attributes.items())
+    if not children:
+        return [f"<{tag}{words}/>"]
+    return [f"<{tag}{words}>", *(f"  {line}" for child in children for line in child), f"</{tag}>"]
 
 
-def _placement_of(frame: RigidTransform) -> str:
-    turn = rpy_from_quaternion(np.asarray(frame.quaternion, np.float64))
-    return f'xyz="{_numbers(frame.translation)}" rpy="{_numbers(turn)}"'
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else " ".join(repr(float(x)) for x in np.atleast_1d(np.asarray(value)))
+
+
+def _limit(x: float) -> float:
+    return x if math.isfinite(x) else math.copysign(_UNLIMITED, x)
+
+
+def _row(placements: RigidTransform, row: int) -> RigidTransform:
+    return RigidTransform(placements.quaternion[row], placements.translation[row])
+
+
+def _placement(frame: RigidTransform) -> dict[str, Any]:
+    return {"xyz": frame.translation, "rpy": rpy_from_quaternion(np.asarray(frame.quaternion, np.float64))}
