@@ -142,12 +142,12 @@ def changed(table: T, values: dict[str, Any], place: Place) -> T:
     """
     cls: Any = type(table)
     aliases = {quantity_of(field).alias: field.name for field in dataclasses.fields(cls)}
-    return read_value(cls, _plain(table) | {aliases.get(key, key): value for key, value in values.items()}, place)
+    return read_value(cls, plain_values(table) | {aliases.get(key, key): value for key, value in values.items()}, place)
 
 
 def resolved_toml(config: Any) -> str:
     """TOML text of a config with all default values, values in SI units and absolute paths."""
-    return toml_text(_plain(config))
+    return toml_text(plain_values(config))
 
 
 def _resolved(path: Path) -> Path:
@@ -350,14 +350,15 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return values | {k: _merged(values[k], v) if k in both_tables else v for k, v in changes.items()}
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
+    """Nested dictionaries, lists and TOML values of a config or another dataclass, without fields that are None."""
     if hasattr(value, "toml_values"):
         value = {name: inner for name, inner in value.toml_values().items() if inner is not None}
     if dataclasses.is_dataclass(value):
         named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {name: _plain(inner) for name, inner in named.items() if inner is not None}
+        return {name: plain_values(inner) for name, inner in named.items() if inner is not None}
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: plain_values(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain_values(inner) for inner in value]
     return str(value.absolute()) if isinstance(value, Path) else value

@@ -23,7 +23,7 @@ from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.io.archive import archive_content, archive_paths, read_structure, write_structure
 from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes
-from jaxdyn.io.config import Place
+from jaxdyn.io.config import Place, plain_values
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
 from jaxdyn.io.mechanism_writer import tables_of_system
@@ -171,7 +171,7 @@ def _tables(plant: Plant, archive: Path) -> dict[str, Any]:
         tables |= {"mechanism": f"{archive.name} only, because {error}"}
     tables["sensors"] = {"measured": getattr(sensors.observe, "__name__", "")} | _values(sensors)
     tables["inputs"] = _values(plant.inputs)
-    tables["processing"] = _settings(plant.processing)
+    tables["processing"] = plain_values(plant.processing)
     known = plant.estimates
     if known is not None:
         rows = zip(known.labels, np.asarray(known.values).tolist(), np.asarray(known.std).tolist(), strict=True)
@@ -188,13 +188,6 @@ def _tables(plant: Plant, archive: Path) -> dict[str, Any]:
 def _values(part: Sensors | Inputs) -> dict[str, Any]:
     arrays = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
     return {name: np.asarray(value).tolist() for name, value in arrays.items() if isinstance(value, jax.Array)}
-
-
-def _settings(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {name: _settings(inner) for name, inner in named.items() if inner is not None}
-    return [_settings(inner) for inner in value] if isinstance(value, tuple) else value
 
 
 def _check(plant: Any) -> None:

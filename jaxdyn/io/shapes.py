@@ -45,24 +45,32 @@ def cylinder(sides: int = 16) -> Mesh:
     half = np.array([0.0, 0.0, 0.5])
     low, high = ring - half, ring + half
     vertices = np.concatenate([low, high, low, high])  # the ends have separate vertices, for sharp edges
-    i = np.arange(sides)
-    j = (i + 1) % sides
-    walls = [np.stack([i, j, j + sides], 1), np.stack([i, j + sides, i + sides], 1)]
     fan = np.arange(1, sides - 1)
     ends = [np.stack([0 * fan, fan + 1, fan], 1) + 2 * sides, np.stack([0 * fan, fan, fan + 1], 1) + 3 * sides]
-    return vertices, np.concatenate(walls + ends)
+    return vertices, np.concatenate([faces_of(2, sides, closed=True), *ends])
 
 
 def sphere(rings: int = 16, sides: int = 24) -> Mesh:
     """Sphere of radius 1."""
-    latitude, longitude = np.meshgrid(
-        np.linspace(0, np.pi, rings + 1), 2 * np.pi * np.arange(sides) / sides, indexing="ij"
-    )
-    x, y = np.sin(latitude) * np.cos(longitude), np.sin(latitude) * np.sin(longitude)
-    vertices = np.stack([x, y, np.cos(latitude)], axis=-1).reshape(-1, 3)
-    row, column = (index.ravel() for index in np.meshgrid(np.arange(rings), np.arange(sides), indexing="ij"))
-    a, b = row * sides + column, row * sides + (column + 1) % sides
-    return vertices, np.concatenate([np.stack([a, a + sides, b + sides], 1), np.stack([a, b + sides, b], 1)])
+    latitude = np.linspace(0, np.pi, rings + 1)
+    points, faces = revolved(np.stack([np.sin(latitude), np.cos(latitude)], axis=1), sides)
+    return points, faces[:, ::-1]  # the profile begins at the top
+
+
+def revolved(profile: Float[np.ndarray, "points 2"], sides: int) -> Mesh:
+    """Surface of revolution about the z axis; the profile has distances from the axis and heights, from the bottom to the top."""
+    angle = 2 * np.pi * np.arange(sides) / sides
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    rings = [np.column_stack([radius * circle, np.full(sides, height)]) for radius, height in profile]
+    return np.concatenate(rings), faces_of(len(profile), sides, closed=True)
+
+
+def faces_of(rows: int, columns: int, *, closed: bool = False) -> Int[np.ndarray, "faces 3"]:
+    """Triangles of points in rows and columns; if closed, the last column is connected to the first."""
+    row, column = np.meshgrid(np.arange(rows - 1), np.arange(columns if closed else columns - 1), indexing="ij")
+    row, column = row.ravel(), column.ravel()
+    a, b = row * columns + column, row * columns + (column + 1) % columns
+    return np.concatenate([np.stack([a, b, b + columns], 1), np.stack([a, b + columns, a + columns], 1)])
 
 
 def simplified(mesh: Mesh, most: int) -> Mesh:

@@ -1,7 +1,10 @@
 """Physical quantities as text: "2 s", "30 deg", "5 N m" are converted to SI units."""
 
+import itertools
 import math
 import re
+
+from jaxdyn.mechanism.quantity import ACCELERATION, ARMATURE, DAMPING, DRAG, STIFFNESS
 
 # For each SI unit, the units that may be given instead of it, each with its value in the SI unit.
 _SCALES: dict[str, dict[str, float]] = {
@@ -11,23 +14,16 @@ _SCALES: dict[str, dict[str, float]] = {
     "Hz": {"Hz": 1.0, "kHz": 1e3},
     "m": {"m": 1.0, "cm": 1e-2, "mm": 1e-3},
     "m/rad": {"m/rad": 1.0, "mm/rad": 1e-3, "mm/turn": 5e-4 / math.pi},
-    "1/s": {"1/s": 1.0},
     "kg": {"kg": 1.0, "g": 1e-3},
     "N": {"N": 1.0, "kN": 1e3},
     "N m": {"N m": 1.0, "Nm": 1.0},
     "rad/s": {"rad/s": 1.0, "deg/s": math.pi / 180.0, "rpm": math.pi / 30.0},
     "m/s": {"m/s": 1.0, "mm/s": 1e-3},
     "rad/s^2": {"rad/s^2": 1.0, "deg/s^2": math.pi / 180.0},
-    "m/s^2": {"m/s^2": 1.0},
-    "kg m^2": {"kg m^2": 1.0},
-    "N m/rad": {"N m/rad": 1.0},
-    "N m s/rad": {"N m s/rad": 1.0},
-    "N/m": {"N/m": 1.0},
-    "N s/m": {"N s/m": 1.0},
-    "N m s^2/rad^2": {"N m s^2/rad^2": 1.0},
-    "N s^2/m^2": {"N s^2/m^2": 1.0},
     "B": {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
 }
+_OF_COMPONENTS = (ACCELERATION, ARMATURE, STIFFNESS, DAMPING, DRAG)
+_SCALES |= {unit: {unit: 1.0} for unit in ("1/s", *itertools.chain(*_OF_COMPONENTS)) if unit not in _SCALES}
 _IN_BRACKETS = re.compile(r".*[\[(]\s*([^\[\]()]+?)\s*[\])]\s*", re.DOTALL)
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*", re.DOTALL)
 

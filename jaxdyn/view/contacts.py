@@ -11,7 +11,7 @@ from jaxdyn.dynamics.contact import Contact, GroundContact, SphereContact
 from jaxdyn.dynamics.contact_points import contact_forces
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.io.shapes import Mesh
+from jaxdyn.io.shapes import Mesh, revolved
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view.skeleton import Mechanism, Numbers, Placed, between_records, model_of
@@ -214,24 +214,7 @@ class Arrows(NamedTuple):
 def arrow(sides: int = 12) -> Mesh:
     """Arrow of length 1 along the z-axis from the origin, with a shaft of radius 1."""
     profile = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.72], [2.6, 0.72], [0.0, 1.0]])
-    angle = 2 * np.pi * np.arange(sides) / sides
-    rings = np.stack(
-        [
-            np.outer(profile[:, 0], np.cos(angle)),
-            np.outer(profile[:, 0], np.sin(angle)),
-            np.tile(profile[:, 1:], sides),
-        ],
-        axis=-1,
-    )
-    return rings.reshape(-1, 3), faces_of(len(profile), sides, closed=True)
-
-
-def faces_of(rows: int, columns: int, *, closed: bool = False) -> Int[np.ndarray, "faces 3"]:
-    """Triangles of points in rows and columns; if closed, the last column is connected to the first."""
-    row, column = np.meshgrid(np.arange(rows - 1), np.arange(columns if closed else columns - 1), indexing="ij")
-    row, column = row.ravel(), column.ravel()
-    a, b = row * columns + column, row * columns + (column + 1) % columns
-    return np.concatenate([np.stack([a, b, b + columns], 1), np.stack([a, b + columns, a + columns], 1)])
+    return revolved(profile, sides)
 
 
 def lines_of(ground: Ground) -> Float[np.ndarray, "lines 2 3"]:

@@ -6,7 +6,6 @@ motions or with other kinds of joints, the page contains precomputed tables of p
 
 import base64
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Ground
+from jaxdyn.view.page import filled
 from jaxdyn.view.postures import Posture, Postures
 from jaxdyn.view.skeleton import Mechanism
 from jaxdyn.view.staging import (
@@ -53,10 +53,7 @@ def write_mechanism_page(mechanism: Mechanism, path: Path | str, *, visuals: Seq
     Raises:
         ConfigError: the loops cannot be closed, or the file cannot be written.
     """
-    content = json.dumps(_content(Postures(mechanism), visuals))
-    # Names in it come from strangers' files: as JSON without "<" they cannot leave the script, and the script shows them as text.
-    page = _TEMPLATE.read_text(encoding="utf-8").replace("@@content@@", content.replace("<", "\\u003c"))
-    write_content(path, page)
+    write_content(path, filled(_TEMPLATE, _content(Postures(mechanism), visuals)))
 
 
 def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:

@@ -47,8 +47,15 @@ def page_of(recording: Recording, players: Mapping[int, str], legend: str = "") 
             for number, scene in scenes.items()
         ],
     }
-    # Names come from untrusted files. As JSON without "<" they cannot end the script, and the script shows them as text only.
-    return _TEMPLATE.read_text(encoding="utf-8").replace("@@content@@", json.dumps(content).replace("<", "\\u003c"))
+    return filled(_TEMPLATE, content)
+
+
+def filled(template: Path, content: dict[str, Any]) -> str:
+    """HTML text of a template whose script shows the content.
+
+    Names in the content come from untrusted files. As JSON without "<" they cannot end the script, which shows them as text only.
+    """
+    return template.read_text(encoding="utf-8").replace("@@content@@", json.dumps(content).replace("<", "\\u003c"))
 
 
 def _charts(recording: Recording, sample: Sample, thin: np.ndarray) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Ground, Touching
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Numbers, Placed
+from jaxdyn.view.staging import round_length
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, RED
 
 _FULL_VIEW = 0.185  # visible width and height of 3-D axes of matplotlib, in projected coordinates
@@ -186,9 +187,7 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) ->
 
 def scale_bar(axes: Any, low: Numbers, high: Numbers) -> None:
     """Draw a vertical bar with a round length at the left edge of 3-D axes, as the scale of a picture without axis lines."""
-    largest = 0.5 * float(high[2] - low[2])
-    decade = 10.0 ** np.floor(np.log10(largest))
-    length = max(step * decade for step in (1, 2, 5) if step * decade <= largest)
+    length = round_length(0.5 * float(high[2] - low[2]))
     x, y, z = float(low[0]), float(low[1]), float(low[2])
     axes.plot([x, x], [y, y], [z, z + length], color="black", lw=1.5)
     axes.text(x, y, z + length, f"{length:g} m", fontsize=8, ha="left", va="bottom")

@@ -7,7 +7,7 @@ import numpy as np
 import viser
 from jaxtyping import Float
 
-from jaxdyn.io.shapes import Mesh, cylinder, sphere
+from jaxdyn.io.shapes import Mesh, cylinder, faces_of, sphere
 from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view import contacts, skeleton
@@ -120,7 +120,7 @@ class Scene:
             self._floors.append(grid)
         for k, ground in enumerate(ground for ground in grounds if ground.normal is None):
             points = ground.points.reshape(-1, 3).astype(np.float32)
-            faces = contacts.faces_of(*ground.points.shape[:2]).astype(np.uint32)
+            faces = faces_of(*ground.points.shape[:2]).astype(np.uint32)
             scene.add_mesh_simple(f"/ground{k or ''}", points, faces, color=_FLOOR[0], side="double")
             lines, color = contacts.lines_of(ground).astype(np.float32), _FLOOR[1]
             scene.add_line_segments(f"/ground{k or ''}/lines", lines, color, thickness=0.002 * size)
@@ -156,10 +156,8 @@ class Scene:
         if np.any(seen != self._seen):
             self.contacts.batched_colors = np.where(seen[:, None], rgb(RED), rgb(GRAY)).astype(np.uint8)
             self._seen = seen
-        arrows = self._arrow_scale.vectors(touching.forces[time])
-        length = np.linalg.norm(arrows, axis=1, keepdims=True)
+        length, direction = _polar(self._arrow_scale.vectors(touching.forces[time]))
         width = np.where(length > 0.0, _ARROW_WIDTH * self._size, 0.0)
-        direction = np.divide(arrows, length, out=np.tile([0.0, 0.0, 1.0], (len(arrows), 1)), where=length > 0)
         self.forces.batched_positions = touching.positions[time].astype(np.float32)
         self.forces.batched_wxyzs = quaternions_to(direction).astype(np.float32)
         self.forces.batched_scales = np.concatenate([width, width, length], axis=1).astype(np.float32)
@@ -232,10 +230,14 @@ class Scene:
             self._move_sticks(self._ghosts, np.concatenate([ghost.lines[0, time] for ghost in ghosts]), _GHOST)
 
     def _move_sticks(self, handle: Any, lines: Float[np.ndarray, "n 2 3"], share: float) -> None:
-        along = lines[:, 1] - lines[:, 0]
-        length = np.linalg.norm(along, axis=1, keepdims=True)
-        direction = np.divide(along, length, out=np.tile([0.0, 0.0, 1.0], (len(along), 1)), where=length > 0)
-        thickness = np.full((len(along), 2), share * self._size)
+        length, direction = _polar(lines[:, 1] - lines[:, 0])
+        thickness = np.full((len(lines), 2), share * self._size)
         handle.batched_positions = lines.mean(axis=1).astype(np.float32)
         handle.batched_wxyzs = quaternions_to(direction).astype(np.float32)
         handle.batched_scales = np.concatenate([thickness, length], axis=1).astype(np.float32)
+
+
+def _polar(vectors: Float[np.ndarray, "n 3"]) -> tuple[Float[np.ndarray, "n 1"], Float[np.ndarray, "n 3"]]:
+    """Lengths and directions of vectors; the direction of a zero vector is z."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return length, np.divide(vectors, length, out=np.tile([0.0, 0.0, 1.0], (len(vectors), 1)), where=length > 0)

@@ -4,6 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.plain import rotation_quaternion
 
 
 def upward(model: Model) -> Float[np.ndarray, "3"]:
@@ -45,14 +46,8 @@ def quaternions_to(direction: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*
 
 
 def quaternions_of(rotations: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray, "n 4"]:
-    """Unit quaternions of rotation matrices: the eigenvector of the largest eigenvalue of the matrix K with q'Kq = tr(R' R(q))."""
-    r = rotations
-    k = np.zeros((len(r), 4, 4))
-    k[:, 0, 0] = np.trace(r, axis1=1, axis2=2)
-    k[:, 1:, 1:] = r + r.transpose(0, 2, 1) - k[:, 0, 0, None, None] * np.eye(3)
-    k[:, 0, 1:] = np.stack([r[:, 2, 1] - r[:, 1, 2], r[:, 0, 2] - r[:, 2, 0], r[:, 1, 0] - r[:, 0, 1]], axis=1)
-    k[:, 1:, 0] = k[:, 0, 1:]
-    return np.linalg.eigh(k)[1][:, :, -1]
+    """Unit quaternions of rotation matrices."""
+    return np.array([rotation_quaternion(rotation) for rotation in rotations]).reshape(-1, 4)
 
 
 def product(a: Float[np.ndarray, "n 4"], b: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n 4"]:
