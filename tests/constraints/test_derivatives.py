@@ -11,6 +11,7 @@ from random_trees import random_model
 import jaxdyn
 from jaxdyn import Distance, LoopJoint, State, System, library
 from jaxdyn.dynamics.system import acceleration_and_multipliers, instant
+from jaxdyn.lanes import lane_function
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
@@ -40,8 +41,11 @@ INDEPENDENT = jaxdyn.constraints.independent_velocities(SYSTEM, SYSTEM.at_rest(Q
 FUNCTIONS = {
     "project_position": lambda s, q, v: jaxdyn.constraints.project_position(s, s.at_rest(q)).q,
     "project_velocity": lambda s, q, v: jaxdyn.project_velocity(s, State(q, v)),
-    "minimal_motion": lambda s, q, v: jaxdyn.constraints.minimal_motion(s, s.at_rest(q), INDEPENDENT),
-    "minimal_acceleration": lambda s, q, v: jaxdyn.constraints.minimal_acceleration(s, State(q, v), INDEPENDENT),
+    # One program takes hardly longer than the accelerations alone.
+    "minimal_motion, minimal_acceleration": lambda s, q, v: (
+        jaxdyn.constraints.minimal_motion(s, s.at_rest(q), INDEPENDENT),
+        jaxdyn.constraints.minimal_acceleration(s, State(q, v), INDEPENDENT),
+    ),
     "loop_reactions": lambda s, q, v: jaxdyn.loop_reactions(s, State(q, v)),
     "joint_reactions": lambda s, q, v: jaxdyn.joint_reactions(s, State(q, v)),
 }
@@ -52,25 +56,36 @@ def test_derivatives_are_difference_quotients(name):
     bare = eqx.tree_at(lambda s: s.model.limits, SYSTEM, None)
     numbers, static = eqx.partition((bare, Q, V), eqx.is_inexact_array)
     f = jax.jit(lambda numbers: flat(FUNCTIONS[name](*eqx.combine(numbers, static))))
-    check_derivatives(f, numbers, orders=1)  # of second order: accelerations in test_transforms, projection below
+    check_derivatives(f, numbers, orders=1, in_lanes=True)  # of second order: accelerations in test_transforms, projection below
 
 
 def test_second_derivative_of_assembly_keeps_the_constraints():
-    """Twice differentiated, phi(q(x), x) = 0 stays zero: along any change of all numbers of the mechanism."""
-    arrays, static = eqx.partition(SYSTEM, eqx.is_inexact_array)
+    """Twice differentiated, phi(q(x), x) = 0 stays zero: along any change of all numbers of the mechanism.
+
+    Of three joints and two rods: the size of the program, by which the time goes, is that of the mechanism.
+    """
+    start = jnp.asarray([0.3, -0.8, 0.5])
+    model = random_model(np.random.default_rng(11), 3, parents=range(-1, 2), kinds="RRR")
+    ends = jaxdyn.forward_kinematics(model, start).translation
+    rods = (
+        Distance("rod", -1, jnp.ones(3), 2, jnp.zeros(3), jnp.linalg.norm(ends[2] - 1.0) + 1e-4),
+        Distance("other", -1, jnp.arange(3.0), 1, jnp.zeros(3), jnp.linalg.norm(ends[1] - jnp.arange(3.0)) - 1e-4),
+    )
+    arrays, static = eqx.partition(System(model, constraints=rods), eqx.is_inexact_array)
     rng = np.random.default_rng(1)
     change = jax.tree.map(lambda x: jnp.asarray(0.1 * rng.normal(size=x.shape)), arrays)
     unlimited = eqx.tree_at(lambda s: s.model.limits, change, replace_fn=lambda x: jax.tree.map(jnp.zeros_like, x))
 
     def error(x):
         moved = eqx.combine(jax.tree.map(lambda a, d: a + x * d, arrays, unlimited), static)
-        q = jaxdyn.assemble(moved, moved.at_rest(Q)).q
-        return jaxdyn.constraints.constraint_errors(moved, State(q, V)).residual, q
+        q = jaxdyn.assemble(moved, moved.at_rest(start)).q
+        return jaxdyn.constraints.constraint_errors(moved, moved.at_rest(q)).residual, q
 
     def rate(x):
         return jax.jvp(error, (x,), (jnp.ones_like(x),))[1]
 
-    (first, q_rate), (second, q_second) = jax.jit(lambda x: jax.jvp(rate, (x,), (jnp.ones_like(x),)))(jnp.zeros(()))
+    twice = jax.jit(lane_function(lambda x: jax.jvp(rate, (x,), (jnp.ones_like(x),)), backend="lanes"))
+    (first, q_rate), (second, q_second) = twice(jnp.zeros(()))
     np.testing.assert_allclose(first, 0.0, atol=1e-9)
     np.testing.assert_allclose(second, 0.0, atol=1e-7)
     assert np.abs(q_rate).max() > 0.01
@@ -94,4 +109,4 @@ def test_derivatives_of_a_planar_four_bar_at_rest_whose_equations_repeat_one_ano
         a, multipliers = acceleration_and_multipliers(changed, instant(changed, State(q, v), 0.0), None)
         return flat((a, multipliers[:3]))
 
-    check_derivatives(jax.jit(f), (jnp.ones(()), jnp.ones(3), q, jnp.zeros(3)), orders=1)
+    check_derivatives(jax.jit(f), (jnp.ones(()), jnp.ones(3), q, jnp.zeros(3)), orders=1, in_lanes=True)
