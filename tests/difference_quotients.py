@@ -21,8 +21,8 @@ def direction(numbers, seed: int):
 def check_derivatives(f, *points, orders: int, in_lanes: bool = False) -> None:
     """Forward, reverse and, of order two, forward over reverse mode of f at each of the points, along one direction.
 
-    With `in_lanes` the lane compiler compiles what JAX has differentiated, where it can, which takes a fraction of the time of XLA; of
-    order one, both modes are then from one linearization.
+    With `in_lanes` the lane compiler compiles what JAX has differentiated, where it can, which takes less time than XLA; of order
+    one, both modes are then from one linearization.
     """
 
     # One program for the points and those ahead and behind: compiling takes nearly all of the time.

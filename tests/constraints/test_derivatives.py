@@ -56,7 +56,9 @@ def test_derivatives_are_difference_quotients(name):
     bare = eqx.tree_at(lambda s: s.model.limits, SYSTEM, None)
     numbers, static = eqx.partition((bare, Q, V), eqx.is_inexact_array)
     f = jax.jit(lambda numbers: flat(FUNCTIONS[name](*eqx.combine(numbers, static))))
-    check_derivatives(f, numbers, orders=1, in_lanes=True)  # of second order: accelerations in test_transforms, projection below
+    check_derivatives(
+        f, numbers, orders=1, in_lanes=True
+    )  # of second order: accelerations in test_transforms, projection below
 
 
 def test_second_derivative_of_assembly_keeps_the_constraints():
