@@ -13,8 +13,10 @@ import llvmlite.binding as llvm
 
 from jaxdyn.cache import location
 
-# Optimization levels of LLVM. The lowest takes a tenth of the compile time, and its code runs two to three times as long.
-LEAST_EFFORT, MOST_EFFORT = 0, 2
+# Optimization levels of LLVM. The lowest takes a tenth of the compile time, and its code runs two to three times as long. The next
+# level would order the instructions once more after it has chosen their registers, which makes no code faster, and takes a time
+# that grows with the square of the length of a block: most of the time of long programs.
+LEAST_EFFORT, MOST_EFFORT = 0, 1
 
 
 def register_bytes() -> int:
