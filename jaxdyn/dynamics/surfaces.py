@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -20,7 +20,7 @@ Vector3 = Float[Array, "3"]
 
 
 class Surface(eqx.Module):
-    """Surface of the ground."""
+    """Surface of the ground. Mechanism files can contain surfaces of the classes with a class variable `kind`."""
 
     @abc.abstractmethod
     def gap(self, x: Vector3) -> Scalar:
@@ -66,6 +66,8 @@ class HalfSpace(Surface):
 
     Source: theory.md (T1).
     """
+
+    kind: ClassVar[str] = "plane"
 
     normal: Vector3 = eqx.field(converter=floating, default=(0.0, 0.0, 1.0), metadata=quantity("1"))
     height: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m"))
@@ -173,6 +175,8 @@ class HeightGrid(_HeightField):
 
     Source: theory.md (T1); cubic B-splines: de Boor 1978.
     """
+
+    kind: ClassVar[str] = "grid"
 
     heights: Float[Array, "nx ny"] = eqx.field(converter=floating, metadata=quantity("m"))
     spacing: Scalar = eqx.field(converter=floating, metadata=quantity("m", positive=True))

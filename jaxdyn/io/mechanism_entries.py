@@ -11,7 +11,6 @@ from typing import Any, Literal
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce
-from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid
 from jaxdyn.io.config import setting
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
@@ -227,42 +226,6 @@ class SphereEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlaneEntry:
-    """A plane.
-
-    Attributes:
-        kind: Kind of the surface, "plane".
-        normal: Normal of the plane, which points out of the ground; its length does not matter.
-        height: Distance of the plane from the ground origin, along the normal.
-    """
-
-    kind: Literal["plane"] = "plane"
-    normal: tuple[float, float, float] = dataclasses.field(default=(0.0, 0.0, 1.0), metadata=_like(HalfSpace, "normal"))
-    height: float = dataclasses.field(default=0.0, metadata=_like(HalfSpace, "height"))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GridEntry:
-    """A height field through given heights on a rectangular grid.
-
-    Attributes:
-        kind: Kind of the surface, "grid".
-        heights: Heights at corner + (i, j) spacing: one list for each i along x, with the heights along y.
-        spacing: Distance of neighboring points along x and y.
-        corner: Position (x, y) of the first height.
-    """
-
-    kind: Literal["grid"]
-    heights: tuple[tuple[float, ...], ...] = dataclasses.field(metadata=_like(HeightGrid, "heights"))
-    spacing: float = dataclasses.field(metadata=_like(HeightGrid, "spacing"))
-    corner: tuple[float, float] = dataclasses.field(default=(0.0, 0.0), metadata=_like(HeightGrid, "corner"))
-
-    def __post_init__(self):
-        if len({len(row) for row in self.heights}) > 1:
-            raise ValueError("the rows of heights have different lengths; give the same number of heights for each i")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MaterialEntry:
     """Parameters of the force in contacts.
 
@@ -300,7 +263,7 @@ class GroundContactEntry(MaterialEntry):
     """
 
     points: tuple[SphereEntry, ...]
-    surface: PlaneEntry | GridEntry = PlaneEntry()
+    surface: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

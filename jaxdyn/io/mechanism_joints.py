@@ -81,8 +81,34 @@ def read_field(field: dataclasses.Field, value: Any, place: Place) -> Any:
         return read_value(field.type, value, place, quantity_of(field))
     if not axes:
         return read_value(float, value, place, quantity_of(field))
+    if len(axes) == 2:
+        rows = read_value(tuple[tuple[float, ...], ...], value, place, quantity_of(field))
+        if len(set(map(len, rows))) > 1:
+            raise place.error("the rows have different lengths; give the same number of values in each row")
+        return rows
     annotation = tuple[(float,) * int(axes[0])] if axes[0].isdecimal() else tuple[float, ...]  # pyright: ignore[reportInvalidTypeArguments]
     return read_value(annotation, value, place, quantity_of(field))
+
+
+def read_fields(cls: Any, value: Any, place: Place) -> dict[str, Any]:
+    """Values of the fields of a class from a table with a key for every field; for the index of a body, the name of the body.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or a value is not valid.
+    """
+    fields, table = {field.name: field for field in dataclasses.fields(cls)}, read_value(dict[str, Any], value, place)
+    check_keys(table, fields, place)
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        declared = quantity_of(field)
+        if name in table and declared.refers == "body":
+            values[name] = read_value(str, table[name], place.key(name))
+        elif name in table:
+            values[name] = read_field(field, table[name], place.key(name))
+        elif field.default is dataclasses.MISSING:
+            unit = f" (in {declared.unit})" if declared.unit else ""
+            raise place.key(name).error(f"missing; add this key{unit}")
+    return values
 
 
 def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str, Any]:

@@ -13,7 +13,7 @@ them.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,26 +26,24 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import GroundContact, SphereContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
-from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid, Surface
+from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.io.config import Place, check_keys, read_value
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_entries import (
     AppliedForceEntry,
     CouplingEntry,
-    GridEntry,
     GroundContactEntry,
     LoopEntry,
     MarkerEntry,
-    PlaneEntry,
     SphereContactEntry,
     SphereEntry,
 )
-from jaxdyn.io.mechanism_joints import joint_index, plain, read_field, table_by_joint, values_by_joint
+from jaxdyn.io.mechanism_joints import joint_index, plain, read_fields, table_by_joint, values_by_joint
 from jaxdyn.io.placements import placement_table
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.components import component_units, joint_of
 from jaxdyn.mechanism.model import Limits, Model
-from jaxdyn.mechanism.named_classes import subclasses
+from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
 from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, first_sentence, meanings, quantities, quantity_of
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
@@ -234,17 +232,7 @@ def _missing(model: Model, declared: Quantity) -> Any:
 
 
 def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constraint:
-    fields, table = {field.name: field for field in dataclasses.fields(cls)}, read_value(dict[str, Any], value, place)
-    check_keys(table, fields, place)
-    values: dict[str, Any] = {}
-    for name, field in fields.items():
-        declared = quantity_of(field)
-        if name in table:
-            read = _read_name if declared.refers == "body" else read_field
-            values[name] = read(field, table[name], place.key(name))
-        elif field.default is dataclasses.MISSING:
-            unit = f" (in {declared.unit})" if declared.unit else ""
-            raise place.key(name).error(f"missing; add this key{unit}")
+    values, fields = read_fields(cls, value, place), {field.name: field for field in dataclasses.fields(cls)}
     points = {quantity_of(field).on: name for name, field in fields.items()}
     for name, field in fields.items():
         if quantity_of(field).refers == "body":
@@ -252,10 +240,6 @@ def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constrain
             values[name], at = _located(model, values[name], values.get(point, _ORIGIN), place.key(name))
             values |= {point: at} if point in values else {}
     return cls(**values)
-
-
-def _read_name(field: dataclasses.Field, value: Any, place: Place) -> str:
-    return read_value(str, value, place)
 
 
 def _located(model: Model, name: str, point: Any, place: Place) -> tuple[int, jax.Array]:
@@ -338,7 +322,7 @@ def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
 
 def _read_ground_contact(model: Model, entry: GroundContactEntry, place: Place) -> GroundContact:
     bodies, centers, radii = _spheres(model, entry.points, place.key("points"))
-    return GroundContact(bodies, centers, radii, entry.material(model), _surface(entry.surface))
+    return GroundContact(bodies, centers, radii, entry.material(model), _surface(entry.surface, place.key("surface")))
 
 
 def _write_ground_contact(model: Model, contact: GroundContact) -> dict[str, Any]:
@@ -381,14 +365,18 @@ def _material_table(material: ContactMaterial) -> dict[str, Any]:
     return {name: plain(getattr(material, name)) for name in quantities(ContactMaterial)}
 
 
-def _surface(entry: PlaneEntry | GridEntry) -> Surface:
-    if isinstance(entry, PlaneEntry):
-        return HalfSpace(entry.normal, entry.height)
-    return HeightGrid(jnp.asarray(entry.heights, float), entry.spacing, entry.corner)
+def _surface(table: dict[str, Any] | None, place: Place) -> Surface:
+    if table is None:
+        return HalfSpace()
+    kinds, given = named_subclasses(Surface), dict(table)
+    if "kind" not in given:
+        raise place.key("kind").error(f"missing; use one of {', '.join(kinds)}")
+    cls = kinds[read_value(Literal[tuple(kinds)], given.pop("kind"), place.key("kind"))]
+    return cls(**read_fields(cls, given, place))
 
 
 def _surface_table(surface: Surface) -> dict[str, Any]:
-    kinds = {HalfSpace: "plane", HeightGrid: "grid"}
+    kinds = {cls: kind for kind, cls in named_subclasses(Surface).items()}
     if type(surface) not in kinds:
         raise ValueError(
             f"a surface of class {type(surface).__name__} cannot be written to a mechanism file; replace it with a HeightGrid"

@@ -270,7 +270,7 @@ class _Writer:
 
 
 def _element(tag: str, *children: list[str], **attributes: Any) -> list[str]:
-    """Lines of an element; the values of its attributes are texts, numbers, or arrays of numbers."""
+    """Lines of an element; its attributes are texts, or values that are written with all digits."""
     words = "".join(f" {key}={quoteattr(_text(value))}" for key, value in attributes.items())
     if not children:
         return [f"<{tag}{words}/>"]

@@ -1,11 +1,14 @@
 """Contacts in mechanism files and archives."""
 
 import dataclasses
+from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array, Float
 
 import jaxdyn
 from jaxdyn.dynamics import (
@@ -19,6 +22,7 @@ from jaxdyn.dynamics import (
 )
 from jaxdyn.io import ConfigError, load_archive, load_system, save_archive, save_system
 from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.quantity import quantity
 
 TOML = """
 name = "ball"
@@ -135,3 +139,23 @@ def test_a_height_function_is_not_written_to_a_file(tmp_path):
     with pytest.raises(ConfigError, match=r"GroundContact.*URDF"):
         save_system(system, tmp_path / "two.urdf")
     assert not list(tmp_path.iterdir())
+
+
+class Bowl(jaxdyn.dynamics.Surface):
+    """Paraboloid z = curvature (x^2 + y^2) / 2."""
+
+    kind: ClassVar[str] = "bowl"
+
+    curvature: Float[Array, ""] = eqx.field(converter=jnp.asarray, metadata=quantity("1/m"))
+
+    def gap(self, x):
+        return x[2] - 0.5 * self.curvature * jnp.sum(x[:2] ** 2)
+
+
+def test_a_new_surface_is_one_class(tmp_path):
+    system = read(tmp_path, f"[[ground_contact]]\n{POINT}surface = {{kind = 'bowl', curvature = 0.5}}\n")
+    assert_same(system.forces[0].surface, Bowl(0.5))
+    save_system(system, tmp_path / "again.toml")
+    assert_same(load_system(tmp_path / "again.toml"), system)
+    with pytest.raises(ConfigError, match=r"surface\.curvature: missing.*1/m"):
+        read(tmp_path, f"[[ground_contact]]\n{POINT}surface = {{kind = 'bowl'}}\n")
