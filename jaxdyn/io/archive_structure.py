@@ -70,7 +70,9 @@ def known_classes(own: Iterable[Any] = ()) -> dict[str, Any]:
         if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__module__ == module.__name__
         if not name.startswith("_") and not _is_abstract(item)
     }
-    of_files = part_classes() | named_subclasses(joint.Joint) | named_subclasses(prescribed.PrescribedMotion)
+    of_files = part_classes()
+    for base in (joint.Joint, prescribed.PrescribedMotion, surfaces.Surface):
+        of_files |= named_subclasses(base)
     candidates: list[Any] = [item for item in of_files.values() if item.__name__ not in found]
     for item in (*candidates, *own):
         is_class = isinstance(item, type) and dataclasses.is_dataclass(item) and not _is_abstract(item)

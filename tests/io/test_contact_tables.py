@@ -155,7 +155,8 @@ class Bowl(jaxdyn.dynamics.Surface):
 def test_a_new_surface_is_one_class(tmp_path):
     system = read(tmp_path, f"[[ground_contact]]\n{POINT}surface = {{kind = 'bowl', curvature = 0.5}}\n")
     assert_same(system.forces[0].surface, Bowl(0.5))
-    save_system(system, tmp_path / "again.toml")
-    assert_same(load_system(tmp_path / "again.toml"), system)
+    for ending in ("toml", "json"):
+        save_system(system, tmp_path / f"again.{ending}")
+        assert_same(load_system(tmp_path / f"again.{ending}"), system)
     with pytest.raises(ConfigError, match=r"surface\.curvature: missing.*1/m"):
         read(tmp_path, f"[[ground_contact]]\n{POINT}surface = {{kind = 'bowl'}}\n")
