@@ -1,8 +1,9 @@
 """Construction of the plant, its free parameters, its recordings and the fitting problem from a config of `jaxdyn identify`."""
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import equinox as eqx
@@ -48,6 +49,15 @@ _LIFTED = 0.01  # part of the value in the config, from which such a value start
 # Distance from the limits, in ranges of a joint, at which recorded coordinates are suspected to have another unit.
 _FAR_BEYOND = 3.0
 _FRICTION = {cls for cls in vars(friction).values() if isinstance(cls, type) and issubclass(cls, JointForce)}
+
+
+@contextlib.contextmanager
+def as_config_errors() -> Iterator[None]:
+    """Context, or decorator, in which errors of identification, whose messages state the remedy, become errors of the config."""
+    try:
+        yield
+    except (MeasurementError, ParameterError, RecordingError) as error:
+        raise ConfigError(str(error)) from None
 
 
 def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
@@ -132,31 +142,29 @@ def _force(table: ForceTable, system: System, k: int, earlier: Plant | None) -> 
     return eqx.tree_at(fields, force, list(values.values()), is_leaf=lambda x: x is None)
 
 
+@as_config_errors()
 def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
     """The free parameters of a plant."""
     names = plant.system.model.topology.body_names
     free: list[Parameter] = []
-    try:
-        for entry in config.free:
-            if entry.inertia:
-                bodies = names if entry.inertia == ("all",) else entry.inertia
-                prior = DivergencePrior(entry.divergence) if entry.divergence else None
-                free += [body_inertia(body, prior=prior) for body in bodies]
-                continue
-            parameter = _parameter(entry)
-            if entry.start is not None:
-                plant = _started(plant, parameter, entry.start)
-            if not entry.fixed:
-                free.append(parameter)
-        fixed = {entry.label for entry in config.free if entry.fixed}
-        ties = [
-            Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset)
-            for tie in config.tie
-            if tie.to not in fixed
-        ]
-        return Parameters(plant, free, ties)
-    except ParameterError as error:
-        raise ConfigError(str(error)) from None
+    for entry in config.free:
+        if entry.inertia:
+            bodies = names if entry.inertia == ("all",) else entry.inertia
+            prior = DivergencePrior(entry.divergence) if entry.divergence else None
+            free += [body_inertia(body, prior=prior) for body in bodies]
+            continue
+        parameter = _parameter(entry)
+        if entry.start is not None:
+            plant = _started(plant, parameter, entry.start)
+        if not entry.fixed:
+            free.append(parameter)
+    fixed = {entry.label for entry in config.free if entry.fixed}
+    ties = [
+        Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset)
+        for tie in config.tie
+        if tie.to not in fixed
+    ]
+    return Parameters(plant, free, ties)
 
 
 def _parameter(entry: FreeConfig) -> Parameter:
@@ -267,26 +275,22 @@ def processing_of(config: IdentifyConfig, markers: Markers | None) -> Processing
     return Processing(config.motion, config.windows.lead, config.windows.velocity_cutoff, markers, config.check)
 
 
+@as_config_errors()
 def windows_of(config: IdentifyConfig, parts: Sequence[Part], **changes) -> Windows:
     """Windows of recordings with the settings of the config; `changes` replace some of these settings."""
     options = {name: getattr(config.windows, name) for name in ("duration", "interval", "stride", "first", "lead")}
     options["velocity_cutoff"] = [part.processed.velocity_cutoff for part in parts]
-    try:
-        return cut([part.alone for part in parts], **(options | changes))
-    except RecordingError as error:
-        raise ConfigError(str(error)) from None
+    return cut([part.alone for part in parts], **(options | changes))
 
 
+@as_config_errors()
 def motions_of(parts: list[Part]) -> Motions:
     """Smoothed motions and forces of all parts in sequence.
 
     Raises:
         ConfigError: A part is too short: after the processing, no samples remain.
     """
-    try:
-        return smoothed_motions(parts)
-    except RecordingError as error:
-        raise ConfigError(str(error)) from None
+    return smoothed_motions(parts)
 
 
 def loss_of(config: IdentifyConfig) -> Loss:
@@ -295,19 +299,13 @@ def loss_of(config: IdentifyConfig) -> Loss:
     return made(Loss, config.fit.loss, dataclasses.replace(config.fit, threshold=threshold))
 
 
+@as_config_errors()
 def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> Problem:
     """The least-squares problem of a fit.
 
     Raises:
         ConfigError: The recordings or the free parameters do not fit the method.
     """
-    try:
-        return _problem_of(config, parameters, parts)
-    except (MeasurementError, ParameterError) as error:
-        raise ConfigError(str(error)) from None
-
-
-def _problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> Problem:
     system = parameters.subject.system
     if config.fit.method == "inverse_dynamics":
         noise = each(config.fit.noise, "nv", system, "fit.noise") * np.sqrt(config.fit.block_length)
