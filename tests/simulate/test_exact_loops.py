@@ -65,12 +65,11 @@ def swinging() -> tuple[System, State]:
     """A conservative four-bar with its crank turning over and over."""
     system = four_bar(LENGTHS)
 
-    @jax.jit
-    def start():
-        q = jaxdyn.assemble(system, system.at_rest(START)).q
+    def start(guess):
+        q = jaxdyn.assemble(system, system.at_rest(guess)).q
         return State(q, jaxdyn.project_velocity(system, State(q, jnp.array([8.0, 0.0, 0.0]))))
 
-    return system, start()
+    return system, jax.tree.map(lambda x: x[0], jaxdyn.batched(start, backend="lanes")(START[None]))
 
 
 @pytest.fixture(scope="module")
@@ -156,13 +155,13 @@ def test_a_projected_step_fails_where_loops_stay_open_and_where_the_integrator_f
     opened = State(state.q.at[0].add(0.2), state.v)
     euler = SemiImplicitEuler()
 
-    @jax.jit
     def solved(state):
         steps = (Projected(euler, iterations=1), Projected(Unsolved(), iterations=1), euler)
-        return [i.step(system, state, lambda t: None, jnp.zeros(()), jnp.asarray(1e-4))[1] for i in steps]
+        return jnp.stack([i.step(system, state, lambda t: None, jnp.zeros(()), jnp.asarray(1e-4))[1] for i in steps])
 
-    assert [bool(x) for x in solved(state)] == [True, False, True]
-    assert [bool(x) for x in solved(opened)] == [False, False, True]
+    both = jax.tree.map(lambda *x: jnp.stack(x), state, opened)
+    found = np.asarray(jaxdyn.batched(solved, backend="lanes")(both))
+    assert found.tolist() == [[True, False, True], [False, False, True]]
 
 
 def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients(exhaustive):
@@ -174,33 +173,30 @@ def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients(exha
         lengths, masses, torque, angle, speed = numbers
         system = eqx.tree_at(lambda s: s.model.mass, four_bar(lengths), masses)
         q = jaxdyn.assemble(system, system.at_rest(START.at[0].set(angle)), held=(0,)).q
-        motion = jaxdyn.constraints.minimal_motion(system, system.at_rest(q), (0,))
+        # Not `minimal_motion`, whose factorization has no scalar form, so that XLA would compile all, in more time.
+        v = jaxdyn.project_velocity(system, State(q, jnp.array([1.0, 0.0, 0.0])))
+        v = speed / v[0] * v  # there is only one direction
         controls = torque * jnp.tile(jnp.array([[1.0, 0.0, 0.0]]), (500, 1))
         end = jaxdyn.rollout(
-            system,
-            State(q, speed * motion.basis[:, 0]),
-            controls,
-            dt=1e-3,
-            steps=500,
-            save_every=500,
-            integrator=integrator,
+            system, State(q, v), controls, dt=1e-3, steps=500, save_every=500, integrator=integrator
         ).final
         pin = jaxdyn.constraint_forces(system, end, controls[-1])["pin"].multipliers
         # The moments in the redundant equations are zero but for rounding.
         return weights @ jnp.stack([jnp.sum(end.q**2) + jnp.sum(end.v**2), jnp.sum(pin[:3] ** 2)])
 
-    # In a given type, as the numbers ahead and behind are: otherwise all would be compiled a second time for these.
-    start = (LENGTHS, jnp.array([0.5, 1.0, 0.7]), *(jnp.asarray(x, float) for x in (0.3, 0.7, 4.0)))
+    start = (LENGTHS, jnp.array([0.5, 1.0, 0.7]), jnp.asarray(0.3), jnp.asarray(0.7), jnp.asarray(4.0))
     rng = np.random.default_rng(0)
-    change = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), start)
-    both = jax.jit(jax.value_and_grad(final))
+    change = jax.tree.map(lambda x: rng.normal(size=x.shape), start)
     step = 1e-5
-    for weights in jnp.eye(2):
-        _, gradient = both(start, weights)
-        ahead, behind = (
-            both(jax.tree.map(lambda x, d, s=sign: x + s * step * d, start, change), weights)[0] for sign in (1, -1)
-        )
-        along = sum(jnp.vdot(g, d) for g, d in zip(gradient, change, strict=True))
+    # Here, ahead and behind, of either quantity: one compiled batch.
+    near = jax.tree.map(
+        lambda x, d: jnp.asarray(np.asarray(x) + step * np.multiply.outer([0, 1, -1] * 2, d)), start, change
+    )
+    weights = jnp.repeat(jnp.eye(2), 3, axis=0)
+    values, gradients = jaxdyn.batched(jax.value_and_grad(final), backend="lanes")(near, weights)
+    for k in (0, 3):
+        _, ahead, behind = np.asarray(values[k : k + 3])
+        along = sum(np.vdot(g[k], d) for g, d in zip(gradients, change, strict=True))
         np.testing.assert_allclose(along, (ahead - behind) / (2 * step), rtol=1e-5)
         assert np.abs(along) > 0.1
 
@@ -211,7 +207,6 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
     driven = four_bar(LENGTHS, skeleton(Rheonomic(Revolute((0, -1, 0)), ConstantRate(speed, 0.7))))
     free = four_bar(LENGTHS)
 
-    @jax.jit
     def compared(t):
         q = jaxdyn.assemble(driven, driven.at_rest(START[1:]), t).q
         v = jaxdyn.project_velocity(driven, State(q, jnp.zeros(2)), t)
@@ -226,7 +221,9 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
         ]
         return errors, jnp.concatenate([jnp.zeros(1), a]), expected, pins, State(q, v)
 
-    errors, a, expected, pins, start = compared(jnp.asarray(0.2))
+    # A batch of one, so that the lanes compile it: XLA takes five times as long.
+    found = jaxdyn.batched(compared, backend="lanes")(jnp.array([0.2]))
+    errors, a, expected, pins, start = jax.tree.map(lambda x: x[0], found)
     np.testing.assert_allclose(errors.residual, 0.0, atol=1e-12)
     np.testing.assert_allclose(errors.rate, 0.0, atol=1e-12)
     np.testing.assert_allclose(expected, a, atol=1e-9)
@@ -248,24 +245,21 @@ def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
     rng = np.random.default_rng(2)
     lengths = jnp.asarray(0.5 * np.exp(0.6 * rng.normal(size=(4096, 4))))
 
-    @jax.jit
-    @jax.vmap
     def simulated(lengths):
         system = four_bar(lengths)
         start = jaxdyn.assemble(system, system.at_rest(START), iterations=30)
         state = State(start.q, jaxdyn.project_velocity(system, State(start.q, jnp.array([1.0, 0.0, 0.0]))))
         run = jaxdyn.rollout(system, state, dt=1e-3, steps=50, save_every=50, integrator=Projected())
         error = jnp.max(jnp.abs(jaxdyn.constraints.constraint_errors(system, run.final).residual))
-        return start, run.result, error
+        return start.q, start.closed, run.result, error
 
-    start, result, error = simulated(lengths)
+    q, closed, result, error = map(np.asarray, jaxdyn.batched(simulated, backend="lanes")(lengths))
     longest = lengths.max(axis=1)
     possible = np.asarray(2 * longest < lengths.sum(axis=1))
     assert 0.05 < 1 - possible.mean() < 0.5
-    assert not np.any(start.closed & ~possible)  # none is said to be closed that cannot be
+    assert not np.any(closed & ~possible)  # none is said to be closed that cannot be
     # Assembly may end where it goes no further though another start would do: rarely.
-    assert np.mean(np.asarray(start.closed)[possible]) > 0.97
-    closed = np.asarray(start.closed)
-    assert np.all(np.asarray(result)[closed] == RolloutResult.COMPLETED.value)
-    assert np.asarray(error)[closed].max() < 1e-9
-    assert np.all(np.isfinite(np.asarray(start.q)))
+    assert np.mean(closed[possible]) > 0.97
+    assert np.all(result[closed] == RolloutResult.COMPLETED.value)
+    assert error[closed].max() < 1e-9
+    assert np.all(np.isfinite(q))
