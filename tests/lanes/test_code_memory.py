@@ -13,6 +13,13 @@ import pytest
 from jaxdyn.lanes import batched, cpu, handler
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _of_other_tests():
+    """What other tests have left in memory is not searched again at each collection here, which took most of the time."""
+    gc.collect()
+    gc.freeze()
+
+
 def times(factor: float):
     """A compiled batch of x -> factor sin(x)."""
     return batched(lambda x: factor * jnp.sin(x), backend="lanes")
