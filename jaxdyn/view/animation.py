@@ -12,6 +12,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from PIL import Image
 from tqdm import tqdm
 
@@ -104,7 +106,7 @@ def animate(
         touching = contacts.touching(mechanism, time, q[chosen[0]], speeds, instants, between[0])
 
     behind = round(_TRAIL / (interval * speed))
-    figure, move = _stage(mechanism, placed, title, behind, visuals, size, touching)
+    figure, move, moving = _stage(mechanism, placed, title, behind, visuals, size, touching)
     rate = "" if speed == 1 else f" ({speed:g}x)"
     part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
     try:
@@ -113,8 +115,10 @@ def animate(
                 mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}),
                 writer.saving(figure, str(part), size / _INCHES),
             ):
+                still = _Still(figure, moving)
                 for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=None if progress else True):
                     move(k, f"t = {instants[k]:6.2f} s{rate}")
+                    still.draw()
                     writer.grab_frame()
             part.replace(path)
     finally:
@@ -185,8 +189,9 @@ def _stage(
     visuals: Sequence[Visual] = (),
     size: int = 540,
     touching: Touching | None = None,
-) -> tuple[Figure, Callable[[int, str], None]]:
-    """The figure before the first frame, and a function that updates it to a frame and shows the time.
+) -> tuple[Figure, Callable[[int, str], None], list[Any]]:
+    """The figure before the first frame, a function that updates it to a frame and shows the time, and the artists that this
+    function changes.
 
     Args:
         mechanism: Model or system.
@@ -205,6 +210,7 @@ def _stage(
     grounds, low, high = contacts.with_ground(mechanism, low, high)
     frame_axes(axes, low, high)
     draw_grounds(axes, grounds)
+    at_rest = axes.get_children()
     ghosts = StickFigure(axes, model, ghost=True)
     colored: list[Any] = [ShapeFigure(axes, visuals)] if visuals else []
     if not is_covered(model, visuals):
@@ -225,11 +231,48 @@ def _stage(
         trail.set_data_3d(*placed.lines[0, max(0, frame - behind) : frame + 1, -1:, 1].reshape(-1, 3).T)
         stamp.set_text(text)
 
-    return figure, move
+    moving = [artist for artist in axes.get_children() if artist not in at_rest]
+    return figure, move, [*sorted(moving, key=lambda artist: artist.zorder), stamp]
+
+
+class _Still:
+    """The part of a figure that is the same in all frames. It is drawn once, which takes most of the time of a frame.
+
+    Args:
+        figure: The figure.
+        moving: The artists that differ between frames, in the order in which they are drawn.
+    """
+
+    def __init__(self, figure: Figure, moving: Sequence[Any]):
+        self._canvas, self._moving = FigureCanvasAgg(figure), moving
+        for artist in moving:
+            artist.set_animated(True)  # the canvas does not draw it
+        self._canvas.draw()
+        self._background = self._canvas.copy_from_bbox(figure.bbox)
+
+    def draw(self) -> None:
+        """Draw a frame into the canvas of the figure."""
+        self._canvas.restore_region(self._background)
+        for artist in self._moving:
+            if isinstance(artist, Poly3DCollection):
+                artist.do_3d_projection()
+            artist.draw(self._canvas.get_renderer())
+
+
+class _VideoWriter(FFMpegWriter):
+    """Writes frames as they are in the canvas, without drawing the figure again."""
+
+    def grab_frame(self, **_: Any) -> None:
+        """Add a frame."""
+        self._proc.stdin.write(self.fig.canvas.buffer_rgba())
 
 
 class _GifWriter(PillowWriter):
-    """Writes frames with the same few colors, so that pixels that do not move are stored once."""
+    """Writes frames as they are in the canvas, with the same few colors, so that pixels that do not move are stored once."""
+
+    def grab_frame(self, **_: Any) -> None:
+        """Add a frame."""
+        self._frames.append(Image.fromarray(np.array(self.fig.canvas.buffer_rgba())))
 
     def finish(self) -> None:
         """Write the file."""
@@ -251,7 +294,7 @@ def _writer(path: Path, fps: float) -> tuple[AbstractMovieWriter, float]:
         raise ConfigError(f"{path}: an animation is a .gif or .mp4 file; give a file name with one of these suffixes")
     if _ffmpeg() is None:
         raise ConfigError(f"{path}: MP4 needs ffmpeg; pip install imageio-ffmpeg, or write a .gif")
-    return FFMpegWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"]), 1 / fps  # pyright: ignore[reportArgumentType]
+    return _VideoWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"]), 1 / fps  # pyright: ignore[reportArgumentType]
 
 
 def _ffmpeg() -> str | None:

@@ -5,7 +5,7 @@ body is drawn as the uniform solid ellipsoid with the same mass, center of mass 
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import forward_kinematics
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.visuals import Visual
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Revolute, Spherical, Universal
@@ -232,20 +232,40 @@ def place(mechanism: Mechanism, time: Numbers, q: Numbers) -> Placed:
         q: Coordinates (samples, times, nq), rad or m.
     """
     model, lines = model_of(mechanism), sticks(mechanism)
-    time, q = jnp.asarray(time, model.dtype), jnp.asarray(q, model.dtype)
-    points = jnp.asarray(lines.points, model.dtype)
-    placed = Placed(*map(np.asarray, _placed(model, lines.bodies, points, joint_axes(model), time, q)))
+    q = np.asarray(q)
+    times = np.broadcast_to(np.asarray(time), q.shape[:2])
+    drawn = (tuple(map(tuple, lines.bodies.tolist())), joint_axes(model))
+    placed = Placed(*_by_rows(_placed, (model, drawn, np.asarray(lines.points, model.dtype)), times, q))
     norm = np.linalg.norm(placed.quaternions, axis=-1, keepdims=True)
     return placed._replace(quaternions=placed.quaternions / norm)
 
 
+_LEAST_ROWS, _MORE_ROWS = 1024, 4  # the sizes of batches are 1024, 4096, 16384, ...
+
+
+def _by_rows(function: Callable, of_all: tuple, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Results of a function for each sample and time of arrays (samples, times, ...), as (samples, times, ...).
+
+    Batches have few sizes, so that all pictures of a mechanism use the same compiled program.
+    """
+    model, leading = of_all[0], arrays[0].shape[:2]
+    count = leading[0] * leading[1]
+    size = _LEAST_ROWS
+    while size < count:
+        size *= _MORE_ROWS
+    repeated = np.minimum(np.arange(size), count - 1)  # the last row fills the batch
+    padded = [array.reshape(count, *array.shape[2:]).astype(model.dtype)[repeated] for array in arrays]
+    return [np.asarray(result)[:count].reshape(*leading, *result.shape[1:]) for result in function(*of_all, *padded)]
+
+
 @stored_jit
-def _placed(model, bodies, points, axis_bodies, time, q):
-    per_sample = jax.vmap(functools.partial(_placed_once, model, bodies, points, axis_bodies))
-    return jax.vmap(per_sample, (None, 0))(time, q)
+def _placed(model, drawn, points, time, q):
+    return jax.vmap(lane_function(functools.partial(_placed_once, model, drawn, points)))(time, q)
 
 
-def _placed_once(model, bodies, points, axis_bodies, t, q):
+def _placed_once(model, drawn, points, t, q):
+    stick_bodies, axis_bodies = drawn
+    bodies = np.array(stick_bodies, dtype=int).reshape(-1, 2)
     model = model.at(t)
     poses = forward_kinematics(model, q)
     rotation = jnp.concatenate([poses.rotation, jnp.eye(3, dtype=q.dtype)[None]])  # the last one is the ground, -1
@@ -279,8 +299,9 @@ def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Flo
         instants: Instants (instants,), s, within `time`.
     """
     before, after, share = between_records(time, instants)
-    q = jnp.asarray(q, model.dtype)
-    return np.asarray(_interpolated(model, q[:, before], q[:, after], jnp.asarray(share, model.dtype)))
+    q = np.asarray(q)
+    shares = np.broadcast_to(share, (len(q), len(share)))
+    return _by_rows(_interpolated, (model,), q[:, before], q[:, after], shares)[0]
 
 
 def between_records(
@@ -302,8 +323,7 @@ def between_records(
 
 @stored_jit
 def _interpolated(model, q0, q1, share):
-    between = jax.vmap(functools.partial(configuration.interpolate, model))
-    return jax.vmap(between, (0, 0, None))(q0, q1, share)
+    return (jax.vmap(lane_function(functools.partial(configuration.interpolate, model)))(q0, q1, share),)
 
 
 def box_of(points: Numbers) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:

@@ -107,7 +107,7 @@ def test_missing_ffmpeg_names_the_remedy(tmp_path, monkeypatch):
 @pytest.mark.parametrize("model", [MODEL, jaxdyn.library.panda()], ids=lambda model: model.name)
 def test_frames_are_labeled_and_legible(model):
     q = np.linspace(0.1, 0.9, 3)[None, :, None] * np.linspace(1.0, -1.0, model.nq)
-    figure, move = animation._stage(model, place(model, np.zeros(3), q), "", 2)
+    figure, move, _ = animation._stage(model, place(model, np.zeros(3), q), "", 2)
     for frame in (0, 2):
         move(frame, "t =  12.34 s (0.5x)")
         assert_legible(figure)

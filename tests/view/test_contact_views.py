@@ -103,7 +103,7 @@ def test_animations_and_pictures_show_the_ground_the_contacts_and_the_forces():
     system = balls(HalfSpace())
     time, q, v = fall()
     touching = contacts.touching(system, time, q[0], v[0], time, q[0])
-    figure, move = animation._stage(system, place(system, time, q), "", 2, touching=touching)
+    figure, move, _ = animation._stage(system, place(system, time, q), "", 2, touching=touching)
     (axes,) = figure.axes
     assert axes.get_zlim()[0] <= 0.0
     red = [line for line in axes.lines if line.get_color() == RED]
