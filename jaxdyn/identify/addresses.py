@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.dynamics.contact import Contact
@@ -203,6 +204,8 @@ def gather(
 ) -> Float[Array, "values"]:
     """Collect the values of the selected rows of some arrays in one vector."""
     parts = [_path(subject, leaf)[-1] for leaf in leaves]
+    if not any(isinstance(part, Tracer) for part in parts):
+        parts = [np.asarray(part) for part in parts]  # the selection of rows by JAX would be compiled
     parts = parts if rows is None else [part[np.array(rows)] for part in parts]
     return jnp.concatenate([part.ravel() for part in parts])
 

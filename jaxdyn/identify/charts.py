@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.spatial import factorizations, quaternion, rotation
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.inertia import (
@@ -262,10 +263,12 @@ class PhysicalInertia(Chart):
         return above + jnp.diag(jnp.exp(x[:4]))
 
 
+@compiled_outside_jit
 def _pseudo_inertia(values: Values) -> Float[Array, "4 4"]:
     return SpatialInertia.of_body(values[0], values[1:4], symmetric_matrix(values[4:])).pseudo_inertia
 
 
+@compiled_outside_jit
 def _upper_factor(matrix: Any) -> Array:
     """Upper triangular U with matrix = U U'."""
     return factorizations.cholesky(matrix[::-1, ::-1])[::-1, ::-1]

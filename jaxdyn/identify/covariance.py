@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from jaxdyn.identify.estimates import Uncertainty
-from jaxdyn.identify.least_squares import Problem, Unknowns, information
-from jaxdyn.lanes import stored_jit
+from jaxdyn.identify.least_squares import Problem, Unknowns, compiled_parts, information, prior_terms
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 
 # A direction of the scaled information below this fraction of the largest one is not identified, because it is a rounding error.
@@ -45,17 +46,8 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     if kind not in ("groups", "noise"):
         raise ValueError(f'unknown kind {kind!r} of uncertainty; use "groups" or "noise"')
     parameters = problem.parameters
-
-    @stored_jit
-    def evaluated():
-        normal = problem.normal(unknowns)
-        prior = parameters.prior_residuals(unknowns.x)
-        scores = problem.scores(unknowns) if kind == "groups" else None
-        values, G = parameters.values(unknowns.x), jax.jacfwd(parameters.values)(unknowns.x)
-        P = jax.jacfwd(parameters.prior_residuals)(unknowns.x)
-        return normal.loss - 0.5 * jnp.sum(prior**2), information(normal), scores, values, G, P, normal.local_gradient
-
-    loss, F, scores, values, G, P, local = evaluated()
+    parts = compiled_parts(problem)(unknowns)
+    loss, F, scores, values, G, P, local = _evaluated(problem.without_data, unknowns, parts)
     eps = float(jnp.finfo(F.dtype).eps)
     F = np.asarray(F, np.float64)
     if not np.all(np.isfinite(F)):
@@ -97,6 +89,23 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         parameters.addresses,
         parameters.followers,
         jnp.asarray((G * scale_of) @ unseen),
+    )
+
+
+@stored_jit
+def _evaluated(problem: Problem, unknowns: Unknowns, parts: PyTree) -> tuple[Array, ...]:
+    """Loss without priors, information, scores, values, Jacobians of values and of priors, and gradients of local unknowns."""
+    normal = problem.assembled(unknowns, parts)
+    values = lane_function(problem.parameters.values, name="values of parameters")
+    prior, P = prior_terms(problem.parameters, unknowns.x)
+    return (
+        normal.loss - 0.5 * jnp.sum(prior**2),
+        information(normal),
+        problem.scores(unknowns, parts),
+        values(unknowns.x),
+        jax.jacfwd(values)(unknowns.x),
+        P,
+        normal.local_gradient,
     )
 
 

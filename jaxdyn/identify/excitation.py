@@ -27,12 +27,12 @@ from jaxdyn.dynamics.system import State, System, applied_forces
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.identifiability import BaseParameters, system_base_parameters
 from jaxdyn.identify.regression import regressor
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.arrays import einsum, on_device
 
 _ROUNDS = 5  # rounds of Adam with fixed multipliers
 _PENALTY = 10.0  # weight of squared violations, as fractions of a limit; the objective changes by about one per decade of amplitude
@@ -165,13 +165,18 @@ def random_motions(
     held = np.flatnonzero(np.asarray(factors) > 0.0)
     if not held.size:
         raise ValueError(_NOT_HELD.format(model.name))
-    return jax.tree.map(lambda x: x[held], (motions, margins))
+    # The selection by NumPy is not compiled.
+    return jax.tree.map(lambda x: on_device(np.asarray(x)[held]), (motions, margins))
 
 
 @stored_jit
 def _first(key: PRNGKeyArray, model: Model, count: int, harmonics: int) -> Float[Array, "count nv shares"]:
     """Unconstrained parameters of random motions."""
-    return 0.3 * jax.random.normal(key, (count, model.nv, 2 * harmonics + 1), model.dtype)
+
+    def draw(key: PRNGKeyArray, k: Array) -> Array:
+        return 0.3 * jax.random.normal(jax.random.fold_in(key, k), (model.nv, 2 * harmonics + 1), model.dtype)
+
+    return jax.vmap(lane_function(draw, name="random motion"), (None, 0))(key, jnp.arange(count))
 
 
 def _check(system: System, harmonics: int) -> None:
@@ -220,14 +225,14 @@ def _excess(system: System, motion: FourierMotion, count: int) -> Float[Array, "
         position = jnp.maximum(limits.lower - q, q - limits.upper) / half
         return jnp.stack([position, jnp.abs(v) / limits.velocity - 1.0, jnp.abs(force) / limits.effort - 1.0])
 
-    return jax.vmap(at)(_times(motion, count))
+    return jax.vmap(lane_function(at, name="excess over limits"))(_times(motion, count))
 
 
 def _rows(system: System, motion: FourierMotion, noise, independent, samples: int) -> Float[Array, "samples nv rank"]:
     def at(t):
         return regressor(system, *motion(t))[:, np.array(independent)] / noise[:, None]
 
-    return jax.vmap(at)(_times(motion, samples))
+    return jax.vmap(lane_function(at, name="rows of the regressor"))(_times(motion, samples))
 
 
 @stored_jit

@@ -1,6 +1,7 @@
 """Synthetic experiments: exciting motions of a machine with known parameters, noisy recordings, and comparison with fits."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from jaxdyn.identify.measurement import MeasurementError, Plant
 from jaxdyn.identify.recording import Recording
 from jaxdyn.identify.regression import labels, linear_parameters, regressor, with_linear_parameters
 from jaxdyn.identify.validation import needed_and_acting
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 
 # Errors are relative to the value, or to this fraction of the largest value with the same unit if the value is close to zero.
 LEAST_SIZE = 1e-3
@@ -84,14 +85,14 @@ def excitations(
     if count < validation + training:
         raise ValueError(f"only {count} random motions are within the limits; raise starts")
     each = [jax.tree.map(lambda leaf, k=k: np.asarray(leaf)[k], drawn) for k in range(count)]
-    rows = [regressor_rows(system, *sampled(motion, times)) for motion, _ in each]
+    rows = [np.asarray(regressor_rows(system, *sampled(motion, times))) for motion, _ in each]
     base = base_parameters(np.stack(rows), labels(system))
     if max_steps:
         search = {"starts": starts, "max_steps": max_steps, "noise": noise, "base": base}
         found = [design_excitation(system, key, **shape, **search) for key in keys]
         learned = [ExcitingMotion(one.motion, one.margins, float(one.log_determinant)) for one in found]
     else:
-        information = [_log_determinant(base.columns(Y) / noise[None, :, None]) for Y in rows]
+        information = [_log_determinant(base.columns(Y) / np.asarray(noise)[None, :, None]) for Y in rows]
         best = sorted(range(validation, count), key=lambda k: -information[k])
         learned = [ExcitingMotion(each[k][0], each[k][1], information[k]) for k in best[:training]]
     return Excitations(base, learned, [motion for motion, _ in each[:validation]])
@@ -101,13 +102,18 @@ def sampled(
     motion: FourierMotion, times: Float[np.ndarray, "samples"]
 ) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
     """Coordinates, velocities and accelerations of a motion at the given times (s)."""
-    return stored_jit(jax.vmap(lambda motion, t: motion(t), (None, 0)))(motion, jnp.asarray(times))
+    return _along(motion, jnp.asarray(times))
+
+
+@stored_jit
+def _along(motion, times):
+    return jax.vmap(lane_function(motion, name="motion"))(times)
 
 
 @stored_jit
 def regressor_rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples nv parameters"]:
     """Regressors of all samples of a motion, stacked along the leading axis."""
-    return jax.vmap(regressor, (None, 0, 0, 0))(system, q, v, a)
+    return jax.vmap(lane_function(functools.partial(regressor, system), name="regressor"))(q, v, a)
 
 
 def synthetic_recording(
@@ -193,7 +199,7 @@ def compare_base_parameters(
         seed: Random seed of the noise in the repetitions.
     """
     system = truth.system
-    Y = base.columns(regressor_rows(system, motions.q, motions.v, motions.a))
+    Y = jnp.asarray(base.columns(np.asarray(regressor_rows(system, motions.q, motions.v, motions.a))))
     needed, acting = needed_and_acting(truth, motions)
     # Forces at zero linear parameters are not explained by these parameters, so they are subtracted.
     nothing = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
@@ -214,16 +220,21 @@ def compare_base_parameters(
     )
 
 
-def _log_determinant(Y: Float[Array, "samples nv rank"]) -> float:
+def _log_determinant(Y: Float[np.ndarray, "samples nv rank"]) -> float:
     """Log determinant of Y'Y."""
-    return float(2.0 * np.sum(np.log(np.linalg.svd(np.asarray(Y).reshape(-1, Y.shape[-1]), compute_uv=False))))
+    return float(2.0 * np.sum(np.log(np.linalg.svd(Y.reshape(-1, Y.shape[-1]), compute_uv=False))))
 
 
 def _repeated(Y: Array, tau: Array, noise: Array, count: int, seed: int) -> LinearFit:
     """Linear fits of all repetitions of an experiment, which differ in their noise."""
     drawn = np.random.default_rng((seed, 1)).normal(size=(count, *tau.shape))
-    errors = noise[None, None] * jnp.asarray(drawn, tau.dtype)
-    return stored_jit(jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise)))(errors)
+    errors = jnp.asarray(np.asarray(noise) * drawn, tau.dtype)
+    return _fits(Y, tau, noise, errors)
+
+
+@stored_jit
+def _fits(Y: Array, tau: Array, noise: Array, errors: Array) -> LinearFit:
+    return jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise))(errors)
 
 
 def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.inverse_dynamics_error import Motions
@@ -14,7 +14,8 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.prediction_intervals import moved_values, root_of_covariance
 from jaxdyn.identify.recording import Windows
 from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
+from jaxdyn.spatial.arrays import on_device
 
 # Sensitivities are averaged over this number of windows or samples, evenly spaced and repeated if there are fewer, so that data of
 # any length share compiled code.
@@ -162,7 +163,7 @@ def _sensitivity(plant: Plant, known: Uncertainty, data: Windows | Motions) -> F
     """
     if isinstance(data, Windows):
         chosen = _some(data.count, _WINDOWS)
-        windows = jax.tree.map(lambda leaf: leaf[chosen], data)
+        windows = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[chosen]), data)
         starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources)
         weights = np.asarray(windows.weights)
 
@@ -171,7 +172,7 @@ def _sensitivity(plant: Plant, known: Uncertainty, data: Windows | Motions) -> F
 
     else:
         chosen = _some(data.q.shape[0], _SAMPLES)
-        motions = jax.tree.map(lambda leaf: leaf[chosen], data)
+        motions = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[chosen]), data)
         weights = np.ones(motions.v.shape)
 
         def predicted(plant: Plant) -> np.ndarray:
@@ -191,7 +192,9 @@ def _sensitivity(plant: Plant, known: Uncertainty, data: Windows | Motions) -> F
 
 
 # One program instead of hundreds of operations for each column.
-_moved = stored_jit(moved_values)
+@stored_jit
+def _moved(plant: Plant, known: Uncertainty, step: Float[Array, "values"]) -> Plant:
+    return lane_function(moved_values, name="change of values")(plant, known, step)
 
 
 def _steps(known: Uncertainty) -> Float[np.ndarray, "values"]:

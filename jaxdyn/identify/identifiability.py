@@ -16,6 +16,7 @@ This computation runs once per mechanism on the host in double precision. Source
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -25,7 +26,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.regression import Label, labels, regressor
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
 
 # Singular values on both sides of the rank differ at least by this factor; for exact dependence the ratio is 1e10 or more.
@@ -77,7 +78,7 @@ class BaseParameters:
         """Units of the base parameters."""
         return tuple(self.labels[k].unit for k in self.independent)
 
-    def columns(self, Y: Float[Array, "*rows parameters"]) -> Float[Array, "*rows rank"]:
+    def columns(self, Y: Float[Array | np.ndarray, "*rows parameters"]) -> Float[Array | np.ndarray, "*rows rank"]:
         """The columns of a regressor that belong to the base parameters."""
         return Y[..., self.independent]
 
@@ -238,4 +239,4 @@ def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200
 @stored_jit
 def _random_rows(system: System, key: PRNGKeyArray, samples: int) -> Float[Array, "samples nv parameters"]:
     motions = identifying_motions(system, key, samples)
-    return jax.vmap(regressor, (None, 0, 0, 0))(system, *motions)
+    return jax.vmap(lane_function(functools.partial(regressor, system), name="regressor"))(*motions)

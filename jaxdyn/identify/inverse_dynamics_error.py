@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.inverse import inverse_dynamics
 from jaxdyn.dynamics.system import State, applied_forces
 from jaxdyn.identify.charts import Unconstrained
-from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps, prior_terms
 from jaxdyn.identify.losses import Loss, Squares, check_loss
 from jaxdyn.identify.measurement import Plant, check_plant
 from jaxdyn.identify.parameters import Parameters
@@ -123,15 +123,15 @@ class InverseDynamicsError(Problem):
     def assembled(self, unknowns: Unknowns, parts: tuple) -> Normal:
         x = unknowns.x
         r, J, weight = parts
-        prior, prior_jacobian = self.parameters.prior_residuals(x), jax.jacfwd(self.parameters.prior_residuals)(x)
+        prior, prior_jacobian = prior_terms(self.parameters, x)
         loss = 0.5 * jnp.sum(self.loss.rho(r**2)) + 0.5 * jnp.sum(prior**2)
         gradient = einsum("nap,na->p", J, weight * r) + prior_jacobian.T @ prior
         matrix = einsum("nap,naq->pq", J, weight[:, :, None] * J) + prior_jacobian.T @ prior_jacobian
         none = jnp.zeros((0, 0, x.size), x.dtype)
         return Normal(loss, matrix, gradient, none, none[:, :, :0], none[:, :, 0], None)
 
-    def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
-        r, J, weight = self.parts(unknowns)
+    def scores(self, unknowns: Unknowns, parts: tuple) -> Float[Array, "groups P"]:
+        r, J, weight = parts
         each = einsum("nap,na->np", J, weight * r)
         group = np.arange(len(r)) // self.block
         return jax.ops.segment_sum(each, group, num_segments=int(group[-1]) + 1)

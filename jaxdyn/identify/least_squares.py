@@ -13,16 +13,21 @@ and the number of operations for its solution is proportional to the number of w
 """
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.deprecated import renamed_property
 from jaxdyn.identify.parameters import Parameters
+from jaxdyn.lanes import lane_function, stored_jit
+from jaxdyn.lanes.devices import divided, each_on_its_own, rounded_up, whole
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
@@ -132,10 +137,14 @@ class Problem(eqx.Module):
         """Number of residuals without the priors of the parameters."""
 
     @abc.abstractmethod
-    def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
+    def scores(self, unknowns: Unknowns, parts: PyTree) -> Float[Array, "groups P"]:
         """Gradients of the loss with respect to x without the priors, one per group of measurements with correlated errors.
 
         For each x, the local unknowns are those that minimize the loss.
+
+        Args:
+            unknowns: Current point.
+            parts: Contributions of all pieces, with a leading axis.
         """
 
     @abc.abstractmethod
@@ -147,6 +156,49 @@ class Problem(eqx.Module):
             dx: Step of the shared unknowns.
             ds: Steps of the local unknowns; the steps of states are tangent coordinates.
         """
+
+
+def compiled_parts(problem: Problem, batched: bool = False, mesh: Mesh | None = None) -> Callable[[Unknowns], PyTree]:
+    """`problem.parts`, compiled and divided over devices; the axis of a batch of initial guesses follows the axis of the pieces.
+
+    Data are inputs of the compiled code. The fixed parameters of the machine are constants, so that zeros among them are optimized
+    away.
+    """
+    count = jax.tree.leaves(problem.pieces)[0].shape[0]
+    # The last piece is repeated to fill up the last device.
+    rows = np.minimum(np.arange(rounded_up(mesh, count)), count - 1)
+
+    def filled(tree: PyTree) -> PyTree:
+        return tree if len(rows) == count else jax.tree.map(lambda leaf: leaf[rows], tree)
+
+    pieces = divided(mesh, filled(problem.pieces))
+    problem = problem.without_data
+
+    def of_pieces(batch: tuple[PyTree, PyTree], x: Array) -> PyTree:
+        def of_piece(own, piece):
+            linearized = functools.partial(problem.linearized, piece=piece)
+            return jax.vmap(linearized)(x, own) if batched else linearized(x, own)
+
+        return jax.vmap(of_piece)(*batch)
+
+    compiled = stored_jit(each_on_its_own(mesh, of_pieces))
+
+    @stored_jit
+    def own(unknowns: Unknowns) -> PyTree:
+        found = jax.vmap(problem.own)(unknowns) if batched else problem.own(unknowns)
+        return filled(jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0) if batched else leaf, found))
+
+    def parts(unknowns: Unknowns) -> PyTree:
+        found = whole(mesh, compiled((divided(mesh, own(unknowns)), pieces), np.asarray(unknowns.x)))
+        return jax.tree.map(lambda leaf: leaf[:count], found)
+
+    return parts
+
+
+def prior_terms(parameters: Parameters, x: Float[Array, "P"]) -> tuple[Float[Array, "r"], Float[Array, "r P"]]:
+    """Residuals of the priors of the parameters, and their Jacobian."""
+    residuals = lane_function(parameters.prior_residuals, name="priors")
+    return residuals(x), jax.jacfwd(residuals)(x)
 
 
 def jacobian_by_fewer_sweeps(rows: int, columns: int) -> Callable:

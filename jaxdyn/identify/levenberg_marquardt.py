@@ -11,10 +11,16 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, gauss_newton_step, predicted_decrease
+from jaxdyn.identify.least_squares import (
+    Normal,
+    Problem,
+    Unknowns,
+    compiled_parts,
+    gauss_newton_step,
+    predicted_decrease,
+)
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes import stored_jit
-from jaxdyn.lanes.devices import divided, each_on_its_own, rounded_up, whole
 from jaxdyn.mechanism.quantity import quantity
 
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-12, 1e12
@@ -88,7 +94,7 @@ class LevenbergMarquardt(Solver):
         self, problem: Problem, batched: bool, mesh: Mesh | None
     ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
         each_start = jax.vmap if batched else lambda function, in_axes: function
-        parts_of = _over_pieces(problem, batched, mesh)
+        parts_of = compiled_parts(problem, batched, mesh)
         # Data are inputs of the compiled code, so that fits of other data with the same shapes share it.
         problem = problem.without_data
 
@@ -165,36 +171,3 @@ def _judged(
         search.iterations + running.astype(search.iterations.dtype),
         jnp.where(running, result, search.result).astype(search.result.dtype),
     )
-
-
-def _over_pieces(problem: Problem, batched: bool, mesh: Mesh | None) -> Callable[[Unknowns], PyTree]:
-    """`problem.parts`, compiled and divided over devices; the axis of a batch of initial guesses follows the axis of the pieces.
-
-    Data are inputs of the compiled code. The fixed parameters of the machine are constants, so that zeros among them are optimized
-    away.
-    """
-    count = jax.tree.leaves(problem.pieces)[0].shape[0]
-    # The last piece is repeated to fill up the last device.
-    rows = np.minimum(np.arange(rounded_up(mesh, count)), count - 1)
-    pieces = divided(mesh, jax.tree.map(lambda leaf: leaf[rows], problem.pieces))
-    problem = problem.without_data
-
-    def of_pieces(batch: tuple[PyTree, PyTree], x: Array) -> PyTree:
-        def of_piece(own, piece):
-            linearized = functools.partial(problem.linearized, piece=piece)
-            return jax.vmap(linearized)(x, own) if batched else linearized(x, own)
-
-        return jax.vmap(of_piece)(*batch)
-
-    compiled = stored_jit(each_on_its_own(mesh, of_pieces))
-
-    @stored_jit
-    def own(unknowns: Unknowns) -> PyTree:
-        found = jax.vmap(problem.own)(unknowns) if batched else problem.own(unknowns)
-        return jax.tree.map(lambda leaf: (jnp.moveaxis(leaf, 1, 0) if batched else leaf)[rows], found)
-
-    def parts(unknowns: Unknowns) -> PyTree:
-        found = whole(mesh, compiled((divided(mesh, own(unknowns)), pieces), np.asarray(unknowns.x)))
-        return jax.tree.map(lambda leaf: leaf[:count], found)
-
-    return parts

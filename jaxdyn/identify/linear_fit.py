@@ -22,6 +22,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
@@ -67,8 +68,7 @@ class LinearFit(eqx.Module):
         from scipy.special import stdtrit  # this import takes 0.2 s
 
         quantile = float(stdtrit(self.degrees_of_freedom, 0.5 + 0.5 * confidence))
-        half = quantile * self.standard_deviation
-        return self.estimate - half, self.estimate + half
+        return _around(self.estimate, self.covariance, jnp.asarray(quantile, self.estimate.dtype))
 
     def report(self, names: Sequence[str], units: Sequence[str]) -> str:
         """The estimates with their 95 % intervals as text, one per line, with a remark if zero is within the interval."""
@@ -79,6 +79,13 @@ class LinearFit(eqx.Module):
             value = f"{float(self.estimate[k]):12.5g} +- {0.5 * float(upper[k] - lower[k]):<9.2g} {unit:<13}"
             lines.append(f"{value} {name}{remark}")
         return "\n".join(lines)
+
+
+@stored_outside_jit
+def _around(estimate: Array, covariance: Array, factor: Array) -> tuple[Array, Array]:
+    """Estimates minus and plus a multiple of their standard deviations."""
+    half = factor * jnp.sqrt(jnp.diagonal(covariance, axis1=-2, axis2=-1))
+    return estimate - half, estimate + half
 
 
 def weighted_least_squares(

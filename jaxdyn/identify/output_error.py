@@ -16,7 +16,14 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.addresses import ParameterError
 from jaxdyn.identify.charts import Unconstrained
-from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps, local_response
+from jaxdyn.identify.least_squares import (
+    Normal,
+    Problem,
+    Unknowns,
+    jacobian_by_fewer_sweeps,
+    local_response,
+    prior_terms,
+)
 from jaxdyn.identify.losses import Loss, Squares, check_loss
 from jaxdyn.identify.measurement import MeasurementError, Plant, check_plant
 from jaxdyn.identify.parameters import Parameters
@@ -221,7 +228,7 @@ class OutputError(Problem):
         size = 2 * self._model.nv if self.free_starts else 0
         loss, gradient, matrix, after_gradient, after_matrix, mixed_after = parts
         P = x.shape[0]
-        prior, prior_jacobian = self.parameters.prior_residuals(x), jax.jacfwd(self.parameters.prior_residuals)(x)
+        prior, prior_jacobian = prior_terms(self.parameters, x)
         shared = jnp.sum(matrix[:, :P, :P], axis=0) + prior_jacobian.T @ prior_jacobian
         shared_gradient = jnp.sum(gradient[:, :P], axis=0) + prior_jacobian.T @ prior
         mixed, own, own_gradient = matrix[:, P:, :P], matrix[:, P:, P:], gradient[:, P:]
@@ -237,8 +244,7 @@ class OutputError(Problem):
             jnp.sum(loss) + 0.5 * jnp.sum(prior**2), shared, shared_gradient, mixed, own, own_gradient, following
         )
 
-    def scores(self, unknowns: Unknowns) -> Float[Array, "groups P"]:
-        parts = self.parts(unknowns)
+    def scores(self, unknowns: Unknowns, parts: tuple) -> Float[Array, "groups P"]:
         gradient, of_next = parts[1], parts[3]
         P = unknowns.x.size
         if not self.free_starts:

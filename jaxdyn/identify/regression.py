@@ -23,6 +23,7 @@ from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.dynamics.system import State, System, Time, applied_forces
+from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.model import Model
@@ -70,6 +71,7 @@ class TorqueOffset(JointForce):
         return self.torque
 
 
+@stored_outside_jit
 def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
     """The ten parameters (m, hx, hy, hz, Jxx, Jyy, Jzz, Jxy, Jxz, Jyz) of each body, in which the forces of the body are linear.
 
@@ -110,6 +112,11 @@ def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) ->
                 f"body {model.topology.body_names[nowhere[0]]!r} has zero mass and a first moment; give it a mass"
             )
 
+    return _with_inertial_parameters(model, parameters)
+
+
+@stored_outside_jit
+def _with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) -> Model:
     def of_body(values):
         mass, first_moment = values[0], values[1:4]
         com = jnp.where(mass == 0, 0.0, first_moment / jnp.where(mass == 0, 1.0, mass))
@@ -221,6 +228,7 @@ def remaining_forces(
     return inverse.recursive_inverse_dynamics(model, q, v, a) - applied_forces(bare, State(q, v), t=t)
 
 
+@stored_outside_jit
 def linear_parameters(system: System) -> Float[Array, "parameters"]:
     """Values of the parameters of `regressor` in a system, in the units of `labels`."""
     parts = [inertial_parameters(system.model), system.model.armature, *_coefficients(system)]

@@ -19,7 +19,7 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_zeros, moved, predict
 from jaxdyn.identify.prediction_intervals import force_deviations, start_deviations, window_deviations
 from jaxdyn.identify.recording import Part, Recording, RecordingError, Windows, cut
-from jaxdyn.lanes import Backend, stored_jit
+from jaxdyn.lanes import Backend, lane_function, stored_jit
 from jaxdyn.mechanism.components import component_names
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, Quantity, quantity
@@ -165,8 +165,8 @@ class ForceErrors(NamedTuple):
 @stored_jit
 def needed_and_acting(plant: Plant, motions: Motions) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"]]:
     """Forces that motions require, and forces that the drives exert with the recorded inputs, N m or N; compiled once per shape."""
-    both = jax.vmap(lambda motion: (needed_forces(plant, motion), drive_forces(plant, motion)))
-    return both(motions)
+    both = lane_function(lambda motion: (needed_forces(plant, motion), drive_forces(plant, motion)), name="forces")
+    return jax.vmap(both)(motions)
 
 
 def force_errors(plant: Plant, motions: Motions) -> ForceErrors:

@@ -2,8 +2,6 @@
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 Mesh = tuple[
     Float[np.ndarray, "_ 3"], Int[np.ndarray, "_ 3"]
@@ -145,6 +143,10 @@ def with_sharp_edges(mesh: Mesh, angle: float = 0.6) -> Mesh:
     same = np.all(ends[1:] == ends[:-1], axis=1)
     face = edges[:, 0] // 3
     smooth = same & (np.sum(normals[face[1:]] * normals[face[:-1]], axis=1) > np.cos(angle))
+    # The import takes 0.3 s, and most mechanisms have no meshes.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     links = np.concatenate([np.stack([edges[:-1][smooth, k], edges[1:][smooth, k]]) for k in (0, 1)], axis=1)
     count = faces.size
     _, vertex = connected_components(coo_array((np.ones(links.shape[1], bool), tuple(links)), (count, count)), False)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from tqdm import tqdm
 
 from jaxdyn.control.auto import Auto
@@ -17,7 +18,7 @@ from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.control.verification import Verification, verify
 from jaxdyn.display import aligned
-from jaxdyn.dynamics.system import State, total_energy
+from jaxdyn.dynamics.system import State, System, total_energy
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
@@ -27,8 +28,9 @@ from jaxdyn.jobs.optimize_outcome import Outcome
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.optimize_rates import of_mechanism, plan_with_rates, with_rates_of
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.spatial.arrays import on_device
 
 _BLOCK = 10  # iterations after which finished searches are removed from a batch
 _SHOWN = 12  # optima in tables, pictures and animations
@@ -50,11 +52,11 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         if np.all(results == ControlResult.NOT_FINITE):
             raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
         best = best_of(found)
-        checked = verify(searched, jax.tree.map(lambda leaf: leaf[best], found.value))
+        checked = verify(searched, _row(found.value, best))
         rates = None
         if config.rates is not None:
             found, rates = jax.vmap(functools.partial(of_mechanism, problem))(found)
-        solution = jax.tree.map(lambda leaf: leaf[best], found)
+        solution = _row(found, best)
         groups = optima(found, alike=config.alike)[:_SHOWN]
         report = _report(config, found, best, solver.describe(searched, found) if isinstance(solver, Auto) else "")
         report += f"\nchecked: {_checked_text(checked)}"
@@ -200,6 +202,17 @@ def _by_start(config: OptimizeConfig, found: Solution) -> list[dict[str, Any]]:
     return rows
 
 
+def _row(batch: Any, index: int) -> Any:
+    """One solution of a batch. The selection by NumPy is not compiled."""
+    return jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[index]), batch)
+
+
+@stored_jit
+def _energies(system: System, states: State) -> Float[Array, "plans times"]:
+    each = lane_function(functools.partial(total_energy, system), name="energy")
+    return jax.vmap(jax.vmap(each))(states)
+
+
 @announced_as("energies")
 def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> None:
     """Write the mechanism, the best plan with a config for its replay, one plan of each optimum as a run, and all searches."""
@@ -211,8 +224,8 @@ def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> 
         plan |= {"rates": rates.values[best], "rate_feedback": rates.feedback[best]}
     directory.write_arrays(PLAN, **plan)
     directory.write_text("replay.toml", replay_config(problem, found.value.design[best], config.time.integrator))
-    states = jax.tree.map(lambda leaf: leaf[shown], found.value.states)
-    energy = stored_jit(jax.vmap(jax.vmap(lambda q, v: total_energy(system, State(q, v)))))(states.q, states.v)
+    states = jax.tree.map(lambda leaf: np.asarray(leaf)[shown], found.value.states)
+    energy = _energies(system, states)
     directory.write_arrays("states", time=outcome.times, q=states.q, v=states.v, energy=energy, plan=shown)
     searches = {
         "cost": found.cost,

@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.control.plan import Plan, rollout_controls
-from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.problem import AnyState, ControlProblem
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs import MECHANISM, RunDirectory
 from jaxdyn.jobs.integrators import IntegratorName
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots
@@ -64,11 +64,17 @@ def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator
 @announced_as("the replay")
 def open_loop_error(problem: ControlProblem, plan: Plan) -> float:
     """Largest difference, in tangent coordinates, between the final state of a plan and the final state of an open-loop rollout."""
-    end = stored_jit(lambda controls, design: rollout_controls(problem, controls, design).states)(
-        plan.controls, plan.design
-    )
-    last = (jax.tree.map(lambda leaf: leaf[-1], states) for states in (plan.states, end))
-    return float(jnp.max(jnp.abs(problem.dynamics.difference(*last))))
+    return float(_open_loop_error(problem, plan))
+
+
+@stored_jit
+def _open_loop_error(problem: ControlProblem, plan: Plan) -> Float[Array, ""]:
+    def error(states: AnyState, controls: Array, design: Array) -> Array:
+        moved = rollout_controls(problem, controls, design).states
+        last = (jax.tree.map(lambda leaf: leaf[-1], each) for each in (states, moved))
+        return jnp.max(jnp.abs(problem.dynamics.difference(*last)))
+
+    return lane_function(error, name="open-loop motion")(plan.states, plan.controls, plan.design)
 
 
 class ReplayedPlan(eqx.Module):

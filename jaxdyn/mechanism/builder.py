@@ -10,7 +10,6 @@ import dataclasses
 import heapq
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -23,6 +22,7 @@ from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import GivenRotor, Rotors, checked_rotor, place_rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
+from jaxdyn.spatial.arrays import on_device
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries
 from jaxdyn.spatial.plain import rotation_quaternion
 from jaxdyn.spatial.transform import RigidTransform
@@ -379,17 +379,17 @@ def _assemble(
         topology=topology,
         joints=tuple(stack([moving[i].joint for i in bodies]) for _, bodies in topology.groups),
         placement=_rigid_transforms(placements),
-        mass=jnp.asarray(mass),
-        com=jnp.asarray(com),
-        inertia=jnp.asarray(inertia),
-        armature=jnp.asarray(armature),
+        mass=on_device(mass),
+        com=on_device(com),
+        inertia=on_device(inertia),
+        armature=on_device(armature),
         rotors=placed_rotors,
-        gravity=jnp.asarray(gravity),
+        gravity=on_device(gravity),
         limits=Limits(
-            lower=jnp.asarray(position_limits[:, 0]),
-            upper=jnp.asarray(position_limits[:, 1]),
-            velocity=jnp.asarray(np.concatenate([b.velocity_limit for b in moving])),
-            effort=jnp.asarray(np.concatenate([b.effort_limit for b in moving])),
+            lower=on_device(position_limits[:, 0]),
+            upper=on_device(position_limits[:, 1]),
+            velocity=on_device(np.concatenate([b.velocity_limit for b in moving])),
+            effort=on_device(np.concatenate([b.effort_limit for b in moving])),
         ),
         frames=_rigid_transforms([f[2] for f in named_frames]),
     )
@@ -400,7 +400,7 @@ def _rigid_transforms(matrices: list[np.ndarray]) -> RigidTransform:
     """Convert 4x4 homogeneous matrices to a batch of transforms."""
     stacked = np.array(matrices).reshape(-1, 4, 4)
     quaternions = [_standard(rotation_quaternion(g[:3, :3])) for g in stacked]
-    return RigidTransform(jnp.asarray(np.array(quaternions).reshape(-1, 4)), jnp.asarray(stacked[:, :3, 3]))
+    return RigidTransform(on_device(np.array(quaternions).reshape(-1, 4)), on_device(stacked[:, :3, 3]))
 
 
 def _standard(quaternion: np.ndarray) -> np.ndarray:
@@ -429,7 +429,7 @@ def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.
 
 def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np.ndarray, rotors: Rotors) -> None:
     """Check that every joint moves some mass; otherwise the mass matrix is singular everywhere (D1)."""
-    turning = {column for column, ratio in zip(rotors.columns, rotors.ratio, strict=True) if ratio != 0}
+    turning = {column for column, ratio in zip(rotors.columns, np.asarray(rotors.ratio), strict=True) if ratio != 0}
     for i, body in enumerate(moving):
         has_rotor = np.all(body.armature > 0) or int(topology.v_starts[i]) in turning
         if not np.any(mass[topology.precedes[i]]) and not has_rotor:

@@ -8,16 +8,17 @@ Users can define a new kind of joint as a final subclass of `Joint`, without cha
 """
 
 import abc
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.arrays import dot, on_device
 from jaxdyn.spatial.transform import RigidTransform
 
 Scalar = Float[Array, ""]
@@ -188,7 +189,13 @@ class Joint(eqx.Module):
 
 def stack(joints: list[Joint]) -> Joint:
     """Stack joints of the same structure to one joint object whose fields have a leading axis over the joints."""
-    return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *joints)
+
+    def stacked(*leaves: Any) -> Array:
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
+            return jnp.stack([jnp.asarray(leaf) for leaf in leaves])
+        return on_device(np.stack([np.asarray(leaf) for leaf in leaves]))
+
+    return jax.tree.map(stacked, *joints)
 
 
 def groups(joints: list[Joint]) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.arrays import floating, on_device
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -104,7 +104,7 @@ class Model(Displayed, eqx.Module):
         """Joint of the body with a given index."""
         group = self.topology.joint_groups[body]
         row = int(np.searchsorted(self.topology.groups[group][1], body))
-        return jax.tree.map(lambda x: x[row], self.joints[group])
+        return jax.tree.map(lambda x: on_device(np.asarray(x)[row]) if _is_known(x) else x[row], self.joints[group])
 
     def at(self, t: Float[Array, ""]) -> "Model":
         """The mechanism at time t (s): sets the time of joints with prescribed motion.
@@ -228,7 +228,11 @@ def as_dtype(tree: PyTree, dtype: DTypeLike) -> PyTree:
 
 
 def _is_traced(model: Model) -> bool:
-    return any(not isinstance(x, jax.Array) or isinstance(x, Tracer) for x in jax.tree.leaves(model))
+    return not all(_is_known(x) for x in jax.tree.leaves(model))
+
+
+def _is_known(x: Any) -> bool:
+    return isinstance(x, jax.Array) and not isinstance(x, Tracer)
 
 
 def _check_range(model: Model, dtype: DTypeLike) -> None:

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -18,7 +17,7 @@ from jaxdyn.mechanism.joints import Revolute, axis_problem
 from jaxdyn.mechanism.messages import MechanismError, unknown
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.arrays import floating, on_device
 from jaxdyn.spatial.inertia import symmetric_matrix
 
 # Relative amount by which rounding in single precision can make the inertia of a carrier smaller than that of its rotor.
@@ -159,7 +158,7 @@ def place_rotors(
         tuple(rotor.name for rotor in rotors),
         tuple(indices),
         tuple(columns),
-        jnp.asarray(np.array(axes, float).reshape(-1, 3)),
-        jnp.asarray(np.array([rotor.inertia for rotor in rotors], float)),
-        jnp.asarray(np.array([rotor.ratio for rotor in rotors], float)),
+        on_device(np.array(axes, float).reshape(-1, 3)),
+        on_device(np.array([rotor.inertia for rotor in rotors], float)),
+        on_device(np.array([rotor.ratio for rotor in rotors], float)),
     )

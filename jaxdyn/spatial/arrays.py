@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.lanes.tracing import outside_traces, writing_out
 
 _FULL = jax.lax.Precision.HIGHEST
 _FEW = 6  # products: as many as a 6-vector has components
@@ -65,7 +65,20 @@ def zero_safe_norm(d: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array,
 
 def floating(x: Any) -> Array:
     """Convert values to a floating-point array in the default precision of JAX; JAX arrays of floats are returned unchanged."""
-    return x if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) else jnp.asarray(x, float)
+    if isinstance(x, jax.Array):
+        return x if jnp.issubdtype(x.dtype, jnp.floating) else jnp.asarray(x, float)
+    known = isinstance(x, np.ndarray | np.generic | float | int)
+    if not known and isinstance(x, list | tuple):
+        known = not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(x))
+    values = np.asarray(x) if known else None
+    if values is None or values.dtype.kind not in "fiub":
+        return jnp.asarray(x, float)
+    return on_device(values.astype(jax.dtypes.canonicalize_dtype(float)))
+
+
+def on_device(values: np.ndarray) -> Array:
+    """A JAX array with the values of a NumPy array, in the precision of JAX. `jnp.asarray` compiles a program for each shape."""
+    return jax.device_put(values) if outside_traces() else jnp.asarray(values)
 
 
 def floating_or_none(x: Any) -> Array | None:

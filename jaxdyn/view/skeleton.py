@@ -210,7 +210,12 @@ def joint_motion(model: Model, body: int) -> str:
 
 
 def _columns_at_neutral(joint: Joint) -> np.ndarray:
-    return np.asarray(joint.motion_subspace(jnp.asarray(joint.neutral(), float)))
+    return np.asarray(_motion_subspace(joint, jnp.asarray(joint.neutral(), float)))
+
+
+@stored_jit
+def _motion_subspace(joint: Joint, q: Array) -> Array:
+    return joint.motion_subspace(q)
 
 
 def joint_axes(model: Model) -> tuple[int, ...]:

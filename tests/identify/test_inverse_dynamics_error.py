@@ -39,7 +39,7 @@ def test_recovery_gradient_and_scores():
 
     slope = jax.jit(jax.grad(loss))(jnp.zeros(6))
     np.testing.assert_allclose(normal.shared_gradient, slope, rtol=1e-9, atol=1e-9)
-    scores = eqx.filter_jit(lambda: problem.scores(problem.initial))()
+    scores = eqx.filter_jit(lambda: problem.scores(problem.initial, problem.parts(problem.initial)))()
     assert scores.shape == (3, 6)
     np.testing.assert_allclose(jnp.sum(scores, axis=0), slope, rtol=1e-6, atol=1e-6)
     assert problem.count == 120

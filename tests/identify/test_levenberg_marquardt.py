@@ -40,8 +40,8 @@ class OneResidual(Problem):
     def count(self) -> int:
         return 1
 
-    def scores(self, unknowns):
-        return self.normal(unknowns).shared_gradient[None]
+    def scores(self, unknowns, parts):
+        return self.assembled(unknowns, parts).shared_gradient[None]
 
     def moved(self, unknowns, dx, ds) -> Unknowns:
         return Unknowns(unknowns.x + dx, None)
