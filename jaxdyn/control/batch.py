@@ -132,11 +132,13 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
         """Results of the function for these rows of the tree, in packs of equal size, so that it is compiled once."""
         for pack in _packs(len(rows), count, mesh):
             part = rows[pack]
-            batch = (_taken(arrays if several else None, part), _taken(tree, part))
+            batch = (arrays if several else None, tree)
+            batch = batch if _is_all(part, count) else _taken(batch, part)
             yield part, whole(mesh, _on_devices(function, mesh)(known, divided(mesh, batch), np.asarray(limit)))
 
     def of_all(function, tree):
-        return _joined([result for _, result in parts(function, np.arange(count), tree, 0)], count)
+        packs, results = zip(*parts(function, np.arange(count), tree, 0), strict=True)
+        return results[0] if _is_all(packs[0], count) else _joined(list(results), count)
 
     search = of_all(_begin, initial)
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
@@ -145,12 +147,17 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
             if not len(running):
                 break
             for rows, after in parts(_search, running, search, min(limit, max_steps)):
-                search = _replaced(search, rows, after)
+                search = after if _is_all(rows, count) else _replaced(search, rows, after)
             if progress:
                 bar.set_postfix_str(_progress_text(_standing(of_all(_solution, search))), refresh=False)
                 bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
     return of_all(_solution, search)
+
+
+def _is_all(rows: np.ndarray, count: int) -> bool:
+    """Whether the rows are all rows of a batch in order, so that nothing needs to be selected."""
+    return len(rows) == count and np.array_equal(rows, np.arange(count))
 
 
 _TOGETHER = 32  # plans that a processor computes at once, so that their data fit into its caches

@@ -17,7 +17,7 @@ from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics, Tangent
 from jaxdyn.control.tracking import follow, tracking_gains
 from jaxdyn.dynamics.system import State
-from jaxdyn.lanes import lane_function, stored_jit
+from jaxdyn.lanes import lane_function, stored_jit, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -30,6 +30,7 @@ _DIVERGED = 1e6  # values of states and controls (in their units) beyond which a
 _EFFORT = 1e-2  # weight of the controls in the feedback of random motions, where they have no bounds
 
 
+@stored_outside_jit
 def rolled_out(problem: ControlProblem, controls: Float[Array, "N nu"] | Float[Array, "nu"] | None = None) -> Plan:
     """The plan that results from simulating the dynamics under given controls, or under zero controls.
 
@@ -40,7 +41,9 @@ def rolled_out(problem: ControlProblem, controls: Float[Array, "N nu"] | Float[A
     shape = (problem.steps, problem.dynamics.nu)
     if controls is None:
         controls = jnp.zeros(shape, problem.lower.dtype)
-    return rollout_controls(problem, jnp.broadcast_to(controls, shape) if controls.ndim == 1 else controls)
+    controls = jnp.broadcast_to(controls, shape) if controls.ndim == 1 else controls
+    moved = lane_function(lambda u: rollout_controls(problem, u), name="motion of controls")
+    return moved(jnp.asarray(controls))
 
 
 def rest(problem: ControlProblem) -> Plan:
@@ -49,6 +52,7 @@ def rest(problem: ControlProblem) -> Plan:
     return Plan(states, jnp.zeros((problem.steps, problem.dynamics.nu), problem.lower.dtype), initial_design(problem))
 
 
+@stored_outside_jit
 def gravity_compensated(problem: ControlProblem, states: AnyState | None = None) -> Plan:
     """A plan whose controls hold the system still in each of its states, as far as the bounds of the controls permit.
 
@@ -67,6 +71,7 @@ def gravity_compensated(problem: ControlProblem, states: AnyState | None = None)
     return Plan(states, controls, initial_design(problem))
 
 
+@stored_outside_jit
 def straight_line(problem: ControlProblem, goal: AnyState | None = None) -> Plan:
     """The plan along the straight line in tangent coordinates from the initial state to a goal, at constant speed.
 

@@ -67,7 +67,7 @@ def floating(x: Any) -> Array:
     """Convert values to a floating-point array in the default precision of JAX; JAX arrays of floats are returned unchanged."""
     if isinstance(x, jax.Array):
         return x if jnp.issubdtype(x.dtype, jnp.floating) else jnp.asarray(x, float)
-    known = isinstance(x, np.ndarray | np.generic | float | int)
+    known = isinstance(x, np.ndarray | np.generic | float | int)  # no traced values within
     if not known and isinstance(x, list | tuple):
         known = not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(x))
     values = np.asarray(x) if known else None
@@ -76,7 +76,7 @@ def floating(x: Any) -> Array:
     return on_device(values.astype(jax.dtypes.canonicalize_dtype(float)))
 
 
-def on_device(values: np.ndarray) -> Array:
+def on_device(values: np.ndarray | np.generic) -> Array:
     """A JAX array with the values of a NumPy array, in the precision of JAX. `jnp.asarray` compiles a program for each shape."""
     return jax.device_put(values) if outside_traces() else jnp.asarray(values)
 
