@@ -219,7 +219,7 @@ def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> 
     problem, found, best, rates = outcome.problem, outcome.found, outcome.best, outcome.rates
     system, shown = outcome.system, np.array(outcome.shown)
     directory.write_mechanism(system)
-    plan = saved_plan(problem, jax.tree.map(lambda leaf: leaf[best], found))
+    plan = saved_plan(problem, _row(found, best))
     if rates is not None:
         plan |= {"rates": rates.values[best], "rate_feedback": rates.feedback[best]}
     directory.write_arrays(PLAN, **plan)

@@ -17,7 +17,7 @@ def draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> l
     """Draw convergence, optima, controls and their rates, motion and stick figures; returns the names of the files."""
     problem, found, best, rates = outcome.problem, outcome.found, outcome.best, outcome.rates
     system, time = outcome.system, outcome.times
-    plan = jax.tree.map(lambda leaf: np.asarray(leaf[best]), found.value)
+    plan = jax.tree.map(lambda leaf: np.asarray(leaf)[best], found.value)
     bounds = (np.asarray(problem.lower), np.asarray(problem.upper))
     names = optimization.control_names(system)
     figures = {
