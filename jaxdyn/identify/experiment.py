@@ -92,7 +92,7 @@ def excitations(
         found = [design_excitation(system, key, **shape, **search) for key in keys]
         learned = [ExcitingMotion(one.motion, one.margins, float(one.log_determinant)) for one in found]
     else:
-        information = [_log_determinant(base.columns(Y) / np.asarray(noise)[None, :, None]) for Y in rows]
+        information = [_log_determinant(np.asarray(base.columns(Y)) / np.asarray(noise)[:, None]) for Y in rows]
         best = sorted(range(validation, count), key=lambda k: -information[k])
         learned = [ExcitingMotion(each[k][0], each[k][1], information[k]) for k in best[:training]]
     return Excitations(base, learned, [motion for motion, _ in each[:validation]])

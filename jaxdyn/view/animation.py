@@ -259,12 +259,18 @@ class _Still:
             artist.draw(self._canvas.get_renderer())
 
 
+def _pixels(figure: Any) -> np.ndarray:
+    """Copy of the pixels (height, width, 4) of the canvas of a figure."""
+    return np.array(figure.canvas.buffer_rgba())
+
+
 class _VideoWriter(FFMpegWriter):
     """Writes frames as they are in the canvas, without drawing the figure again."""
 
     def grab_frame(self, **_: Any) -> None:
         """Add a frame."""
-        self._proc.stdin.write(self.fig.canvas.buffer_rgba())
+        encoder: Any = self._proc  # pyright: ignore[reportAttributeAccessIssue]
+        encoder.stdin.write(_pixels(self.fig))
 
 
 class _GifWriter(PillowWriter):
@@ -272,7 +278,7 @@ class _GifWriter(PillowWriter):
 
     def grab_frame(self, **_: Any) -> None:
         """Add a frame."""
-        self._frames.append(Image.fromarray(np.array(self.fig.canvas.buffer_rgba())))
+        self._frames.append(Image.fromarray(_pixels(self.fig)))
 
     def finish(self) -> None:
         """Write the file."""
