@@ -1,7 +1,7 @@
 """The job `jaxdyn evaluate`: figures of merit of already identified plants on recordings, without a fit."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from jaxdyn.jobs.identify import drawn, merit_table
 from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import StudyConfig
 from jaxdyn.jobs.identify_plant import check_folder, parts_of, recording_files
+from jaxdyn.jobs.identify_run import StudyRun
 from jaxdyn.lanes.announcements import announced_as
 
 
@@ -28,7 +29,7 @@ def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
         judged = [(study, _plants(config, study)) for study in config.study]
         recorded = [_parts(config, study, plants) for study, plants in judged]
         return {
-            study.name: _judged(config, study, plants, parts, directory)
+            study.name: _judged(StudyRun(config, study, directory), plants, parts, config.intervals)
             for (study, plants), parts in zip(judged, recorded, strict=True)
         }
 
@@ -72,27 +73,25 @@ def _parts(config: EvaluateConfig, study: StudyConfig, plants: dict[str, Plant])
 
 
 @announced_as("the judgment")
-def _judged(
-    config: EvaluateConfig, study: StudyConfig, plants: dict[str, Plant], parts: list[Part], directory: RunDirectory
-) -> dict[str, Any]:
+def _judged(run: StudyRun, plants: dict[str, Plant], parts: list[Part], intervals: bool) -> dict[str, Any]:
     """Judge all plants on the recordings of a study; writes the table and pictures, and returns the metrics."""
     merit: dict[tuple[str, str], dict[str, float]] = {
-        (name, "validation"): figures(config, plant, parts, intervals=config.intervals)
-        for name, plant in plants.items()
+        (name, "validation"): figures(run.config, plant, parts, intervals=intervals) for name, plant in plants.items()
     }
     table = merit_table(merit)
-    print(f"\n{study.name}: {', '.join(study.validation)}\n{table}")
-    directory.write_text(f"{study.name}_figures.txt", table + "\n")
+    print(f"\n{run.study.name}: {', '.join(run.study.validation)}\n{table}")
+    run.write_text("figures.txt", table + "\n")
     metrics: dict[str, Any] = {"figures": {f"{name}, {split}": row for (name, split), row in merit.items()}}
-    if config.pictures:
+    if run.config.pictures:
         metrics["pictures"] = [
             picture
             for name, plant in plants.items()
-            for picture in drawn(config, _named(study, name, plants), plant.without_zeros, None, parts, directory)
+            for picture in drawn(_named(run, name, plants), plant.without_zeros, None, parts)
         ]
     return metrics
 
 
-def _named(study: StudyConfig, name: str, plants: Iterable[str]) -> StudyConfig:
+def _named(run: StudyRun, name: str, plants: Sized) -> StudyRun:
     """The study with the name of a plant, if there are several plants."""
-    return study if len(list(plants)) == 1 else dataclasses.replace(study, name=f"{study.name}_{name}")
+    named = dataclasses.replace(run.study, name=f"{run.study.name}_{name}")
+    return run if len(plants) == 1 else run._replace(study=named)

@@ -27,7 +27,7 @@ from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_checks import figures
-from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import (
     motions_of,
     note_on_units,
@@ -38,6 +38,7 @@ from jaxdyn.jobs.identify_plant import (
     windows_of,
     with_sensors,
 )
+from jaxdyn.jobs.identify_run import StudyRun
 from jaxdyn.jobs.identify_selection import metrics_of, selected
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.lanes.announcements import announced_as
@@ -54,17 +55,12 @@ def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
         plants = [plant_of(config, study) for study in config.study]
         recorded = [recordings_of(config, study) if config.synthetic is None else None for study in config.study]
         studies = zip(config.study, plants, recorded, strict=True)
-        return {study.name: _study(config, study, plant, parts, directory) for study, plant, parts in studies}
+        return {study.name: _study(StudyRun(config, study, directory), plant, parts) for study, plant, parts in studies}
 
 
-def _study(
-    config: IdentifyConfig,
-    study: StudyConfig,
-    plant: Plant,
-    recorded: tuple[list[Part], list[Part]] | None,
-    directory: RunDirectory,
-) -> dict[str, Any]:
+def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]] | None) -> dict[str, Any]:
     """Run one fit, write its tables and files, and return its metrics. Without recordings, synthetic ones are generated."""
+    config, study, directory = run
     made = None
     if recorded is None:
         made = experiment_of(config, study, plant)
@@ -87,7 +83,7 @@ def _study(
         config, comparison = selected(config, config.select, study, start_plant, train, fitted, directory)
         if unfinished:
             print(f"note: fits of the cross-validation that did not converge, but are compared: {counted(unfinished)}")
-        start_plant = with_sensors(config, start_plant, len(train))
+        start_plant, run = with_sensors(config, start_plant, len(train)), run._replace(config=config)
     parameters = parameters_of(config, start_plant)
     problem = problem_of(config, parameters, train)
     seen = f"{problem.count} measurements in {len(train)} recordings"
@@ -105,11 +101,11 @@ def _study(
     unphysical = unphysical_bodies(plant.system.model)
     table = "\n".join([parameter_table(known, np.asarray(start)), physical_check(plant.system.model, unphysical)])
     print(table)
-    directory.write_text(f"{study.name}_parameters.txt", table + "\n")
+    run.write_text("parameters.txt", table + "\n")
     for warning in known.warnings:
         print(f"  {warning}")
     start_plant, plant = (x.without_zeros for x in (parameters.subject, plant))
-    merit = _judged(config, study, start_plant, plant, train, validation)
+    merit = _judged(run, start_plant, plant, train, validation)
     print(merit_table(merit))
     error = merit.get(("identified", "train"), {}).get("relative", 0.0)
     if made is None and config.fit.method == "inverse_dynamics" and not config.motion.cutoff and error > _LARGE_ERROR:
@@ -119,11 +115,11 @@ def _study(
         )
     # The figures of merit are those of this plant, without the zeros of the training recordings.
     stored = Plant(plant.system, plant.sensors, plant.inputs, train[0].processed, known.without("sensors.zeros"))
-    _save(config, study, stored, known, directory)
+    _save(run, stored, known)
     doubtful = _doubtful(config, stored, problem, validation)
     for warning in doubtful:
         print(f"warning: {warning}")
-    directory.write_text(f"{study.name}_figures.txt", "\n".join([merit_table(merit), *doubtful]) + "\n")
+    run.write_text("figures.txt", "\n".join([merit_table(merit), *doubtful]) + "\n")
     metrics: dict[str, Any] = {
         "fit_s": seconds,
         "result": result.name.lower(),
@@ -137,9 +133,9 @@ def _study(
     if comparison is not None:
         metrics["select"] = metrics_of(comparison)
     if made is not None:
-        metrics["base_parameters"] = judged_by_truth(config, study, made, plant, directory)
+        metrics["base_parameters"] = judged_by_truth(run, made, plant)
     if config.pictures:
-        metrics["pictures"] = drawn(config, study, plant, known, validation or train, directory)
+        metrics["pictures"] = drawn(run, plant, known, validation or train)
     return metrics
 
 
@@ -284,58 +280,39 @@ def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
 
 @announced_as("the judgment")
 def _judged(
-    config: IdentifyConfig,
-    study: StudyConfig,
-    start: Plant,
-    plant: Plant,
-    train: list[Part],
-    validation: list[Part],
+    run: StudyRun, start: Plant, plant: Plant, train: list[Part], validation: list[Part]
 ) -> dict[tuple[str, str], dict[str, float]]:
     """Figures of merit of the initial plant, of the fit and of the references, by name and split."""
     merit = {}
     for split, recordings in (("train", train), ("validation", validation)):
         if not recordings:
             continue
-        for reference in config.reference:
-            if reference.study == study.name and reference.split == split:
+        for reference in run.config.reference:
+            if reference.study == run.study.name and reference.split == split:
                 merit[reference.name, split] = reference.figures
-        merit["start", split] = figures(config, start, recordings)
-        merit["identified", split] = figures(config, plant, recordings)
+        merit["start", split] = figures(run.config, start, recordings)
+        merit["identified", split] = figures(run.config, plant, recordings)
     return merit
 
 
-def _save(
-    config: IdentifyConfig, study: StudyConfig, plant: Plant, known: Uncertainty, directory: RunDirectory
-) -> None:
+def _save(run: StudyRun, plant: Plant, known: Uncertainty) -> None:
     """Write the estimates, and the plant that the figures judge: plant.json, plant.npz and plant.toml.
 
     If there are several studies, each one has its own folder.
     """
-    save_plant(plant, directory.path(PLANT if len(config.study) == 1 else f"{study.name}/{PLANT}"))
+    save_plant(plant, run.directory.path(PLANT if len(run.config.study) == 1 else f"{run.study.name}/{PLANT}"))
     for name, value, allowed in outside_bounds(plant):
         print(f"note: {name} is {value:.4g}, outside of the bounds of mechanism files ({allowed}); the plant keeps it")
-    directory.write_arrays(
-        f"{study.name}_estimates",
-        values=known.values,
-        std=known.std,
-        covariance=known.covariance,
-        correlation=known.correlation,
-    )
+    saved = {name: getattr(known, name) for name in ("values", "std", "covariance", "correlation")}
+    run.write_arrays("estimates", **saved)
 
 
 @announced_as("pictures")
-def drawn(
-    config: IdentifyConfig,
-    study: StudyConfig,
-    plant: Plant,
-    known: Uncertainty | None,
-    recordings: list[Part],
-    directory: RunDirectory,
-) -> list[str]:
+def drawn(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Part]) -> list[str]:
     """Draw predictions of recordings and, after a fit, correlations of the estimates; returns the names of the pictures."""
     try:
         from jaxdyn.jobs import identify_pictures
     except ImportError:
         print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
         return []
-    return identify_pictures.draw(config, study, plant, known, recordings, directory)
+    return identify_pictures.draw(run, plant, known, parts)

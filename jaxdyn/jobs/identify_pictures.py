@@ -6,9 +6,8 @@ from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import force_errors, predicted_measurements, window_errors
-from jaxdyn.io.runs import RunDirectory
-from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import motions_of, windows_of
+from jaxdyn.jobs.identify_run import StudyRun
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, Quantity
 from jaxdyn.view import identification, plots
@@ -16,15 +15,9 @@ from jaxdyn.view import identification, plots
 _SHOWN = 8  # consecutive windows in a picture
 
 
-def draw(
-    config: IdentifyConfig,
-    study: StudyConfig,
-    plant: Plant,
-    known: Uncertainty | None,
-    parts: list[Part],
-    directory: RunDirectory,
-) -> list[str]:
+def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Part]) -> list[str]:
     """Draw predictions of the recordings and, after a fit, correlations of the estimates; returns the names of the files."""
+    config, study, directory = run
     model = plant.system.model
     figures = {}
     if known is not None:

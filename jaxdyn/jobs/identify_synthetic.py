@@ -15,10 +15,10 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import unphysical_bodies
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import motions_of, parameters_of, processing_of
+from jaxdyn.jobs.identify_run import StudyRun
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.lanes.announcements import announced_as
 
@@ -94,17 +94,15 @@ def _noise(config: IdentifyConfig, plant: Plant) -> Float[Array, "nv"]:
 
 
 @announced_as("the judgment")
-def judged_by_truth(
-    config: IdentifyConfig, study: StudyConfig, made: Experiment, fitted: Plant, directory: RunDirectory
-) -> dict[str, Any]:
+def judged_by_truth(run: StudyRun, made: Experiment, fitted: Plant) -> dict[str, Any]:
     """Compare a fit, and linear fits of base parameters, with the true parameters; writes tables and files and returns metrics."""
-    settings, base = _settings(config), made.base
+    settings, base = _settings(run.config), made.base
     found = compare_base_parameters(
         made.truth,
         fitted,
         base,
         motions_of(made.train),
-        _noise(config, made.truth),
+        _noise(run.config, made.truth),
         repetitions=settings.repetitions,
         seed=settings.seed,
     )
@@ -132,9 +130,9 @@ def judged_by_truth(
         + (f", not {', '.join(unphysical)}" if unphysical else ""),
     ]
     print(table, *notes, sep="\n")
-    directory.write_text(f"{study.name}_base_parameters.txt", "\n".join([base.report(), "", table, *notes]) + "\n")
-    directory.write_arrays(
-        f"{study.name}_base_parameters",
+    run.write_text("base_parameters.txt", "\n".join([base.report(), "", table, *notes]) + "\n")
+    run.write_arrays(
+        "base_parameters",
         truth=found.truth,
         exact=found.exact.estimate,
         estimate=found.measured.estimate,
