@@ -80,10 +80,11 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]] 
                 unfinished.append(search.result.words)
             return search.problem.parameters.place(search.best.x)
 
-        config, comparison = selected(config, config.select, study, start_plant, train, fitted, directory)
+        run, comparison = selected(run, config.select, start_plant, train, fitted)
+        config = run.config
         if unfinished:
             print(f"note: fits of the cross-validation that did not converge, but are compared: {counted(unfinished)}")
-        start_plant, run = with_sensors(config, start_plant, len(train)), run._replace(config=config)
+        start_plant = with_sensors(config, start_plant, len(train))
     parameters = parameters_of(config, start_plant)
     problem = problem_of(config, parameters, train)
     seen = f"{problem.count} measurements in {len(train)} recordings"

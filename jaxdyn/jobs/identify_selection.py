@@ -11,9 +11,9 @@ from jaxdyn.identify.fitting import FitError
 from jaxdyn.identify.measurement import MeasurementError, Plant
 from jaxdyn.identify.recording import Part, Recording, RecordingError
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.runs import RunDirectory
-from jaxdyn.jobs.identify_config import IdentifyConfig, SelectConfig, StudyConfig
+from jaxdyn.jobs.identify_config import IdentifyConfig, SelectConfig
 from jaxdyn.jobs.identify_plant import with_sensors
+from jaxdyn.jobs.identify_run import StudyRun
 from jaxdyn.lanes.announcements import announced_as
 
 # A fit: config, plant, training recordings and the name of its checkpoints to the fitted plant.
@@ -22,52 +22,44 @@ Fitted = Callable[[IdentifyConfig, Plant, list[Part], str], Plant]
 
 @announced_as("cross-validation")
 def selected(
-    config: IdentifyConfig,
-    select: SelectConfig,
-    study: StudyConfig,
-    plant: Plant,
-    train: list[Part],
-    fitted: Fitted,
-    directory: RunDirectory,
-) -> tuple[IdentifyConfig, CrossValidation]:
-    """Compare the candidates of a config, print and store their errors, and return the config of the chosen one.
+    run: StudyRun, select: SelectConfig, plant: Plant, train: list[Part], fitted: Fitted
+) -> tuple[StudyRun, CrossValidation]:
+    """Compare the candidates of a config, print and store their errors, and return the study with the config of the chosen one.
 
     Each fit stores its own checkpoints, so an interrupted run continues with the fit in which it was interrupted.
 
     Args:
-        config: Config of the run.
-        select: Its table [select].
-        study: Study whose recordings are used.
+        run: Study whose recordings are used.
+        select: Table [select] of its config.
         plant: Plant from which the fits start.
         train: All training recordings.
         fitted: Function that performs a fit.
-        directory: Directory of the run.
 
     Raises:
         ConfigError: Every candidate fails, a recording is too short, or there is no such figure of merit.
     """
     parts = [piece for part in train for piece in _pieces(part, select.parts)]
     groups = [group for group in select.groups for _ in range(select.parts)] or None
-    configs = {candidate.name: config.of_candidate(candidate) for candidate in select.candidate}
+    configs = {candidate.name: run.config.of_candidate(candidate) for candidate in select.candidate}
 
     def candidate(k: int, own: IdentifyConfig) -> Callable[[list[Recording | Part]], Plant]:
         def of(seen: list[Recording | Part]) -> Plant:
             chosen = [part for part in parts if any(part is one for one in seen)]
             left_out = "_".join(str(i) for i, part in enumerate(parts) if all(part is not one for one in seen))
-            name = f"{study.name}_select_{k}_without_{left_out}"
+            name = f"{run.study.name}_select_{k}_without_{left_out}"
             return fitted(own, with_sensors(own, plant, len(chosen)), chosen, name).without_zeros
 
         return of
 
     candidates = {name: candidate(k, own) for k, (name, own) in enumerate(configs.items())}
     try:
-        found = cross_validate(candidates, parts, config.check, groups=groups, figure=select.figure or None)
+        found = cross_validate(candidates, parts, run.config.check, groups=groups, figure=select.figure or None)
     except (FitError, RecordingError, MeasurementError, ValueError) as error:
-        raise ConfigError(f"select: {study.name}: {error}") from None
+        raise ConfigError(f"select: {run.study.name}: {error}") from None
     print(found.table)
-    directory.write_text(f"{study.name}_select.txt", found.table + "\n")
+    run.write_text("select.txt", found.table + "\n")
     print(f"chosen: {found.chosen}")
-    return configs[found.chosen], found
+    return run._replace(config=configs[found.chosen]), found
 
 
 def metrics_of(found: CrossValidation) -> dict[str, object]:
