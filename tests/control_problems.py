@@ -1,6 +1,7 @@
 """Problems of optimal control with known answers, shared by the tests of all solvers."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,11 +16,22 @@ from jaxdyn.control import (
     rollout_controls,
     solve,
 )
+from jaxdyn.control.solution import run_iterations
 
 
 def solved(problem, solver, initial, **options):
     """The solution of one problem, compiled."""
     return eqx.filter_jit(lambda initial: solve(problem, solver, initial, **options))(initial)
+
+
+def searched(problem, solver, initial):
+    """The solution after at most a given number of iterations, as a function that is compiled once for all numbers."""
+
+    def found(most):
+        search = run_iterations(problem, solver, solver.begin(problem, initial), most)
+        return solver.solution(problem, search)
+
+    return jax.jit(found)
 
 
 A, B = np.array([[1.0, 0.1], [0.2, 1.05]]), np.array([[0.0], [0.1]])

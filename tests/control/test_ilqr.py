@@ -13,6 +13,7 @@ from control_problems import (
     fixed_at,
     kelly,
     regulator,
+    searched,
     solved,
     start_of,
     sutton,
@@ -50,12 +51,13 @@ def test_linear_problem_is_solved_by_one_step(second_order):
     """The policy is that of the Riccati equation, written out here."""
     problem = regulator()
     start = rollout_controls(problem, jnp.ones((30, 1)))
-    one = solved(problem, ILQR(second_order=second_order), start, max_steps=1)
+    search = searched(problem, ILQR(second_order=second_order), start)
+    one = search(1)
     P, gains = cost_to_go_of_regulator()
     cost_to_go = 0.5 * problem.initial @ P @ problem.initial
     np.testing.assert_allclose(one.cost, cost_to_go, rtol=1e-8)
     np.testing.assert_allclose(one.feedback, gains, rtol=1e-8, atol=1e-9)
-    end = solved(problem, ILQR(second_order=second_order), start)
+    end = search(200)
     assert (int(end.result), int(end.stats.iterations)) == (ControlResult.SOLVED, 2)
 
 
@@ -71,8 +73,8 @@ def test_an_optimum_that_an_inactive_inequality_does_not_change_is_solved():
 def test_acrobot_of_trajax(second_order, digits):
     """Published, to six decimals: 4959.476212 without controls, 44.513285 from there, 40.424010 the best of 20 starts."""
     problem = acrobot()
-    still = rollout_controls(problem, jnp.zeros((50, 1)))
-    np.testing.assert_allclose(outcome(problem, still).cost, 4959.476212, rtol=1e-9)
+    both = jax.jit(jax.value_and_grad(lambda u: outcome(problem, rollout_controls(problem, u)).cost))
+    np.testing.assert_allclose(both(jnp.zeros((50, 1)))[0], 4959.476212, rtol=1e-9)
     starts = (3.0 * jax.random.normal(jax.random.key(0), (24, 50, 1))).at[0].set(0.0)
     batch = eqx.filter_jit(
         jax.vmap(lambda u: solve(problem, ILQR(second_order=second_order), rollout_controls(problem, u), max_steps=300))
@@ -80,7 +82,7 @@ def test_acrobot_of_trajax(second_order, digits):
     assert np.all(np.asarray(batch.result) == ControlResult.SOLVED)
     np.testing.assert_allclose(batch.cost[0], 44.513285, rtol=digits)
     np.testing.assert_allclose(jnp.min(batch.cost), 40.424010, rtol=digits)
-    slope = jax.jit(jax.grad(lambda u: outcome(problem, rollout_controls(problem, u)).cost))(batch.value.controls[0])
+    _, slope = both(batch.value.controls[0])
     np.testing.assert_allclose(slope, 0.0, atol=1e-2 if not second_order else 1e-4)
 
 
@@ -183,14 +185,17 @@ def test_ball_joint_is_turned_over_and_gaps_are_closed():
         running=lambda d, t, x, u: 0.01 * u @ u,
         final=off,
     )
-    still = rollout_controls(problem, jnp.full((12, 3), 0.1))
+    u = jnp.full((12, 3), 0.1)
+    still = jax.jit(lambda u: rollout_controls(problem, u))(u)
     guessed = eqx.tree_at(lambda plan: plan.states.v, still, still.states.v + 0.3)
     found = solved(problem, ILQR(second_order=True), guessed)
     assert int(found.result) == ControlResult.SOLVED
     np.testing.assert_allclose(eqx.filter_jit(gaps)(problem, found.value), 0.0, atol=1e-12)
-    slope = jax.jit(jax.grad(lambda u: outcome(problem, rollout_controls(problem, u)).cost))(found.value.controls)
+    both = jaxdyn.batched(jax.value_and_grad(lambda u: outcome(problem, rollout_controls(problem, u)).cost))
+    (cost, cost_of_still), (slope, _) = both(jnp.stack([found.value.controls, u]))
     np.testing.assert_allclose(slope, 0.0, atol=1e-4)
-    assert float(found.cost) < 0.05 * float(outcome(problem, still).cost)
+    np.testing.assert_allclose(cost, found.cost, rtol=1e-9)
+    assert float(cost) < 0.05 * float(cost_of_still)
 
 
 def test_a_share_of_a_step_closes_that_share_of_the_gaps():
@@ -282,9 +287,10 @@ def test_recorded_searches_are_the_same_and_remember_their_costs():
     np.testing.assert_allclose(recorded.value.controls, bare.value.controls, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(recorded.stats.iterations, bare.stats.iterations)
     assert recorded.history.cost.shape == (2, 21)
+    first = jax.jit(jax.vmap(lambda plan: outcome(problem, plan).cost))(plans)
     for k in range(2):
         history, end = np.asarray(recorded.history.cost[k]), int(recorded.stats.iterations[k])
-        np.testing.assert_allclose(history[0], outcome(problem, jax.tree.map(lambda x, k=k: x[k], plans)).cost)
+        np.testing.assert_allclose(history[0], first[k])
         np.testing.assert_allclose(history[end], recorded.cost[k], rtol=1e-14)
         assert 1 < end < 20
         assert np.all(np.diff(history[: end + 1]) < 1e-12)

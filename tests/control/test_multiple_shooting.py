@@ -14,6 +14,7 @@ from control_problems import (
     cost_to_go_of_regulator,
     folded_acrobot,
     regulator,
+    searched,
     solved,
     start_of,
 )
@@ -39,7 +40,6 @@ from jaxdyn.control.expansion import cost_size, expanded
 from jaxdyn.control.interior_point import eliminate_slacks
 from jaxdyn.control.multiple_shooting import _scale_of
 from jaxdyn.control.plan import gaps, outcome
-from jaxdyn.control.solution import run_iterations
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -47,9 +47,7 @@ def test_linear_problem_is_solved_by_one_step(parallel):
     """From states that do not follow from the controls."""
     problem = regulator()
     guess = Plan(jnp.ones((31, 2)), jnp.full((30, 1), 0.3), jnp.zeros(0))
-    solver = MultipleShooting(parallel=parallel)
-    begun = lambda: solver.begin(problem, guess)  # noqa: E731
-    search = jax.jit(lambda most: solver.solution(problem, run_iterations(problem, solver, begun(), most)))
+    search = searched(problem, MultipleShooting(parallel=parallel), guess)
     one = search(1)
     P, gains = cost_to_go_of_regulator()
     np.testing.assert_allclose(one.cost, 0.5 * problem.initial @ P @ problem.initial, rtol=1e-8)
