@@ -3,14 +3,12 @@
 Without the option --exhaustive one of them runs; the names that the others use are checked in `test_experiments`.
 """
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import forks
 from PIL import Image
 
 pytestmark = pytest.mark.long
@@ -27,15 +25,9 @@ def tutorial(request, tmp_path_factory, exhaustive):
     """Name, printed text and folder of pictures of a tutorial that has run."""
     out = tmp_path_factory.mktemp(request.param)
     script = FOLDER / f"{request.param}.py"
-    done = subprocess.run(
-        [sys.executable, script, "--out", out],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-        # The one that runs ordinarily is over before optimizations pay.
-        env=os.environ | {"MPLBACKEND": "agg"} | ({} if exhaustive else {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}),
-    )
+    # The one that runs ordinarily is over before optimizations pay.
+    with forks(MPLBACKEND="agg", **({} if exhaustive else {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})) as scripts:
+        done = scripts.run(script, "--out", out, folder=Path.cwd())
     assert done.returncode == 0, done.stderr
     return request.param, done.stdout, out
 
