@@ -2,6 +2,9 @@
 
 The derivatives are by coordinates, velocities, accelerations (or forces) and every number of the model. Central differences of
 the value check the first, central differences of the first check the second.
+
+Compiling takes nearly all of the time, and the lane compiler half of that of XLA. So the lanes compile the derivatives in double
+precision and XLA those in single precision, which must agree; of all joints, the lanes compile steps and XLA the dynamics.
 """
 
 import equinox as eqx
@@ -24,6 +27,7 @@ from jaxdyn import (
     Spherical,
     Universal,
     as_dtype,
+    batched,
     christoffel_first_kind,
     configuration,
     forward_dynamics,
@@ -73,16 +77,23 @@ def weighted(function, arguments):
     return number, point
 
 
-def jet(function, like):
+def along(function, backend):
+    """Compiled function that returns value, gradient and their derivatives along several directions, all from one point."""
+
+    def of_one(x, direction):
+        return jax.jvp(jax.value_and_grad(function), (x,), (direction,))
+
+    return batched(of_one, (None, 0), backend=backend)
+
+
+def jet(function, like, backend):
     """Compiled function that returns value, gradient and Hessian at a point like the given one."""
     tangents = jnp.eye(len(like), dtype=like.dtype)
+    products = along(function, backend)
 
     @jax.jit
     def derivatives(x):
-        def along(tangent):
-            return jax.jvp(jax.value_and_grad(function), (x,), (tangent,))
-
-        (value, first), (_, second) = jax.vmap(along)(tangents)
+        (value, first), (_, second) = products(x, tangents)
         return value[0], first[0], second
 
     return derivatives
@@ -98,14 +109,14 @@ def central_differences(derivatives, x):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_value_and_two_derivatives_are_right_where_everything_is_zero(name, straight):
     function, x = weighted(FUNCTIONS[name], straight)
-    derivatives = jet(function, x)
+    derivatives = jet(function, x, "lanes")
     value, *double = derivatives(x)
     for actual, expected in zip(double, central_differences(derivatives, x), strict=True):
         assert np.any(actual)
         np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE * np.max(np.abs(actual)))
 
     function, x = weighted(FUNCTIONS[name], as_dtype(straight, jnp.float32))
-    single_value, *single = jet(function, x)(x)
+    single_value, *single = jet(function, x, "xla")(x)
     assert single_value.dtype == jnp.float32
     np.testing.assert_allclose(single_value, value, atol=1e-6)
     # Single precision has 6e-8; sums over bodies, two derivatives and the solution of a linear system cost some digits of it.
@@ -142,16 +153,14 @@ def step_and_back(model, q, v, a):
     return jnp.concatenate([moved, between, configuration.to_chart(model, q)])
 
 
-@pytest.mark.parametrize("function", [step_and_back, forward_dynamics], ids=["steps", "forward dynamics"])
-def test_every_joint_at_rest_has_its_two_derivatives(function, every_joint):
+@pytest.mark.parametrize(
+    ("function", "backend"), [(step_and_back, "lanes"), (forward_dynamics, "xla")], ids=["steps", "forward dynamics"]
+)
+def test_every_joint_at_rest_has_its_two_derivatives(function, backend, every_joint):
     """Along random directions of all inputs, time included: the Hessian is large."""
     number, x = weighted(function, every_joint)
     directions = np.random.default_rng(1).normal(size=(3, len(x)))
-
-    def along(number):
-        return jax.jit(jax.vmap(lambda x, d: jax.jvp(jax.value_and_grad(number), (x,), (d,)), (None, 0)))
-
-    products = along(number)
+    products = along(number, backend)
     (_, first), (slope, second) = products(x, jnp.asarray(directions))
     ahead, behind = ([products(x + sign * STEP * d, directions)[0] for d in directions] for sign in (1, -1))
     slopes = [(a[0][0] - b[0][0]) / (2 * STEP) for a, b in zip(ahead, behind, strict=True)]
@@ -162,7 +171,7 @@ def test_every_joint_at_rest_has_its_two_derivatives(function, every_joint):
     np.testing.assert_allclose(second, turns, rtol=0, atol=TOLERANCE * scale)
 
     number, x = weighted(function, as_dtype(every_joint, jnp.float32))
-    (_, single_first), (_, single_second) = along(number)(x, jnp.asarray(directions, jnp.float32))
+    (_, single_first), (_, single_second) = along(number, backend)(x, jnp.asarray(directions, jnp.float32))
     assert single_second.dtype == jnp.float32
     for single, double in ((single_first, first), (single_second, second)):
         np.testing.assert_allclose(single, double, rtol=0, atol=1e-4 * np.max(np.abs(double)))

@@ -48,7 +48,7 @@ def routes(model, q, v, a):
 @pytest.fixture(scope="module", params=TREES)
 def trees(request):
     *motion, _ = stacked_trees(request.param)
-    return motion, evaluated(routes, *motion)
+    return motion, evaluated(routes, *motion, in_lanes=True)
 
 
 def test_poses_velocities_and_accelerations_are_those_of_the_columns(trees):
@@ -132,7 +132,7 @@ def test_helical_joints_with_any_neutral_coordinate_are_covered():
         builder.add_body(f"body {i}", parent=parent, joint=joint, mass=1.0, com=rng.normal(size=3), **where)
     model = builder.build()
     motion = jax.tree.map(lambda x: x[None], (model, *random_motion(rng, model)))
-    exponential, columns, _, _ = evaluated(routes, *motion)
+    exponential, columns, _, _ = evaluated(routes, *motion, in_lanes=True)
     for actual, expected in zip(exponential, columns, strict=True):
         agree(actual, expected)
 
@@ -161,7 +161,7 @@ def test_derivatives_by_model_and_motion_are_those_of_the_columns_also_at_rest()
             _, origins, velocities, accelerations = route(*x)
             return jnp.sum(weights * jnp.stack([origins, *velocities, *accelerations]))
 
-        return evaluated(jax.grad(loss, (0, 1, 2, 3)), *motion)
+        return evaluated(jax.grad(loss, (0, 1, 2, 3)), *motion, in_lanes=True)
 
     agree(gradient(by_exponentials), gradient(by_columns))
 

@@ -54,7 +54,7 @@ def results():
     for _ in range(3):
         model = random_model(rng, len(KINDS), parents=PARENTS, kinds=KINDS).at(jnp.asarray(rng.normal()))
         samples.append((model, *random_motion(rng, model), random_motion(rng, model)[2]))
-    return evaluated(routes, *jax.tree.map(lambda *x: jnp.stack(x), *samples))
+    return evaluated(routes, *jax.tree.map(lambda *x: jnp.stack(x), *samples), in_lanes=True)
 
 
 def test_forces_are_derivatives_of_the_acceleration_energy_and_of_the_kinetic_energy(results):

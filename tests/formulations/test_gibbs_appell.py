@@ -84,7 +84,7 @@ def test_equations_of_motion_are_those_of_the_covariant_form(name):
             forward_dynamics(model, q, v, tau),
         )
 
-    forces, covariant, accelerations, true = evaluated(routes, *stacked_trees(name))
+    forces, covariant, accelerations, true = evaluated(routes, *stacked_trees(name), in_lanes=True)
     agree(forces, covariant)
     agree(accelerations, true)
 

@@ -43,7 +43,7 @@ def routes(model, q, v, _, tau):
 @pytest.fixture(scope="module")
 def trees():
     samples = stacked_trees("forest")
-    return samples, evaluated(routes, *samples)
+    return samples, evaluated(routes, *samples, in_lanes=True)
 
 
 def check(samples, r):
@@ -86,7 +86,9 @@ def test_derivatives_of_the_rates_are_those_of_the_covariant_form_also_at_rest()
         return momentum_along_the_motion(model, q, v, tau)[1]
 
     def change(function):
-        return evaluated(lambda point, direction: jax.jvp(function, point, direction)[1], point, direction)
+        return evaluated(
+            lambda point, direction: jax.jvp(function, point, direction)[1], point, direction, in_lanes=True
+        )
 
     agree(change(canonical), change(covariant))
 

@@ -34,7 +34,7 @@ def routes(model, q, v, a, tau):
 @pytest.fixture(scope="module", params=TREES)
 def trees(request):
     samples = stacked_trees(request.param)
-    return samples, evaluated(routes, *samples)
+    return samples, evaluated(routes, *samples, in_lanes=True)
 
 
 def test_generalized_forces_are_those_of_the_covariant_form(trees):

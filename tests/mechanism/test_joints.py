@@ -135,7 +135,7 @@ def test_motion_and_steps_obey_their_laws(kind, dtype):
     def laws(*sample):
         return laws_of_motion(*sample) | laws_of_steps(*sample)
 
-    same(evaluated(laws, *drawn(kind, dtype)), dtype)
+    same(evaluated(laws, *drawn(kind, dtype), in_lanes=True), dtype)
 
 
 @pytest.mark.parametrize("kind", "SLF")
@@ -280,7 +280,7 @@ def test_jets_at_no_step_and_no_rotation_are_those_by_hand(kind, at_rest):
         return found
 
     for dtype in PRECISIONS if at_rest else PRECISIONS[:1]:
-        for law, (found, by_hand) in evaluated(jets, *drawn(kind, dtype, at_rest)).items():
+        for law, (found, by_hand) in evaluated(jets, *drawn(kind, dtype, at_rest), in_lanes=True).items():
             for order, (one, other) in enumerate(zip(found, by_hand, strict=True)):
                 for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
                     same({f"{law}, derivative {order}": (x, y)}, dtype, 1e2)
@@ -459,7 +459,7 @@ def test_a_driven_body_moves_as_its_placement_does_in_time(name, dtype):
         }
 
     times = jnp.asarray([0.0, 0.33, 1.9], dtype)
-    same(evaluated(rates, times, *jnp.asarray(rng.normal(size=(3, 3, 1)), dtype)), dtype, 1e4)
+    same(evaluated(rates, times, *jnp.asarray(rng.normal(size=(3, 3, 1)), dtype), in_lanes=True), dtype, 1e4)
 
 
 def test_a_crank_at_constant_rate_has_the_twist_of_its_rate():
