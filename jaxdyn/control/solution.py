@@ -308,10 +308,8 @@ def run_iterations(
     dynamic, static = eqx.partition(search, eqx.is_array)
 
     def body(dynamic):
-        search = eqx.combine(dynamic, static)
-        after = solver.iterate(problem, search)
-        kept = jax.tree.map(lambda new, old: jnp.where(running(search), new, old), after, search)
-        return eqx.filter(kept, eqx.is_array)
+        # In a batch, `jax.vmap` of the loop keeps the searches that have finished.
+        return eqx.filter(solver.iterate(problem, eqx.combine(dynamic, static)), eqx.is_array)
 
     dynamic = jax.lax.while_loop(lambda dynamic: running(eqx.combine(dynamic, static)), body, dynamic)
     return eqx.combine(dynamic, static)
