@@ -203,7 +203,7 @@ def _on_devices(function: Callable, mesh: Mesh | None) -> Callable:
     def over_mesh(known: Constant, batch: tuple, limit: Array) -> Any:
         return each_on_its_own(mesh, functools.partial(function, known))(batch, limit)
 
-    return eqx.filter_jit(over_mesh)
+    return stored_jit(over_mesh)
 
 
 @stored_jit
