@@ -67,15 +67,24 @@ def pytest_addoption(parser):
     parser.addoption(
         "--exhaustive",
         action="store_true",
-        help="draw many more cases where tests draw some, and run the tests marked exhaustive, which take minutes to an hour each",
+        help="draw many more cases where tests draw some, and run all tests; those marked exhaustive take minutes to an hour each",
+    )
+    parser.addoption(
+        "--thorough",
+        action="store_true",
+        help="run the tests marked thorough, too, which repeat laws for more cases and take longer; .ci/run runs them",
     )
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--exhaustive"):
-        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("exhaustive")]
+    whole = config.getoption("--exhaustive")
+    # A test that is named runs.
+    more = whole or config.getoption("--thorough") or any("::" in argument for argument in config.args)
+    omitted = [marker for marker, run in (("exhaustive", whole), ("thorough", more)) if not run]
+    left_out = [item for item in items if any(item.get_closest_marker(marker) for marker in omitted)]
+    config.hook.pytest_deselected(items=left_out)
+    left = set(left_out)
+    items[:] = [item for item in items if item not in left]
     # Long ones first, whole modules, so that no worker is left alone with one at the end.
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 

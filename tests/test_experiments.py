@@ -1,6 +1,7 @@
 """Every experiment runs with its smoke settings, and has a config of its name that says so.
 
-Without the option --exhaustive a few run: a simulation, an identification, an optimization, a benchmark and mechanisms with loops.
+Without the option --exhaustive a few run: with --thorough a simulation, an identification, an optimization, a benchmark and
+mechanisms with loops, otherwise two of them.
 Of the others, what they import, the names of jaxdyn that they use and their configs are checked.
 """
 
@@ -21,7 +22,8 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
 TUTORIALS = sorted((ROOT / "experiments" / "tutorials").glob("*.py"))
-ORDINARY = {"integrator_order", "identification_figures", "pendulum_codesign", "benchmark_rollout", "fourbar_coupler"}
+FIRST = {"integrator_order", "pendulum_codesign"}
+THOROUGH = {"identification_figures", "benchmark_rollout", "fourbar_coupler"}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def scripts():
 
 
 def test_there_are_experiments():
-    assert {script.stem for script in SCRIPTS} > ORDINARY
+    assert {script.stem for script in SCRIPTS} > FIRST | THOROUGH
     assert TUTORIALS
 
 
@@ -93,7 +95,12 @@ def test_names_that_do_not_exist_are_found():
 
 @pytest.mark.parametrize(
     "script",
-    [path if path.stem in ORDINARY else pytest.param(path, marks=pytest.mark.exhaustive) for path in SCRIPTS],
+    [
+        path
+        if path.stem in FIRST
+        else pytest.param(path, marks=pytest.mark.thorough if path.stem in THOROUGH else pytest.mark.exhaustive)
+        for path in SCRIPTS
+    ],
     ids=lambda path: path.stem,
 )
 def test_experiment_runs_with_its_smoke_settings(script, tmp_path, scripts):

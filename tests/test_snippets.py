@@ -32,7 +32,13 @@ def readers():
         yield readers
 
 
-@pytest.mark.parametrize("page", pages())
+# Pages that also the test command of the front page runs.
+FIRST = {"README.md", "jaxdyn/cache/README.md", "jaxdyn/simulate/README.md"}
+
+
+@pytest.mark.parametrize(
+    "page", [page if page in FIRST else pytest.param(page, marks=pytest.mark.thorough) for page in pages()]
+)
 def test_the_snippets_run_as_they_stand(page, folder_with, readers):
     # The front page checks the accuracy of any robot, which takes four times as long for one with 13 bodies.
     folder = folder_with("spatial_arm_3r" if page == "README.md" else "quadruped")

@@ -140,7 +140,9 @@ def numbers(out: Path) -> dict:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and forks")
-@pytest.mark.parametrize("verb", JOBS)
+@pytest.mark.parametrize(
+    "verb", [verb if verb == "rollout" else pytest.param(verb, marks=pytest.mark.thorough) for verb in JOBS]
+)
 def test_a_run_killed_at_random_ends_as_if_nothing_had_been(verb, tmp_path, exhaustive):
     write_configs(tmp_path)
     overrides, lasting = JOBS[verb]
