@@ -255,6 +255,7 @@ TRACES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TRACES)
 def test_number_of_traces_and_no_more_of_them_for_other_numbers(name):
     made, function, recorded = TRACES[name]

@@ -46,6 +46,7 @@ def number_of_the_end(system: System, state: State) -> tuple[jax.Array, jax.Arra
     return jnp.sum(jnp.sin(end.final.q)) + jnp.sum(end.final.v), end.result
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "number", [k if k in ORDINARY else pytest.param(k, marks=pytest.mark.exhaustive) for k in range(len(SIZES))]
 )

@@ -225,6 +225,7 @@ def test_jit_of_vmap_is_the_loop_and_traces_once_for_all_models_of_one_topology(
     assert traces == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     [

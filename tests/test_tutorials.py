@@ -39,10 +39,12 @@ def numbers(text: str, pattern: str) -> list[float]:
     return [float(x) for x in (found[0] if isinstance(found[0], tuple) else found)]
 
 
+@pytest.mark.thorough
 def test_there_is_no_other_tutorial():
     assert sorted(path.stem for path in FOLDER.glob("*.py")) == sorted(TUTORIALS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TUTORIALS)
 def test_cells_alternate_between_text_and_code(name):
     """What an editor needs to open a script as a notebook: percent cells, text as comments, code that compiles by itself."""
@@ -58,6 +60,7 @@ def test_cells_alternate_between_text_and_code(name):
             compile(body, name, "exec")
 
 
+@pytest.mark.thorough
 def test_pictures_show_something(tutorial):
     name, printed, out = tutorial
     named = [Path(line) for line in re.findall(r"^picture: (\S+)", printed, re.MULTILINE)]
@@ -74,6 +77,7 @@ def test_pictures_show_something(tutorial):
         assert np.mean([strip.std() > 2.0 for strip in np.array_split(pixels, 10, axis=1)]) > 0.7, path.name
 
 
+@pytest.mark.thorough
 def test_claims(tutorial):
     name, printed, _ = tutorial
     CLAIMS[name](printed)

@@ -61,6 +61,7 @@ def test_derivatives_are_difference_quotients(name):
     )  # of second order: accelerations in test_transforms, projection below
 
 
+@pytest.mark.thorough
 def test_second_derivative_of_assembly_keeps_the_constraints():
     """Twice differentiated, phi(q(x), x) = 0 stays zero: along any change of all numbers of the mechanism.
 
@@ -94,6 +95,7 @@ def test_second_derivative_of_assembly_keeps_the_constraints():
     assert np.abs(q_second).max() > 0.01
 
 
+@pytest.mark.thorough
 def test_derivatives_of_a_planar_four_bar_at_rest_whose_equations_repeat_one_another():
     """Five equations of which two are independent, in numbers that keep the plane."""
     system = library.system("four_bar")

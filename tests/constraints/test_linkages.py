@@ -163,6 +163,7 @@ def bennett(builder: MechanismBuilder, first: int) -> Linkage:
     return Linkage(pin, poses, coordinates, lambda X: angle_about_z(X[0])[None], (1.2,))
 
 
+@pytest.mark.thorough
 def test_linkages_move_as_their_closed_forms_in_every_mode_of_assembly():
     builder, parts, bodies, ends = MechanismBuilder("linkages", (2.0, -3.0, -9.0)), {}, {}, {}
     kinds = {

@@ -44,6 +44,7 @@ def read(X):
     return jnp.concatenate([R[:, 3], jnp.stack(angles)])
 
 
+@pytest.mark.thorough
 def test_legs_have_the_lengths_of_inverse_kinematics_and_all_bodies_move_by_virtual_work():
     system = stewart_platform(base_radius=0.5, platform_radius=0.3, height=HEIGHT, spread=0.2)
     system = jaxdyn.System(system.model, constraints=system.constraints, stabilization=0.0)

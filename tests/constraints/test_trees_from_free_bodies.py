@@ -116,6 +116,7 @@ def as_free_bodies(model, q, v):
     return jnp.concatenate([X.translation, X.quaternion], 1).ravel(), jnp.stack(twists, 1).ravel()
 
 
+@pytest.mark.thorough
 def test_trees_move_as_free_bodies_tied_by_loop_joints():
     @jax.jit
     def compared(trees, tied, q, v):

@@ -102,6 +102,7 @@ def test_ends_of_the_wrong_shape_are_refused():
         capsules(obstacle_ends=POLE[1:])
 
 
+@pytest.mark.thorough
 def test_an_arm_passes_a_pole():
     """Points of the links, placed by the motion of a rollout, are just clear of it; straight lines of the angles are not."""
     system, steps = arm(), 16

@@ -105,6 +105,7 @@ def everything(manifold: bool) -> tuple[ControlProblem, Plan]:
     return problem, line(problem, end, [0.7, 0.1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("manifold", "scheme"),
     [(False, "trapezoid"), (False, "hermite_simpson"), (False, "legendre_gauss"), (True, "trapezoid")],
@@ -308,6 +309,7 @@ def test_acrobot_swings_up():
 # --- mechanisms ---
 
 
+@pytest.mark.thorough
 def test_motion_on_a_manifold_is_that_of_its_controls():
     """A ball joint turned about axes that change: controls follow them, and the end is that of many small turns."""
     dynamics = Velocities(ball_system())
@@ -331,6 +333,7 @@ def test_motion_on_a_manifold_is_that_of_its_controls():
     np.testing.assert_allclose(dynamics.difference(turned, found.value.states[-1]), 0.0, atol=2e-5)
 
 
+@pytest.mark.thorough
 def test_ball_joint_is_turned_and_its_controls_do_it():
     """Three torques turn a pendulum over; a fine rollout of the controls in continuous time comes out where the plan does."""
     system = ball_system()

@@ -69,6 +69,7 @@ def test_bounds_hold_and_random_motions_under_feedback_end_near_their_goal(probl
     np.testing.assert_allclose(plans.states.q[4, -1], [0.8, 0.0], atol=0.5)
 
 
+@pytest.mark.thorough
 def test_searches_need_no_guess_and_report_the_share_of_success_by_kind(problem):
     found = control.solve(problem, control.ILQR())
     batch = control.solve_batch(problem, control.ILQR(), starts=4, progress=False)

@@ -69,6 +69,7 @@ def test_an_optimum_that_an_inactive_inequality_does_not_change_is_solved():
     np.testing.assert_allclose(found.cost, 0.5 * problem.initial @ cost_to_go_of_regulator()[0] @ problem.initial)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("second_order", "digits"), [(False, 2e-8), (True, 1.5e-8)])
 def test_acrobot_of_trajax(second_order, digits):
     """Published, to six decimals: 4959.476212 without controls, 44.513285 from there, 40.424010 the best of 20 starts."""
@@ -163,6 +164,7 @@ def test_free_duration():
     np.testing.assert_allclose(found.cost, 4.0 / 3.0 * T, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_ball_joint_is_turned_over_and_gaps_are_closed():
     """Upside down by three torques, from states that do not follow from each other; the slope is zero in the end."""
     builder = jaxdyn.MechanismBuilder("ball pendulum")

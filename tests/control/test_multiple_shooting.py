@@ -82,6 +82,7 @@ def test_cart_pole_of_kelly(parallel, steps, cost):
     assert float(found.violation) <= 1e-8
 
 
+@pytest.mark.thorough
 def test_acrobot_of_optimtraj():
     """Published: 34.9188 in continuous time, from the published guess. Held controls cost more, by h^2 and a little by h^4."""
     costs = []
@@ -247,6 +248,7 @@ def test_searches_that_get_nowhere_rest_curvature_then_damp_and_then_give_up():
     np.testing.assert_allclose(adapted(search, yes, no).damping, 1e10, rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_ball_joint_is_turned_over():
     """Upside down by three torques, at rest, from a guess that stays where it is; the slope is zero in the end."""
     builder = jaxdyn.MechanismBuilder("ball pendulum")
@@ -275,6 +277,7 @@ def test_ball_joint_is_turned_over():
     np.testing.assert_allclose(slope, 0.0, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_lanes_that_are_no_numbers_leave_the_others_alone():
     """Under vmap and in a batch that sets ended lanes aside."""
     problem, solver = cart_pole(40, 20.0), MultipleShooting()
@@ -288,6 +291,7 @@ def test_lanes_that_are_no_numbers_leave_the_others_alone():
         np.testing.assert_allclose(found.cost[jnp.array([0, 2])], 59.31718, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_batch_of_models():
     """Pendulums of different masses, each lifted by its own least effort, which grows as the square of its weight."""
 

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from control_problems import cost_to_go_of_regulator, regulator, solved, start_of
 
 import jaxdyn
@@ -117,6 +118,7 @@ def reach() -> ControlProblem:
     )
 
 
+@pytest.mark.thorough
 def test_an_arm_with_six_joints_reaches_from_its_initial_state_without_torques():
     """FDDP of Crocoddyl 3.1.0 takes 47 iterations to 4.264 without torques. From the torques that carry the weight, 38 iterations,
     and from noise of 1 N m about them, 22 to 38, to 3.7783263; its DDP from the motion without torques finds 1.3465362."""

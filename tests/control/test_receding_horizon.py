@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from control_problems import cost_to_go_of_regulator, pendulum, regulator, start_of
 
 import jaxdyn
@@ -49,6 +50,7 @@ def lift() -> ControlProblem:
     )
 
 
+@pytest.mark.thorough
 def test_swing_up_inside_a_rollout():
     """The motion of the compiled rollout is that of the loop which takes the time; both end upright."""
     problem = lift()

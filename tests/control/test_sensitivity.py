@@ -40,6 +40,7 @@ def cart_with(p):
     return eqx.tree_at(lambda q: (q.duration, q.constraints), problem, (p[2], (*problem.constraints, slow)))
 
 
+@pytest.mark.thorough
 def test_bounds_and_conditions_that_act():
     p = jnp.array([1.0, 11.0, 2.0, 2.2])
     line = jnp.asarray(np.linspace(0.0, 1.0, 31)[:, None] * UP[None])
@@ -68,6 +69,7 @@ def test_bounds_and_conditions_that_act():
     np.testing.assert_allclose(backward @ direction, pull @ forward, rtol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("upper", [10.0, 0.1])
 def test_designs_and_solutions_of_ilqr(upper):
     """Where to start, free and at its bound, as the weight of the end grows."""

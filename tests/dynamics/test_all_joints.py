@@ -165,6 +165,7 @@ def laws_of_the_connection(model, q, v, a, *_):
     }, symbols
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["floating", "grounded"])
 def test_connection_obeys_its_laws(name):
     model, *rest = samples(name)
@@ -244,6 +245,7 @@ def forces_by_hamel(model, q, v, a):
     return p_rate - directions @ lagrangian_slope + jnp.einsum("gad,a,d->g", k, v, p) + model.armature * a
 
 
+@pytest.mark.thorough
 def test_forces_are_those_of_lagrange_in_the_form_of_hamel():
     def both(model, q, v, a, *_):
         return {"Hamel": (inverse_dynamics(model, q, v, a), forces_by_hamel(model, q, v, a))}
@@ -384,6 +386,7 @@ def derivatives_in_several_ways(model, q, v, a, dq, dv, da):
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["floating", "grounded", "prescribed"])
 def test_derivative_rules_are_the_derivatives_of_the_algorithms(name):
     agree_all(evaluated(derivatives_in_several_ways, *samples(name), in_lanes=name != "prescribed"), scale=100.0)

@@ -227,6 +227,7 @@ def _watched(system, state, controls, dt, steps):
     return run(state)
 
 
+@pytest.mark.thorough
 def test_inner_drives_turn_a_floating_body_without_momentum():
     system = _floating([Revolute((1.0, 0.0, 0.0)), Spherical()])
     values = 0.3 * np.sin(np.arange(9.0)[:, None] * np.array([1.0, 0.7, 1.3, 0.4]))

@@ -188,6 +188,7 @@ def test_derivatives_of_a_step_by_state_contacts_and_masses_are_difference_quoti
     close(reverse, slope, scale=100.0 * float(np.max(np.abs(slope))))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_derivatives_are_finite_at_touch_down_at_rest_without_slip_and_for_spheres_with_one_center(dtype):
     """First and second derivatives at depth zero, where the onset ends, and without contact."""
@@ -213,6 +214,7 @@ def test_derivatives_are_finite_at_touch_down_at_rest_without_slip_and_for_spher
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(derivatives(places)))
 
 
+@pytest.mark.thorough
 def test_gradients_of_ten_thousand_random_states_of_a_quadruped_are_finite():
     model = library.quadruped()
     feet = [ContactPoint(f"{leg}_foot", (0, 0, 0), 0.02) for leg in ("fl", "fr", "rl", "rr")]

@@ -114,6 +114,7 @@ def test_random_poses_of_a_panda_are_reached_in_batches_within_its_limits():
     np.testing.assert_array_less(off[found.reached], 1e-6)
 
 
+@pytest.mark.thorough
 def test_the_derivative_moves_a_redundant_arm_with_its_target_and_agrees_in_both_modes():
     model, start = planar_arm(bars=3), jnp.array([0.3, 0.5, 0.8])
     target = place(*np.asarray(jaxdyn.frame_placement(model, start + 0.1, "tip").translation)[[0, 2]])

@@ -53,6 +53,7 @@ def test_placements_and_motion_are_computed_once(monkeypatch, name, function):
     assert calls == {"placements": 1, "motion": 1}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["cholesky", "articulated_body", "contravariant"])
 def test_accelerations_from_a_motion_are_forward_dynamics_with_all_derivatives(method):
     model = double_pendulum()

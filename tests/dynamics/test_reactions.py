@@ -280,6 +280,7 @@ def prescribed():
     return system, all_of_it, (system, state, u, t)
 
 
+@pytest.mark.thorough
 def test_driving_forces_are_the_dropped_equations_of_the_released_mechanism(prescribed):  # (I4)
     _, all_of_it, arguments = prescribed
     found = all_of_it(*arguments)
@@ -327,6 +328,7 @@ def test_without_prescribed_motion_there_are_no_driving_forces_and_no_power():
     assert driving_forces(system, state) == {}
 
 
+@pytest.mark.thorough
 def test_derivatives_of_reactions_and_driving_forces_are_those_of_differences():
     builder = MechanismBuilder("ball on a crank")
     crank = Rheonomic(Revolute((0.0, 1.0, 0.0)), Sinusoid(0.5, 3.0, 0.2))

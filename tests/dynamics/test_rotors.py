@@ -67,6 +67,7 @@ def forms(model, q, v, a):
     }
 
 
+@pytest.mark.thorough
 def test_all_forms_of_mechanics_agree_with_the_kinetic_energy_of_the_rotors():
     """Carriers that are moved by a ball joint, as prescribed, and by columns that move in their body."""
     shape = {"parents": [-1, 0, 1, 2, 2], "kinds": "SrURR"}

@@ -153,6 +153,7 @@ def step_and_back(model, q, v, a):
     return jnp.concatenate([moved, between, configuration.to_chart(model, q)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("function", "backend"), [(step_and_back, "lanes"), (forward_dynamics, "xla")], ids=["steps", "forward dynamics"]
 )

@@ -57,6 +57,7 @@ def results():
     return evaluated(routes, *jax.tree.map(lambda *x: jnp.stack(x), *samples), in_lanes=True)
 
 
+@pytest.mark.thorough
 def test_forces_are_derivatives_of_the_acceleration_energy_and_of_the_kinetic_energy(results):
     agree(results["gibbs_appell"], results["needed"])
     agree(results["lagrange"], results["needed"])

@@ -72,6 +72,7 @@ def test_rate_of_the_hamiltonian_is_the_power_of_the_drives(trees):
     check_power(*trees)
 
 
+@pytest.mark.thorough
 def test_derivatives_of_the_rates_are_those_of_the_covariant_form_also_at_rest():
     """Forward over reverse mode, in a direction of all numbers of model and motion."""
     model, q, v, _, tau = stacked_trees("forest")

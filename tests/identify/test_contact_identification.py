@@ -55,6 +55,7 @@ def recorded(system: System) -> Recording:
 FREE = [Parameter(f"system.forces.0.material.{name}") for name in TRUTH]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factor", [0.5, 1.5])
 def test_friction_stiffness_and_damping_are_identified_through_touch_down_from_50_percent_off(factor):
     system = thrown_block()

@@ -237,6 +237,7 @@ class TestPendulum:
         for a, b in zip(jax.tree.leaves(lanes), jax.tree.leaves(xla), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8 * float(jnp.max(jnp.abs(b))))
 
+    @pytest.mark.thorough
     def test_multiple_shooting_finds_what_single_shooting_misses(self, recording):
         short = fit(self.problem(recording, 0.25, continuity=jnp.array([1e-2, 1e-1])), progress=False, max_steps=40)
         np.testing.assert_allclose(short.unknowns.x[2:], [-0.4, 0.05], atol=1e-5)
@@ -261,6 +262,7 @@ def test_delays_need_inputs_from_before_the_windows(delay, free, lead):
         OutputError(parameters, windows)
 
 
+@pytest.mark.thorough
 def test_many_parameters_are_differentiated_from_the_adjoint(monkeypatch):
     """The same normal equations as in forward mode, joints between windows included."""
     plant = double_pendulum_plant()

@@ -91,6 +91,7 @@ def test_a_new_cost_is_read_from_a_config_and_written_back(config, tmp_path):
     assert read_config(written, OptimizeConfig).running == read.running
 
 
+@pytest.mark.thorough
 def test_a_new_solver_is_chosen_by_a_config_and_solves_its_problem(config, tmp_path):
     read = read_config(config, OptimizeConfig, [POLISHED])
     assert solver_of(read, problem_of(read)) == Polished(coarse=2)

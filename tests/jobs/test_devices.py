@@ -130,10 +130,12 @@ def assert_same(folder: Path, other: str) -> None:
                 np.testing.assert_array_equal(found[key], expected[key], err_msg=f"{file}: {key}")
 
 
+@pytest.mark.thorough
 def test_four_devices_give_the_bits_of_one(folder):
     assert_same(folder, "four")
 
 
+@pytest.mark.thorough
 def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(folder, two_hosts):
     first, second = two_hosts
     assert "2 devices, 2 processes" in first
@@ -143,6 +145,7 @@ def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(fold
     assert_same(folder, "two")
 
 
+@pytest.mark.thorough
 def test_two_hosts_go_on_with_what_only_the_first_one_sees(folder, two_hosts):
     (checkpoint,) = (folder / "halted").iterdir()  # of one device
     assert checkpoint.name == "arm_checkpoint_0.npz"
@@ -153,6 +156,7 @@ def test_two_hosts_go_on_with_what_only_the_first_one_sees(folder, two_hosts):
         assert kept.stat().st_mtime_ns == made.stat().st_mtime_ns
 
 
+@pytest.mark.thorough
 def test_hosts_that_nothing_names_are_one_clear_line(folder, tmp_path):
     process = start(folder, {str(tmp_path / "alone"): "hosts"})
     _, error = process.communicate(timeout=300)

@@ -95,6 +95,7 @@ def test_recordings_in_degrees_are_suspected(small):
         assert (note is not None and "[deg]" in note and "shoulder" in note) == suspected
 
 
+@pytest.mark.thorough
 def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, capsys):
     # A second round, whose weights depend on where the first one ends, after 12 iterations at most.
     command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.iterations=12", "--out"]

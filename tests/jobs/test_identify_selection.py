@@ -36,6 +36,7 @@ def small(tmp_path) -> str:
     return str(path)
 
 
+@pytest.mark.thorough
 def test_the_chosen_candidate_is_fitted_and_an_interrupted_selection_is_resumed(small, tmp_path, capsys):
     command = ["identify", small, *CHANGES, "--out"]
     assert main([*command, str(tmp_path / "whole")]) == 0

@@ -234,6 +234,7 @@ def test_chunks_do_not_change_a_bit_and_are_read_as_one(config, tmp_path):
         load_run(tmp_path / "parts")
 
 
+@pytest.mark.thorough
 def test_a_batch_larger_than_the_memory_goes_through_it(config, tmp_path):
     """100 MB of results with a budget of 10 MB, measured as the peak of the process beyond that of one small chunk."""
     peaks = {}

@@ -326,6 +326,7 @@ def test_a_free_duration_is_found_and_replayed(config, tmp_path):
     np.testing.assert_allclose(arrays_of(out / "states.npz")["q"][0, -1], plan["q"][-1], rtol=1e-7)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["optimize_p1_cartpole", "optimize_p5_brachistochrone"])
 def test_experiment_runs_with_its_smoke_settings(name, tmp_path):
     path = CONFIGS / f"{name}.toml"

@@ -75,6 +75,7 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
         return dict(file)
 
 
+@pytest.mark.thorough
 def test_the_plan_is_one_of_the_mechanism_within_the_bounds_of_controls_and_rates(run):
     plan, metrics = arrays_of(run / "plan.npz"), json.loads((run / "metrics.json").read_text())
     assert metrics["results"]["solved"] == 2
@@ -102,6 +103,7 @@ def test_the_plan_is_one_of_the_mechanism_within_the_bounds_of_controls_and_rate
         assert (run / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.thorough
 def test_rollout_replays_the_plan_without_feedback(run, tmp_path, capsys):
     plan = arrays_of(run / "plan.npz")
     replay = ["rollout", str(run / "replay.toml"), "pictures=false", "--out", str(tmp_path / "same")]

@@ -13,6 +13,7 @@ from jaxdyn.jobs import rollout
 from jaxdyn.jobs.rollout_config import RolloutConfig
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("overrides", "method", "stabilization"),
     [

@@ -112,6 +112,7 @@ def test_values(tree, exhaustive):
             agree(found[name], expected[name], f"{name}, model {place}")
 
 
+@pytest.mark.thorough
 def test_every_kind_of_joint():
     """A chain of all of them; one value with derivatives serves for all functions, which share their kinematics."""
     rng = np.random.default_rng(5)
@@ -189,6 +190,7 @@ PARTS |= {
 PARTS |= OF_DERIVATIVES
 
 
+@pytest.mark.thorough
 def test_first_derivatives():
     """Values, and products with tangents, of model and motion, row by row; the gradient makes the same number of them."""
     in_axes = (None, 0, 0, 0)
@@ -357,6 +359,7 @@ def test_rollouts(name, exhaustive):
         assert set(expected[0][4].tolist()) == {RolloutResult.STOPPED, RolloutResult.COMPLETED}
 
 
+@pytest.mark.thorough
 def test_lanes_that_end_early_are_told_apart():
     """Divergence and failed steps, lane by lane, within one vector; the finite part of the derivative is masked as by XLA."""
     system = System(two_bodies())

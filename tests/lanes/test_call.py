@@ -345,6 +345,7 @@ def test_first_derivatives(function):
     close(jax.jit(lambda: results(lanes(function)))(), jax.jit(lambda: results(function))(), 2000)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("function", [f, looped])
 def test_second_derivatives(function, exhaustive):
     """Of the loop one order of modes each way, and one that is batched; the others take as long again."""

@@ -143,6 +143,7 @@ def test_programs_grow_with_the_units_and_not_with_their_square():
     assert large < 8000  # written out, the 13248 weights alone would take three multiplications each
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("dtype", "rtol"), [(jnp.float64, 1e-10), (jnp.float32, 2e-4)])
 def test_rollouts_with_a_noisy_network_as_policy(dtype, rtol):
     """The gradient of 24 steps in single precision keeps what rounding leaves of numbers that cancel."""

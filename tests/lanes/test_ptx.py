@@ -211,6 +211,7 @@ def samples(turns: int) -> tuple[tuple, list]:
     return args, jax.device_get(jax.jit(jax.vmap(with_records(turns), (0, 0, None)))(*args))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 @pytest.mark.parametrize("launch", LAUNCHES)
 @pytest.mark.parametrize("turns", [SHORT, LONG_RECORDS])
@@ -364,6 +365,7 @@ def test_rollouts_with_records():
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("multiprocessors", "dtype"), [(1, "float64"), (132, "float32")])
 def test_gradients_of_rollouts(multiprocessors, dtype, monkeypatch):
     """By one thread per sample, and by fewer threads, which use their scratch several times."""

@@ -102,6 +102,7 @@ def ptx_of(name: str) -> str:
     return ptx(PtxKernel(program, BATCH, *layouts, launch_for(BATCH, MULTIPROCESSORS)).text)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "architecture"), CASES)
 def test_budgets_of_processors(name, architecture, tmp_path):
     folder = tools()

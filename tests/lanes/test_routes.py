@@ -156,6 +156,7 @@ ROLLOUT_ROUTES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("options", "way"), ROLLOUT_ROUTES)
 def test_lanes_serve_rollouts_and_their_derivatives(options, way):
     model = double_pendulum()

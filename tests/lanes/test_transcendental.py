@@ -11,6 +11,7 @@ from jaxdyn.lanes import polynomials
 from jaxdyn.lanes.transcendental import FUNCTIONS, KINDS, ULP, WIDTHS, definitions, symbol
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float32_error(name):
     xs = arguments(name, "f32", 1_000_000)

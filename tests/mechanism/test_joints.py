@@ -260,6 +260,7 @@ def transform_by_hand(joint, kind, d):
     return (jnp.eye(3, dtype=dtype), none), (turning, shift), (doubled, none)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at_rest", [True, False])
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_jets_at_no_step_and_no_rotation_are_those_by_hand(kind, at_rest):
@@ -422,6 +423,7 @@ def prescribed_motions():
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [*((name, "float64") for name in prescribed_motions()), ("tumbling", "float32"), ("spline", "float32")],

@@ -84,6 +84,7 @@ def _with_middle_angles_below_a_radian(model):
     return configuration.from_primitives(model, c), state.v, tau
 
 
+@pytest.mark.thorough
 def test_decomposed_mechanism_moves_as_the_native_one():
     model = every_joint()
     pairs = _compared(model, *_with_middle_angles_below_a_radian(model))

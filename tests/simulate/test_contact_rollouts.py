@@ -92,6 +92,7 @@ def energies_of_impacts(points, count, length):
     return total, stored, kinetic, allowed
 
 
+@pytest.mark.thorough
 def test_ten_thousand_random_impacts_gain_no_energy_beyond_the_depth_that_gravity_adds_in_a_step(optimized):
     total, _, _, allowed = energies_of_impacts(contact_sphere("ball", radius=RADIUS), 10_000, length=150)
     assert np.all(np.max(np.diff(total, axis=1), axis=1) <= allowed)

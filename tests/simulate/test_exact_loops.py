@@ -121,6 +121,7 @@ def test_loops_stay_closed_and_energy_bounded(swinging, integrator, dtype, resid
         assert error[-third:].max() < 1.5 * error[:third].max()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "integrator",
     [SemiImplicitEuler(), RungeKutta4(), ImplicitMidpoint(), Variational(), Projected()],
@@ -164,6 +165,7 @@ def test_a_projected_step_fails_where_loops_stay_open_and_where_the_integrator_f
     assert found.tolist() == [[True, False, True], [False, False, True]]
 
 
+@pytest.mark.thorough
 def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients(exhaustive):
     """In lengths, masses, a torque and the initial state; the loop is assembled anew for each, with the crank at a given angle."""
     # Four evaluations a step take a third more time to compile; their derivatives are tested in test_gradients, without loops.
@@ -201,6 +203,7 @@ def test_gradients_of_500_steps_and_of_multipliers_are_difference_quotients(exha
         assert np.abs(along) > 0.1
 
 
+@pytest.mark.thorough
 def test_a_motor_of_prescribed_motion_drives_a_loop():
     """A crank that turns at a constant rate by prescription, and one that a controller of torque keeps at the same rate."""
     speed = 3.0
@@ -240,6 +243,7 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
         assert np.abs(errors.rate).max() < 1e3 * bound
 
 
+@pytest.mark.thorough
 def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
     """Lengths of every lane are its own; where the longest exceeds the others together, or the crank's angle is out of reach."""
     rng = np.random.default_rng(2)

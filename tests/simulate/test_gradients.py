@@ -131,6 +131,7 @@ def test_gradients_of_200_steps_agree_with_central_differences(case):
     assert influential.sum() > 100, "the test must not pass because nothing matters"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("integrator", [jaxdyn.RungeKutta4(), jaxdyn.ImplicitMidpoint()], ids=["rk4", "midpoint"])
 def test_reverse_mode_agrees_with_forward_mode_for_the_other_integrators(integrator):
     """Products with vectors, not Jacobians: each derivative is compiled once."""

@@ -148,6 +148,7 @@ def test_a_servo_that_does_not_fit_the_mechanism_is_refused():
             System(wheel(), (wrong,))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["cholesky", "articulated_body"])
 def test_a_step_solves_the_linearly_implicit_equations_for_all_joints(method):
     model = every_joint(armature=True)

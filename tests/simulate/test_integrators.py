@@ -100,6 +100,7 @@ def test_implicit_midpoint_is_stable_where_the_explicit_method_explodes():
     assert np.all(np.abs(implicit.final.v) < 1.0)
 
 
+@pytest.mark.thorough
 def test_derivatives_of_the_implicit_step_of_first_and_second_order():
     model = double_pendulum()
 

@@ -60,6 +60,7 @@ def reference():
     return run.final
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
 def test_error_on_manifolds_falls_with_the_declared_order(integrator, reference):
     system, start = _shaken()
@@ -109,6 +110,7 @@ def _ball() -> tuple[System, State]:
     return System(builder.build()), State(jnp.array([0.8, 0.3, -0.4, 0.1]), jnp.array([1.0, -2.0, 3.0]))
 
 
+@pytest.mark.thorough
 def test_adaptive_rollout_agrees_with_short_steps_at_irregular_times_and_differentiates():
     system, state = _ball()
     # Records at uneven times that are steps of the other rollout; smooth controls, a whole number of steps per knot.
@@ -211,6 +213,7 @@ def test_variational_double_pendulum_keeps_its_energy_over_very_many_steps(steps
     assert _bounded(energy) < 1e-2
 
 
+@pytest.mark.thorough
 def test_derivatives_of_a_variational_step_are_those_of_differences():
     system, state = _ball()
 

@@ -287,6 +287,7 @@ def test_reverse_mode_keeps_no_more_states_than_the_stated_bound(steps, save_eve
     assert kept(steps, save_every) <= bound * carry + kept(1, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("steps", "save_every"), [(4096, 4096), (1024, 32)])
 def test_reverse_mode_takes_no_more_memory_than_the_stated_bound(steps, save_every):
     """As XLA plans it, per lane of a batch, beyond the memory of a single step."""
