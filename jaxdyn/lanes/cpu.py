@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 
 from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.handler import Code, Handlers
-from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, MOST_EFFORT, code_in_cache, kept_object_code, key_of_code, loaded
+from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, code_in_cache, effort_for, kept_object_code, key_of_code, loaded
 from jaxdyn.lanes.program import Program
 
 # Number of scalar operations that justify waking another thread, some ten microseconds of work.
@@ -68,7 +68,7 @@ _in_memory: dict[str, _InMemory] = {}
 _owners: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 _collecting: contextvars.ContextVar[list | None] = contextvars.ContextVar("jaxdyn_lanes_collecting", default=None)
-_effort: contextvars.ContextVar[int] = contextvars.ContextVar("jaxdyn_lanes_effort", default=MOST_EFFORT)
+_effort: contextvars.ContextVar[int | None] = contextvars.ContextVar("jaxdyn_lanes_effort", default=None)
 
 # Executables may exist and run until the end of the process, so this memory is kept when the interpreter ends.
 for _lasting in (_threads, _handlers, _in_memory):
@@ -117,10 +117,12 @@ def compile_program(
     kernel = CpuKernel(program, width, inputs, outputs)
     axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
     blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))
-    effort = MOST_EFFORT if has_lanes or kernel.operations > _LONG else _effort.get()
+    chosen = _effort.get()
+    if chosen is None or has_lanes or kernel.operations > _LONG:
+        chosen = effort_for(kernel.text)
     sizes = (kernel.scratch_bytes, width, blocks, axis)
-    key = key_of_code(kernel.text, effort, *sizes)
-    return _owned(key, sizes, kernel.operations, lambda: kept_object_code(key, kernel.text, effort))
+    key = key_of_code(kernel.text, chosen, *sizes)
+    return _owned(key, sizes, kernel.operations, lambda: kept_object_code(key, kernel.text, chosen))
 
 
 def _owned(key: str, sizes: tuple[int, int, int, int], operations: int, code: Callable[[], bytes]) -> Compiled:

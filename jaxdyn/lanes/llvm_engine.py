@@ -13,10 +13,20 @@ import llvmlite.binding as llvm
 
 from jaxdyn.cache import location
 
-# Optimization levels of LLVM. The lowest takes a tenth of the compile time, and its code runs two to three times as long. The next
-# level would order the instructions once more after it has chosen their registers, which makes no code faster, and takes a time
-# that grows with the square of the length of a block: most of the time of long programs.
-LEAST_EFFORT, MOST_EFFORT = 0, 1
+# Optimization levels of LLVM. The lowest takes a tenth of the compile time, and its code runs two to three times as long.
+LEAST_EFFORT, MOST_EFFORT = 0, 2
+# The highest level orders the instructions once more after it has chosen their registers. The time for this grows with the square of
+# the length of a block, and long blocks do not become faster.
+_EFFORT_FOR_LONG_BLOCKS, _LONG_BLOCK = 1, 4_500  # lines
+
+
+def effort_for(text: str) -> int:
+    """Optimization level for code that runs often."""
+    length = longest = 0
+    for line in text.splitlines():
+        length = 0 if line.endswith(":") else length + 1
+        longest = max(longest, length)
+    return _EFFORT_FOR_LONG_BLOCKS if longest > _LONG_BLOCK else MOST_EFFORT
 
 
 def register_bytes() -> int:
