@@ -15,8 +15,8 @@ from jaxdyn.cache import location
 
 # Optimization levels of LLVM. The lowest takes a tenth of the compile time, and its code runs two to three times as long.
 LEAST_EFFORT, MOST_EFFORT = 0, 2
-# The highest level orders the instructions once more after it has chosen their registers. The time for this grows with the square of
-# the length of a block, and long blocks do not become faster.
+# The highest level orders the instructions once more after it has chosen their registers. The time for this grows with the square
+# of the length of a block, and long blocks do not become faster.
 _EFFORT_FOR_LONG_BLOCKS, _LONG_BLOCK = 1, 4_500  # lines
 
 
