@@ -43,6 +43,7 @@ def routes(model, q, v, a, tau):
         "of_time": kane.time_part.linear,
         "hamilton": (rates.velocity, rates.momentum),
         "bracket": rates.bracket,
+        "terms": tau - rates.gradient + rates.bracket,
         "motion": (v, p_rate),
     }
 
@@ -79,4 +80,5 @@ def test_active_and_inertia_forces_are_in_balance(results):
 
 def test_canonical_equations_hold_with_brackets_and_explicit_time(results):
     agree(results["hamilton"], results["motion"])
+    agree(results["terms"], results["hamilton"][1])
     assert np.all(np.max(np.abs(results["bracket"]), axis=1) > 0.01)
