@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax._src import core as _core
 from jax.ad_checkpoint import checkpoint_name
 
 # Values of this name are stored for reverse mode, within a kernel, instead of being recomputed.
@@ -25,11 +24,6 @@ _WRITING_OUT = contextvars.ContextVar("jaxdyn_lanes_writing_out", default=False)
 def writing_out() -> bool:
     """True while a function is traced for the lane compiler, for which loops over known positions cost nothing."""
     return _WRITING_OUT.get()
-
-
-def outside_traces() -> bool:
-    """True if operations are evaluated immediately, because no transformation of JAX surrounds them."""
-    return _core.trace_state_clean()
 
 
 @contextlib.contextmanager

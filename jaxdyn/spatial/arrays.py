@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.lanes.tracing import outside_traces, writing_out
+from jaxdyn.lanes.tracing import writing_out
 
 _FULL = jax.lax.Precision.HIGHEST
 _FEW = 6  # products: as many as a 6-vector has components
@@ -77,8 +77,12 @@ def floating(x: Any) -> Array:
 
 
 def on_device(values: np.ndarray | np.generic) -> Array:
-    """A JAX array with the values of a NumPy array, in the precision of JAX. `jnp.asarray` compiles a program for each shape."""
-    return jax.device_put(values) if outside_traces() else jnp.asarray(values)
+    """A JAX array with the values of a NumPy array, in the precision of JAX; its values are known within transformations, too.
+
+    In contrast, `jnp.asarray` compiles a program for each shape.
+    """
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(values)
 
 
 def floating_or_none(x: Any) -> Array | None:
