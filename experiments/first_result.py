@@ -9,7 +9,7 @@ that are not installed are left out.
 Expected. A second process starts computing within two seconds, import included; the second result in one process takes
 milliseconds.
 
-Run time. About 10 min on two cores. Another checkout of jaxdyn, named in `checkout`, is timed by the same tasks.
+Run time. About 2 min on two cores. Another checkout of jaxdyn, named in `checkout`, is timed by the same tasks.
 
     python experiments/first_result.py [configs/first_result.toml] [--out DIR] [--smoke] [key=value ...]
 """

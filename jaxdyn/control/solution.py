@@ -7,12 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.cache.constant import Constant
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
+from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
 
@@ -152,7 +155,19 @@ class IterativeSolver(Solver):
         """The best plan that the search has found so far."""
 
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
-        return self.solution(problem, run_iterations(problem, self, self.begin(problem, initial), max_steps))
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, self))):
+            return _searched(problem, self, initial, max_steps)
+        # The problem is a constant of the program, so that operations with its zeros are removed.
+        return _stored_search(Constant((problem, self)), initial, np.asarray(max_steps))
+
+
+def _searched(problem: ControlProblem, solver: IterativeSolver, initial: Plan, max_steps: Any) -> Solution:
+    return solver.solution(problem, run_iterations(problem, solver, solver.begin(problem, initial), max_steps))
+
+
+@stored_outside_jit
+def _stored_search(known: Constant, initial: Plan, max_steps: Int[Array | np.ndarray, ""]) -> Solution:
+    return _searched(*known.value, initial, max_steps)
 
 
 class RecordedSearch(eqx.Module):
@@ -298,7 +313,7 @@ def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
 
 
 def run_iterations(
-    problem: ControlProblem, solver: IterativeSolver, search: Any, max_steps: int | Int[Array, ""]
+    problem: ControlProblem, solver: IterativeSolver, search: Any, max_steps: int | Int[Array | np.ndarray, ""]
 ) -> Any:
     """Iterate a search until it ends or has made `max_steps` iterations in total; finished searches of a batch are not changed."""
 
