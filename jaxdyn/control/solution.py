@@ -167,7 +167,8 @@ def _searched(problem: ControlProblem, solver: IterativeSolver, initial: Plan, m
 
 @stored_outside_jit
 def _stored_search(known: Constant, initial: Plan, max_steps: Int[Array | np.ndarray, ""]) -> Solution:
-    return _searched(*known.value, initial, max_steps)
+    problem, solver = known.value
+    return _searched(problem, solver, initial, max_steps)
 
 
 class RecordedSearch(eqx.Module):
