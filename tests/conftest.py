@@ -46,7 +46,7 @@ _checked = jaxtyping.jaxtyped
 
 
 def _checked_if_annotated(**options: Any) -> Callable:
-    """Nothing is checked without annotations, but the door would be made anew at each call of the function around."""
+    """Functions without annotations are not wrapped: nothing would be checked, and inner functions are defined at each call."""
     decorate = _checked(**options)
     return lambda item: item if isinstance(item, FunctionType) and not item.__annotations__ else decorate(item)
 

@@ -1,7 +1,7 @@
 """Scripts in processes forked from one that has imported jaxdyn, JAX and the other packages.
 
-A process that imports these packages anew spends two seconds on it. Nothing is computed before the fork, so a script begins as in
-a new process, with its own settings of JAX; `test_imports` shows that importing jaxdyn sets nothing.
+The import of these packages takes about two seconds, and a forked process does not repeat it. Nothing is computed before the fork,
+so a script begins as in a new process, with its own settings of JAX; `test_imports` shows that importing jaxdyn sets nothing.
 """
 
 import contextlib

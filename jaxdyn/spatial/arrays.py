@@ -73,7 +73,7 @@ def floating(x: Any) -> Array:
     values = np.asarray(x) if known else None
     if values is None or values.dtype.kind not in "fiub":
         return jnp.asarray(x, float)
-    return on_device(values.astype(jax.dtypes.canonicalize_dtype(float)))
+    return on_device(values.astype(jax.dtypes.canonicalize_dtype(float), copy=False))
 
 
 def on_device(values: np.ndarray | np.generic) -> Array:
@@ -82,7 +82,9 @@ def on_device(values: np.ndarray | np.generic) -> Array:
     In contrast, `jnp.asarray` compiles a program for each shape.
     """
     with jax.ensure_compile_time_eval():
-        return jax.device_put(values)
+        return jax.device_put(
+            np.array(values)
+        )  # a copy, because on CPUs the result can share the memory of its argument
 
 
 def floating_or_none(x: Any) -> Array | None:

@@ -156,6 +156,15 @@ def test_numbers_of_users_become_floating_point_arrays(numbers, dtype):
     np.testing.assert_array_equal(array, np.asarray(numbers))
 
 
+def test_later_changes_of_an_array_of_the_user_change_nothing():
+    buffer = np.zeros(1024, np.uint8)
+    given = buffer[-buffer.ctypes.data % 64 :][:512].view(float)  # at an address at which JAX could share the memory
+    made = arrays.on_device(given), arrays.floating(given)
+    given[:] = 1.0
+    for array in made:
+        np.testing.assert_array_equal(array, 0.0)
+
+
 def test_arrays_of_users_keep_their_precision():
     single = jnp.ones(3, jnp.float32)
     assert arrays.floating(single) is single
