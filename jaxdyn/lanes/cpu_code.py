@@ -22,6 +22,8 @@ class CpuKernel(ProgramCode):
         text: LLVM module with `void @kernel(ptr buffers, i64 first, i64 last, i64 batch, ptr scratch)`.
     """
 
+    _stretch = 400
+
     def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
         """Generate the text.
 
@@ -88,6 +90,9 @@ class CpuKernel(ProgramCode):
                 ahead.add(node)
                 if node not in self._names:
                     self._operation(node)
+
+    def _can_be_kept(self, node: Node) -> bool:
+        return node.type in FLOATS and node not in self.uniform
 
     def _is_staged(self, node: Node) -> bool:
         """True if an input is converted to vectors as a whole: if all its positions are read, or loops read it repeatedly."""

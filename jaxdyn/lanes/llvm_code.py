@@ -4,7 +4,7 @@
 thread, respectively.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from jaxdyn.lanes import transcendental
 from jaxdyn.lanes.folding import TRANSCENDENTAL, settled
@@ -14,6 +14,7 @@ from jaxdyn.lanes.llvm_text import bytes_of, scalar_type
 from jaxdyn.lanes.program import Block, Loop, Node, Program, Region, Scalar, Stretch, interval
 from jaxdyn.lanes.scalar_types import FLOATS
 from jaxdyn.lanes.schedule import Schedule
+from jaxdyn.lanes.stretches import LONG, Stretches
 
 _FLOAT_OPS = {
     "add": "fadd contract",
@@ -42,9 +43,6 @@ _FLOAT_CALLS = {
 }
 
 
-# The time of LLVM for a basic block increases faster than its length, so long basic blocks are divided.
-_STRETCH = 1000
-_LONG = 4000
 _STORES = 200  # in sequence, which take even longer
 
 
@@ -59,6 +57,8 @@ class ProgramCode(MemoryText):
     # See `Schedule`.
     _early: Collection[str] = ()
     _fewest_alive = False
+    # Number of operations of a stretch of a long block, see `stretches`.
+    _stretch = 1000
 
     def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
         """Prepare the generation.
@@ -74,6 +74,7 @@ class ProgramCode(MemoryText):
         super().__init__(program, live, width, uniform_nodes(program, live, shared), outputs)
         self.inputs = inputs
         self._destinations: dict[Node, list[tuple[Place, str, str]]] = {}
+        self._free_slots: dict[str, list[int]] = {}  # places in scratch memory that are not needed any more, by type
         self._filled: dict[Node, set[Scalar]] = {}  # regions that receive these values as soon as they are computed
         self.schedule = Schedule(program, live, self._early, self._fewest_alive)
         self.operations = count_operations(program, live)
@@ -227,25 +228,66 @@ class ProgramCode(MemoryText):
 
     # -- blocks
 
-    def _nodes(self, block: Block) -> None:
-        order = self.schedule.order[block]
-        for index, node in enumerate(order):
-            if index % _STRETCH == _STRETCH - 1 and len(order) > _LONG:
+    def _nodes(self, block: Block, ending: Sequence[Scalar] = ()) -> None:
+        """Code of a block; the values in `ending` are needed after it."""
+        order, needed_by = self.schedule.order[block], self.schedule.needed_by
+        if len(order) <= LONG:
+            for node in order:
+                self._node(node)
+            return
+        stretches = Stretches(order, needed_by, ending, self._stretch)
+        slots: dict[Node, int] = {}
+        for number, part in enumerate(stretches.parts):
+            if number:
                 self._break_line()
-            if node.op == "loop":
-                self._loop(node.data)
-            elif node.op == "result":
-                loop: Loop = node.args[0].data
-                following = loop.following[node.data]
-                as_vector = node not in self.uniform
-                self._names[node] = self._ref(following, node.type, as_vector)
-            elif node.op == "region":
-                if node.data.kind == "pieces":
-                    self._pieces(node)
-            elif node.op not in ("carry", "counter") and node not in self._names:
-                self._operation(node)
-            for place, kind, index in self._destinations.pop(node, ()):
-                self._store(place, kind, index, self._ref(node, kind, as_vector=True))
+            at_hand: set[Node] = set()
+            for node in part:
+                self._recall(needed_by(node), slots, at_hand)
+                self._node(node)
+                if node in stretches.needed_later and self._can_be_kept(node):
+                    slots[node] = self._keep(node)
+                    at_hand.add(node)
+            if number == len(stretches.parts) - 1:
+                self._recall([x for x in ending if type(x) is Node], slots, at_hand)
+            for node in stretches.last_needed[number]:
+                if node in slots:
+                    self._free_slots.setdefault(node.type, []).append(slots.pop(node))
+
+    def _can_be_kept(self, node: Node) -> bool:
+        """True if a value may be kept in scratch memory until a later stretch needs it."""
+        return False
+
+    def _keep(self, node: Node) -> int:
+        """Store a value in scratch memory; returns its place there."""
+        free = self._free_slots.get(node.type)
+        start = free.pop() if free else self._reserved_bytes(self.width * bytes_of(node.type))
+        pointer, aligned = self._scratch_pointer(start), self._alignment(node.type)
+        self._emit(f"store {self._vector(node.type)} {self._names[node]}, ptr {pointer}, align {aligned}")
+        return start
+
+    def _recall(self, nodes: Iterable[Node], slots: dict[Node, int], at_hand: set[Node]) -> None:
+        """Load the values that are kept in scratch memory and that this stretch has not used yet."""
+        for node in nodes:
+            if node in slots and node not in at_hand:
+                at_hand.add(node)
+                pointer, aligned = self._scratch_pointer(slots[node]), self._alignment(node.type)
+                self._names[node] = self._let(f"load {self._vector(node.type)}, ptr {pointer}, align {aligned}")
+
+    def _node(self, node: Node) -> None:
+        if node.op == "loop":
+            self._loop(node.data)
+        elif node.op == "result":
+            loop: Loop = node.args[0].data
+            following = loop.following[node.data]
+            as_vector = node not in self.uniform
+            self._names[node] = self._ref(following, node.type, as_vector)
+        elif node.op == "region":
+            if node.data.kind == "pieces":
+                self._pieces(node)
+        elif node.op not in ("carry", "counter") and node not in self._names:
+            self._operation(node)
+        for place, kind, index in self._destinations.pop(node, ()):
+            self._store(place, kind, index, self._ref(node, kind, as_vector=True))
 
     def _break_line(self) -> None:
         """Start a new basic block with a branch whose other target is never taken, which LLVM cannot infer."""
@@ -292,7 +334,7 @@ class ProgramCode(MemoryText):
         self._names[loop.counter] = counter
         for i in carries:
             self._names[loop.carries[i]] = f"%c{i}.{label}"
-        self._nodes(loop.body)
+        self._nodes(loop.body, self.schedule.wanted_of(loop))
         for which in self.live.collected[loop]:
             position, values, size, kind = loop.collected[which]
             place = self._place(self._region_of(loop, which))
@@ -310,7 +352,7 @@ class ProgramCode(MemoryText):
         for i in carries:
             node = loop.carries[i]
             full = self._type(node)
-            text.append(f" {self._names[node]} = phi {full} [{initial[i]}, %{before}], [{following[i]}, %{latch}]")
+            text.append(f" %c{i}.{label} = phi {full} [{initial[i]}, %{before}], [{following[i]}, %{latch}]")
         self._lines[phis:phis] = text
         self._emit(f"{following_counter} = add i64 {counter}, 1")
         more = self._let(f"icmp ult i64 {following_counter}, {loop.length}")

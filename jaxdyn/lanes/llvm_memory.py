@@ -65,9 +65,15 @@ class MemoryText(FunctionText):
 
     def _reserve(self, kind: str, size: int) -> str:
         """Part of the scratch memory for `size` vectors."""
+        return self._scratch_pointer(self._reserved_bytes(size * self.width * bytes_of(kind)))
+
+    def _reserved_bytes(self, length: int) -> int:
+        """Start of a part of the scratch memory of `length` bytes."""
         start = self.scratch_bytes
-        length = size * self.width * bytes_of(kind)
         self.scratch_bytes += -(-length // ALIGNMENT) * ALIGNMENT
+        return start
+
+    def _scratch_pointer(self, start: int) -> str:
         return self._let(f"getelementptr i8, ptr %scratch, i64 {start}")
 
     def _scratch_place(self, kind: str, size: int) -> Place:
@@ -166,7 +172,11 @@ class MemoryText(FunctionText):
             scaled = self._let(f"mul i64 {index}, {place.samples}")
             return self._let(f"getelementptr {stored_type(kind)}, ptr {place.base}, i64 {scaled}"), bytes_of(kind)
         pointer = self._let(f"getelementptr {self._vector(kind, stored=True)}, ptr {place.base}, i64 {index}")
-        return pointer, min(ALIGNMENT, self.width * bytes_of(kind)) if self.width > 1 else bytes_of(kind)
+        return pointer, self._alignment(kind)
+
+    def _alignment(self, kind: str) -> int:
+        """Alignment of a vector in scratch memory."""
+        return min(ALIGNMENT, self.width * bytes_of(kind))
 
     def _truth(self, loaded: str, kind: str, width: int) -> str:
         if kind != "bool":

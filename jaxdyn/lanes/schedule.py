@@ -34,6 +34,7 @@ class Schedule:
         self.order: dict[Block, list[Node]] = {}
         self._live, self._early, self._fewest_alive = live, early, fewest_alive
         self._needs: dict[Node, list[Node]] = {}
+        self._wanted: dict[Loop, list[Scalar]] = {}
         self._plan(program.block, [x for output in program.outputs for x in scalars_in(output)])
 
     def _plan(self, block: Block, wanted: Iterable[Scalar]) -> None:
@@ -44,8 +45,8 @@ class Schedule:
         # Longest chain of operations below each node; the operand with the longer chain is computed first.
         depth: dict[Node, int] = {}
         for node in inside:
-            depth[node] = 1 + max((depth[a] for a in self._needed_by(node) if a in depth), default=0)
-        own = _Dependences(inside, self._needed_by)
+            depth[node] = 1 + max((depth[a] for a in self.needed_by(node) if a in depth), default=0)
+        own = _Dependences(inside, self.needed_by)
         roots = [x for x in wanted if type(x) is Node and x in own.needs]
         order = own.depth_first(roots, lambda a: depth[a])
         if self._fewest_alive:
@@ -53,10 +54,15 @@ class Schedule:
             order = min((order, *others, own.fewest_from_the_end()), key=own.most_alive)
         self.order[block] = own.with_first([node for node in order if node.op in self._early], order)
 
-    def _needed_by(self, node: Node) -> list[Node]:
+    def needed_by(self, node: Node) -> list[Node]:
+        """Nodes on which a node depends directly; for a loop, also the nodes outside on which its body depends."""
         if node in self._needs:
             return self._needs[node]
         return [a for a in node.args if type(a) is Node]
+
+    def wanted_of(self, loop: Loop) -> list[Scalar]:
+        """Values of the body of a loop that are carried to the next iteration or collected."""
+        return self._wanted[loop]
 
     def _plan_loop(self, node: Node) -> None:
         """Plan the order of the body, and determine the nodes outside on which the loop depends."""
@@ -65,10 +71,11 @@ class Schedule:
         for which in self._live.collected[loop]:
             position, values, _, _ = loop.collected[which]
             wanted += [position, *scalars_in(values)]
+        self._wanted[loop] = wanted
         self._plan(loop.body, wanted)
         needs = [loop.initial[i] for i in self._live.carries[loop]] + wanted
         for inner in self.order[loop.body]:
-            needs += self._needed_by(inner)
+            needs += self.needed_by(inner)
         outside = dict.fromkeys(n for n in needs if type(n) is Node and n.block.depth <= node.block.depth)
         outside.pop(node, None)
         self._needs[node] = list(outside)

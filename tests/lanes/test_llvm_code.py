@@ -7,12 +7,13 @@ import pytest
 
 import jaxdyn
 from jaxdyn.lanes import llvm_code
+from jaxdyn.lanes.cpu_code import CpuKernel
 
 MODEL = jaxdyn.library.double_pendulum()
 
 
 def gradient_of_rollout(q, u):
-    """Two loops, one within the other's scope, numbers carried and collected, and sine and cosine in pairs."""
+    """Two loops, one within the other's scope, values carried and collected, and sine and cosine in pairs."""
     system = jaxdyn.System(MODEL)
 
     def loss(q, u):
@@ -21,18 +22,30 @@ def gradient_of_rollout(q, u):
     return jax.value_and_grad(loss, (0, 1))(q, u)
 
 
-@pytest.mark.parametrize("samples", [1, 19])
-def test_straight_lines_broken_into_stretches_compute_the_same(samples, monkeypatch):
+def counted(name, calls):
+    before = getattr(CpuKernel, name)
+
+    def method(self, *args):
+        calls[name] += 1
+        return before(self, *args)
+
+    return method
+
+
+@pytest.mark.parametrize(("samples", "length"), [(1, 31), (19, 31), (19, 3)])
+def test_straight_lines_broken_into_stretches_compute_the_same(samples, length, monkeypatch):
     q = 0.3 * jax.random.normal(jax.random.key(0), (samples, 2))
     u = 0.1 * jax.random.normal(jax.random.key(1), (samples, 40, 2))
     whole = jaxdyn.batched(gradient_of_rollout, backend="lanes")(q, u)
-    before = llvm_code.ProgramCode._break_line
-    breaks = []
-    monkeypatch.setattr(llvm_code, "_LONG", 10)
-    monkeypatch.setattr(llvm_code, "_STRETCH", 31)
-    monkeypatch.setattr(llvm_code.ProgramCode, "_break_line", lambda self: (breaks.append(1), before(self))[1])
+    calls = {"_break_line": 0, "_keep": 0, "_reserved_bytes": 0}
+    for name in calls:
+        monkeypatch.setattr(CpuKernel, name, counted(name, calls))
+    monkeypatch.setattr(llvm_code, "LONG", 10)
+    monkeypatch.setattr(CpuKernel, "_stretch", length)
     broken = jaxdyn.batched(lambda q, u: gradient_of_rollout(q, u), backend="lanes")(q, u)
-    assert len(breaks) > 20
+    assert calls["_break_line"] > 20
+    # Values are kept in scratch memory, and later ones take the place of those that are not needed any more.
+    assert calls["_keep"] > calls["_reserved_bytes"] > 0
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(broken), strict=True):
         # Multiplications and additions may be fused differently on the two sides of a break.
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
