@@ -54,6 +54,25 @@ q = jaxdyn.assemble(system, system.at_rest(jnp.zeros(system.model.nq))).q
 state = jaxdyn.State(q, jnp.zeros(system.model.nv))
 result = lambda: jax.tree.leaves(jaxdyn.loop_reactions(system, state))
 """,
+    "reach of a Panda arm": _JAXDYN
+    + """
+from jaxdyn import control
+jax.config.update("jax_enable_x64", True)
+system = jaxdyn.System(jaxdyn.library.panda())
+start = jaxdyn.State(jnp.array([0.0, -0.5, 0.0, -2.0, 0.0, 1.5, 0.5]), jnp.zeros(7))
+there = jaxdyn.frame_placement(system.model, jnp.array([0.8, 0.2, 0.3, -1.6, 0.2, 2.0, 0.785]), "link7")
+problem = control.ControlProblem(
+    control.MultibodyDynamics(system),
+    start,
+    duration=1.0,
+    steps=50,
+    running=(control.Effort(1e-3), control.Deviation(start, 1e-2 * jnp.ones(14))),
+    final=(control.FramePose("link7", there, 1e3, 1e2), control.Deviation(start, jnp.repeat(jnp.array([0.0, 10.0]), 7))),
+    lower=-system.model.limits.effort,
+    upper=system.model.limits.effort,
+)
+result = lambda: control.solve(problem, control.MultipleShooting()).cost
+""",
     "variational rollout": _JAXDYN
     + """
 system = jaxdyn.System(jaxdyn.library.double_pendulum())

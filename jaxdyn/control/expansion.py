@@ -24,8 +24,11 @@ from jaxdyn.control.problem import (
     split_final_cost,
     split_running_cost,
 )
-from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.lanes import Backend, lane_columns, lane_function, operations_of
 from jaxdyn.spatial.arrays import einsum
+
+# Operations of one column of the Jacobian and of the Hessian of a time step, in units of the operations of the step.
+_FIRST_ORDER, _SECOND_ORDER = 1.5, 3.0
 
 
 class ConstraintTerms(eqx.Module):
@@ -85,19 +88,25 @@ def linearized(
         gaps: Defects of the plan, see `plan.gaps`.
         backend: Compiler of the expansion, see `lanes`.
     """
+
+    def first(directions, k, x, following, u):
+        return _columns(lambda w: _step_values(problem, plan, k, x, following, u, w), directions)
+
+    rows = _columns_of_steps(first, problem, plan, _FIRST_ORDER, backend, "expansion, first order")
+    return _linear_model(problem, plan, terms, gaps, jax.vmap(rows)(*_places(plan), plan.controls), backend)
+
+
+def _linear_model(
+    problem: ControlProblem,
+    plan: Plan,
+    terms: ConstraintTerms,
+    gaps: Float[Array, "N nx"],
+    jacobian: Float[Array, "N rows n_plus_nu"],
+    backend: Backend,
+) -> Expansion:
+    """The first-order expansion from the Jacobians of `_step_values`."""
     nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
     n = nx + P
-
-    def first(k, x, following, u):
-        def rows(w):
-            placed, there, held = _step_away(problem, plan, x, u, w)
-            gap, constraints = _equations(placed, k, there, held, following)
-            return jnp.concatenate([gap, running_cost(placed, k, there, held)[None], constraints])
-
-        return jax.jacfwd(rows)(jnp.zeros(n + m, u.dtype))
-
-    rows = lane_function(first, backend=backend, name="expansion, first order")
-    jacobian = jax.vmap(rows)(*_places(plan), plan.controls)
     one = jnp.asarray(np.eye(n)[nx:], gaps.dtype)
     design_rows = jnp.broadcast_to(
         jnp.concatenate([one, jnp.zeros((P, m), gaps.dtype)], axis=1), (problem.steps, P, n + m)
@@ -158,15 +167,11 @@ def expanded(
         curvature: Weight of the second derivatives of dynamics and constraints: 1 for Newton's method, 0 or None for Gauss-Newton.
         backend: Compiler of the expansion, see `lanes`.
     """
-    nx, m = problem.dynamics.nx, problem.dynamics.nu
+    nx = problem.dynamics.nx
     n = nx + problem.size
-    flat = linearized(problem, plan, terms, gaps, backend=backend)
-    C, end_C = flat.path_rows, flat.end_rows
-    if costates is None:
-        backward = lane_function(adjoint, backend=backend, name="costates")
-        costates = backward(flat.model, feedback)[:, :nx]
+    weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
 
-    def second(k, x, following, u, costate, multiplier, weight):
+    def second(directions, k, x, following, u, costate, multiplier, weight):
         def split(w):
             placed, there, held = _step_away(problem, plan, x, u, w)
             return split_running_cost(placed, k, there, held)
@@ -176,7 +181,7 @@ def expanded(
             gap, constraints = _equations(placed, k, there, held, following)
             return gap @ costate + constraints @ multiplier
 
-        return _hessian(split, None if curvature is None else curved, weight, jnp.zeros(n + m, u.dtype))
+        return _hessian(split, None if curvature is None else curved, weight, directions)
 
     def second_at_end(last, multiplier, weight):
         def split(w):
@@ -185,13 +190,28 @@ def expanded(
         def curved(w):
             return end_constraints(*_end_away(problem, plan, last, w)) @ multiplier
 
-        return _hessian(split, None if curvature is None else curved, weight, jnp.zeros(n, gaps.dtype))
+        return _hessian(split, None if curvature is None else curved, weight, np.eye(n, dtype=gaps.dtype))
 
-    hessians = lane_function(second, backend=backend, name="expansion, second order")
-    weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
-    H = jax.vmap(hessians, in_axes=(0, 0, 0, 0, 0, 0, None))(
-        *_places(plan), plan.controls, costates, terms.path, weight
-    )
+    def both(directions, k, x, following, u, costate, multiplier, weight):
+        jacobian = _columns(lambda w: _step_values(problem, plan, k, x, following, u, w), directions)
+        return jacobian, second(directions, k, x, following, u, costate, multiplier, weight)
+
+    def of_steps(columns, effort: float, name: str, costates):
+        found = _columns_of_steps(columns, problem, plan, effort, backend, name)
+        along = (*_places(plan), plan.controls, costates, terms.path)
+        return jax.vmap(found, in_axes=(*(0 for _ in along), None))(*along, weight)
+
+    if costates is None:
+        flat = linearized(problem, plan, terms, gaps, backend=backend)
+        backward = lane_function(adjoint, backend=backend, name="costates")
+        costates = backward(flat.model, feedback)[:, :nx]
+        effort = 0.0 if curvature is None else _SECOND_ORDER
+        H = of_steps(second, effort, "expansion, second order", costates)
+    else:
+        # One program is compiled faster than two, and both need the intermediate values of the time step.
+        jacobian, H = of_steps(both, _SECOND_ORDER, "expansion, both orders", costates)
+        flat = _linear_model(problem, plan, terms, gaps, jacobian, backend)
+    C, end_C = flat.path_rows, flat.end_rows
     H = H + einsum("kci,kc,kcj->kij", C, terms.path_weight, C)
     ending = lane_function(second_at_end, backend=backend, name="expansion of the end, second order")
     Q_end = ending(_at(plan.states, -1), terms.end, weight)
@@ -202,24 +222,33 @@ def expanded(
     return Expansion(model, C, end_C)
 
 
-def _hessian(split, curved, weight: Array, zero: Array) -> Array:
+def _hessian(split, curved, weight: Array, directions: Float[Array, "c n"] | np.ndarray) -> Float[Array, "n c"]:
     """Hessian at zero of the costs that `split` returns, and with a weight that of `curved` and of the residuals.
 
-    Without this weight, the Hessian of squares is that of Gauss-Newton, J' w J.
+    Without this weight, the Hessian of squares is that of Gauss-Newton, J' w J. The results are the products of the Hessian with
+    the directions.
     """
+    zero = jnp.zeros(directions.shape[1], directions.dtype)
 
     def exact(w):
         cost: SplitCost = split(w)
         if curved is None:
-            return cost.rest, cost.weights
-        return cost.rest + weight * (0.5 * jnp.sum(cost.weights * cost.residuals**2) + curved(w)), cost.weights
+            return cost.rest
+        return cost.rest + weight * (0.5 * jnp.sum(cost.weights * cost.residuals**2) + curved(w))
 
-    H, weights = jax.hessian(exact, has_aux=True)(zero)
+    H = _columns(jax.grad(exact), directions)
+    weights = split(zero).weights
     if not weights.size:
         return H
     J = jax.jacfwd(lambda w: split(w).residuals)(zero)
     omitted = 1.0 if curved is None else 1.0 - weight
-    return H + omitted * einsum("ci,c,cj->ij", J, weights, J)
+    return H + omitted * einsum("ci,c,cj->ij", J, weights, einsum("ci,ki->ck", J, directions))
+
+
+def _columns(function, directions: Float[Array, "c n"] | np.ndarray) -> Float[Array, "rows c"]:
+    """Products of the Jacobian of a function at zero with directions."""
+    zero = jnp.zeros(directions.shape[1], directions.dtype)
+    return jax.vmap(lambda d: jax.jvp(function, (zero,), (d,))[1], out_axes=-1)(jnp.asarray(directions))
 
 
 def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:
@@ -251,6 +280,37 @@ def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto")
     ending = lane_function(of_end, backend=backend, name="size of the cost of the end")
     along = steps(jnp.arange(problem.steps), _at(plan.states, slice(-1)), plan.controls)
     return jnp.maximum(jnp.max(jnp.sum(along, axis=0)), jnp.max(ending(_at(plan.states, -1)), initial=0.0))
+
+
+def _columns_of_steps(columns, problem: ControlProblem, plan: Plan, effort: float, backend: Backend, name: str):
+    """Compiled form of a function that computes columns for the variables (state, design parameters, controls) of a time step.
+
+    Args:
+        columns: Function of (directions, k, x, following, u, ...).
+        problem: The problem.
+        plan: Plan about which the problem is expanded.
+        effort: Operations of one column, in units of the operations of the time step; zero if they are few.
+        backend: Compiler of the expansion.
+        name: Name in the record of compilations.
+    """
+    one = np.eye(problem.dynamics.nx + problem.size + problem.dynamics.nu, dtype=plan.controls.dtype)
+    zero = jnp.zeros(len(one), plan.controls.dtype)
+
+    def values(k, x, following, u):
+        return _step_values(problem, plan, k, x, following, u, zero)
+
+    first_step = jax.tree.map(lambda leaf: leaf[0], (*_places(plan), plan.controls))
+    operations = operations_of(values, first_step, backend=backend) if effort else None
+    return lane_columns(
+        columns, one, operations=None if operations is None else effort * operations, backend=backend, name=name
+    )
+
+
+def _step_values(problem: ControlProblem, plan: Plan, k, x, following, u, w) -> Array:
+    """Defect, cost and constraint values of a time step after a step w from the plan."""
+    placed, there, held = _step_away(problem, plan, x, u, w)
+    gap, constraints = _equations(placed, k, there, held, following)
+    return jnp.concatenate([gap, running_cost(placed, k, there, held)[None], constraints])
 
 
 def _step_away(problem: ControlProblem, plan: Plan, x, u, w):

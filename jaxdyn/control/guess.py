@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxdyn.control.constraint_terms import TargetState
 from jaxdyn.control.costs import Deviation
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
-from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics, Tangent
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics
 from jaxdyn.control.tracking import follow, tracking_gains
-from jaxdyn.dynamics.system import State
+from jaxdyn.dynamics.system import State, acceleration
 from jaxdyn.lanes import lane_function, stored_jit, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
@@ -56,7 +56,7 @@ def rest(problem: ControlProblem) -> Plan:
 def gravity_compensated(problem: ControlProblem, states: AnyState | None = None) -> Plan:
     """A plan whose controls hold the system still in each of its states, as far as the bounds of the controls permit.
 
-        u_k minimizes |f(x, u) (-) x|,  where x is the state x_k at rest
+        u_k minimizes |a(q, 0, u)| for a mechanism, where q is the configuration of x_k, and |f(x_k, u) - x_k| for other dynamics
 
     Args:
         problem: The problem.
@@ -65,7 +65,7 @@ def gravity_compensated(problem: ControlProblem, states: AnyState | None = None)
     states = rest(problem).states if states is None else states
     placed = problem.with_design(initial_design(problem))
     before = jax.tree.map(lambda leaf: leaf[:-1], states)
-    # In lanes: XLA takes seconds to compile the derivative of a time step, and a mixture of guesses contains it four times.
+    # In lanes: XLA takes seconds to compile the derivative, and a mixture of guesses contains it four times.
     holding = lane_function(lambda x: _holding(placed, x), name="controls at rest")
     controls = jax.vmap(holding)(before)
     return Plan(states, controls, initial_design(problem))
@@ -221,12 +221,14 @@ def _path(problem: ControlProblem, goal: AnyState, amplitudes: Float[Array, "wav
 
 
 def _holding(problem: ControlProblem, x: AnyState) -> Controls:
-    """The controls that minimize the change of a state at rest in one time step, within their bounds."""
+    """The controls that minimize the acceleration, or the change of a state in one time step, within their bounds."""
     dynamics, zero = problem.dynamics, jnp.zeros_like(problem.lower)
-    still = State(x.q, jnp.zeros_like(x.v)) if isinstance(dynamics, MultibodyDynamics) else x
+    start = jnp.zeros_like(problem.dt)
 
-    def change(u: Controls) -> Tangent:
-        return dynamics.difference(still, dynamics.step(still, u, jnp.zeros_like(problem.dt), problem.dt))
+    def change(u: Controls) -> Float[Array, "n"]:
+        if isinstance(dynamics, MultibodyDynamics):
+            return acceleration(dynamics.system, State(x.q, jnp.zeros_like(x.v)), u, start)
+        return dynamics.difference(x, dynamics.step(x, u, start, problem.dt))
 
     B = jax.jacfwd(change)(zero)
     square = dot(B.T, B)

@@ -11,7 +11,9 @@ from jaxdyn.lanes.batched import Backend as Backend
 from jaxdyn.lanes.batched import batched as batched
 from jaxdyn.lanes.batched import check_backend as check_backend
 from jaxdyn.lanes.batched import lane_function as lane_function
+from jaxdyn.lanes.batched import operations_of as operations_of
 from jaxdyn.lanes.batched import run as run
+from jaxdyn.lanes.columns import lane_columns as lane_columns
 from jaxdyn.lanes.cpu import set_threads as set_threads
 from jaxdyn.lanes.devices import lane_mesh as lane_mesh
 from jaxdyn.lanes.flatten import CannotFlatten as CannotFlatten

@@ -16,6 +16,7 @@ from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.derived import known_results, program_of
 from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.keys import without_keys
+from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.tracing import writing_out, written_out
 
@@ -108,29 +109,14 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
         return function(*args), "lanes"
     if not choose(backend):
         return function(*args), "xla"
-    # Python scalars are constants of the code, arrays are its inputs.
-    arrays, rest = eqx.partition(args, lambda x: isinstance(x, jax.Array | np.ndarray))
-    leaves, tree = jax.tree.flatten(arrays)
-    leaves, with_keys = without_keys([jnp.asarray(x) for x in leaves])
-    structure: list = []
-
-    def flat(*values):
-        out = function(*eqx.combine(jax.tree.unflatten(tree, with_keys(values)), rest))
-        dynamic, static = eqx.partition(out, eqx.is_array_like)
-        results, out_tree = jax.tree.flatten(dynamic)
-        results, results_with_keys = without_keys(results)
-        structure[:] = [out_tree, static, results_with_keys]
-        return results
-
     try:
-        jaxpr, captured = _closed(flat, leaves)
+        jaxpr, operands, structure = _of_one_sample(function, args)
         call.check_size(program_of(jaxpr), backend)
     except CannotFlatten as error:
         if backend == "lanes":
             raise
         note(Record(name, "xla", reason=str(error)))
         return function(*args), "xla"
-    operands = (*captured, *leaves)
     out_tree, static, results_with_keys = structure
     results = call.bind(
         *operands,
@@ -147,6 +133,41 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
     known = known_results(jaxpr)
     results = [x if value is None else jnp.asarray(value) for x, value in zip(results, known, strict=True)]
     return eqx.combine(jax.tree.unflatten(out_tree, results_with_keys(results)), static), "lanes"
+
+
+@collector_paused()
+def operations_of(function: Callable, args: tuple, *, backend: Backend = "auto") -> int | None:
+    """Number of operations of a function of one sample; None if the lane compiler would not be used for it."""
+    if writing_out() or not choose(backend):
+        return None
+    try:
+        jaxpr, _, _ = _of_one_sample(function, args)
+        return len(Liveness(program_of(jaxpr)).nodes)
+    except CannotFlatten:
+        return None
+
+
+def _of_one_sample(function: Callable, args: tuple) -> tuple[Any, tuple, list]:
+    """Jaxpr of a function of one sample, its operands, and the structure of its results.
+
+    The structure consists of the tree of the arrays, the other parts, and a function that restores random keys.
+    """
+    # Python scalars are constants of the code, arrays are its inputs.
+    arrays, rest = eqx.partition(args, lambda x: isinstance(x, jax.Array | np.ndarray))
+    leaves, tree = jax.tree.flatten(arrays)
+    leaves, with_keys = without_keys([jnp.asarray(x) for x in leaves])
+    structure: list = []
+
+    def flat(*values):
+        out = function(*eqx.combine(jax.tree.unflatten(tree, with_keys(values)), rest))
+        dynamic, static = eqx.partition(out, eqx.is_array_like)
+        results, out_tree = jax.tree.flatten(dynamic)
+        results, results_with_keys = without_keys(results)
+        structure[:] = [out_tree, static, results_with_keys]
+        return results
+
+    jaxpr, captured = _closed(flat, leaves)
+    return jaxpr, (*captured, *leaves), structure
 
 
 def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:

@@ -14,6 +14,8 @@ from jaxdyn.lanes.llvm_text import bytes_of
 from jaxdyn.lanes.program import Block, Node, Program, Region
 from jaxdyn.lanes.scalar_types import FLOATS
 
+_STRETCH = 400
+
 
 class CpuKernel(ProgramCode):
     """LLVM text of the kernel of a program.
@@ -21,8 +23,6 @@ class CpuKernel(ProgramCode):
     Attributes:
         text: LLVM module with `void @kernel(ptr buffers, i64 first, i64 last, i64 batch, ptr scratch)`.
     """
-
-    _stretch = 400
 
     def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
         """Generate the text.
@@ -33,6 +33,8 @@ class CpuKernel(ProgramCode):
             inputs: Layout of each input, "rows", "columns" or "shared".
             outputs: Layout of each output, "rows" or "columns".
         """
+        if width > 1:  # programs of scalars are not compiled faster in shorter stretches
+            self._stretch = _STRETCH
         super().__init__(program, width, inputs, outputs)
         self.text = self._kernel()
 
@@ -92,7 +94,7 @@ class CpuKernel(ProgramCode):
                     self._operation(node)
 
     def _can_be_kept(self, node: Node) -> bool:
-        return node.type in FLOATS and node not in self.uniform
+        return self.width > 1 and node.type in FLOATS and node not in self.uniform
 
     def _is_staged(self, node: Node) -> bool:
         """True if an input is converted to vectors as a whole: if all its positions are read, or loops read it repeatedly."""
