@@ -27,7 +27,7 @@ from jaxdyn.control.problem import (
 from jaxdyn.lanes import Backend, lane_columns, lane_function, operations_of
 from jaxdyn.spatial.arrays import einsum
 
-# Operations of one column of the Jacobian and of the Hessian of a time step, in units of the operations of the step.
+# Operations of one column of the Jacobian and of the Hessian of a time step, in units of those of dynamics and constraints.
 _FIRST_ORDER, _SECOND_ORDER = 1.5, 3.0
 
 
@@ -233,11 +233,13 @@ def _hessian(split, curved, weight: Array, directions: Float[Array, "c n"] | np.
     def exact(w):
         cost: SplitCost = split(w)
         if curved is None:
-            return cost.rest
-        return cost.rest + weight * (0.5 * jnp.sum(cost.weights * cost.residuals**2) + curved(w))
+            return cost.rest, cost.weights
+        return cost.rest + weight * (0.5 * jnp.sum(cost.weights * cost.residuals**2) + curved(w)), cost.weights
 
-    H = _columns(jax.grad(exact), directions)
-    weights = split(zero).weights
+    def column(direction):
+        return jax.jvp(jax.grad(exact, has_aux=True), (zero,), (direction,), has_aux=True)[1:]
+
+    H, weights = jax.vmap(column, out_axes=(-1, None))(jnp.asarray(directions))
     if not weights.size:
         return H
     J = jax.jacfwd(lambda w: split(w).residuals)(zero)
@@ -289,18 +291,19 @@ def _columns_of_steps(columns, problem: ControlProblem, plan: Plan, effort: floa
         columns: Function of (directions, k, x, following, u, ...).
         problem: The problem.
         plan: Plan about which the problem is expanded.
-        effort: Operations of one column, in units of the operations of the time step; zero if they are few.
+        effort: Operations of one column, in units of the operations of dynamics and constraints; zero if they are few.
         backend: Compiler of the expansion.
         name: Name in the record of compilations.
     """
     one = np.eye(problem.dynamics.nx + problem.size + problem.dynamics.nu, dtype=plan.controls.dtype)
     zero = jnp.zeros(len(one), plan.controls.dtype)
 
-    def values(k, x, following, u):
-        return _step_values(problem, plan, k, x, following, u, zero)
+    def equations(k, x, following, u):
+        placed, there, held = _step_away(problem, plan, x, u, zero)
+        return _equations(placed, k, there, held, following)
 
     first_step = jax.tree.map(lambda leaf: leaf[0], (*_places(plan), plan.controls))
-    operations = operations_of(values, first_step, backend=backend) if effort else None
+    operations = operations_of(equations, first_step, backend=backend) if effort else None
     return lane_columns(
         columns, one, operations=None if operations is None else effort * operations, backend=backend, name=name
     )
