@@ -56,7 +56,9 @@ def rest(problem: ControlProblem) -> Plan:
 def gravity_compensated(problem: ControlProblem, states: AnyState | None = None) -> Plan:
     """A plan whose controls hold the system still in each of its states, as far as the bounds of the controls permit.
 
-        u_k minimizes |a(q, 0, u)| for a mechanism, where q is the configuration of x_k, and |f(x_k, u) - x_k| for other dynamics
+        u_k minimizes |a(q_k, 0, u)| for a mechanism, and |f(x_k, u) - x_k| for other dynamics,
+
+    where a(q, v, u) is the acceleration of the mechanism and f the time step of the dynamics.
 
     Args:
         problem: The problem.

@@ -14,6 +14,7 @@ from jaxdyn.lanes.llvm_text import bytes_of
 from jaxdyn.lanes.program import Block, Node, Program, Region
 from jaxdyn.lanes.scalar_types import FLOATS
 
+# Operations of a stretch of a long block of vectors, see `stretches`.
 _STRETCH = 400
 
 
