@@ -173,6 +173,7 @@ class Flattener:
     def __init__(self, program: Program):
         self.program = program
         self.block = program.block
+        self._prepared: dict[Any, _Prepared] = {}
 
     # -- arrays
 
@@ -208,63 +209,59 @@ class Flattener:
 
     def each(self, op: Callable[..., Scalar], *xs: Value) -> np.ndarray:
         """Apply `op` to each element of the operands, which are broadcast; `op` is a function of scalars."""
-        arrays = [self.registers(x) for x in xs]
-        shape = np.broadcast_shapes(*(a.shape for a in arrays))
-        columns = [scalars_of(a if a.shape == shape else np.broadcast_to(a, shape)) for a in arrays]
+        columns, shape = self._columns(xs)
         return objects([op(*scalars) for scalars in zip(*columns, strict=True)], shape)
+
+    def _columns(self, xs: Sequence[Value]) -> tuple[list[list[Scalar]], tuple[int, ...]]:
+        """The scalars of each operand after broadcasting, and the shape of the result."""
+        arrays = [self.registers(x) for x in xs]
+        shape = arrays[0].shape
+        if any(a.shape != shape for a in arrays):  # NumPy takes longer to find this out
+            shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        return [scalars_of(a if a.shape == shape else np.broadcast_to(a, shape)) for a in arrays], shape
 
     def apply(self, op: str, kind: str, *xs: Value) -> np.ndarray:
         """Apply the scalar operation with the name `op` to each element of the operands."""
         known = [x for x in xs if is_known(x)]
         if len(known) == len(xs):
             return fold(op, kind, *known)
-        apply = self.program.apply
-        return self.each(lambda *scalars: apply(op, scalars, kind), *xs)
+        columns, shape = self._columns(xs)
+        return objects(self.program.apply_to_each(op, columns, kind), shape)
 
     # -- interpretation
 
     def run(self, jaxpr, consts: Sequence[Value], args: Sequence[Any]) -> list[Any]:
         """Results of a jaxpr; arguments and results may be deferred."""
-        env: dict = {}
-        _write(env, jaxpr.constvars, consts)
-        _write(env, jaxpr.invars, args)
-        for equation in jaxpr.eqns:
-            # Tangents of integers have no values; equations with such results only need no rule.
-            real = [v for v in equation.outvars if v.aval.dtype != jax.dtypes.float0]
-            if not real and equation.outvars:
-                _write(env, equation.outvars, [np.zeros(v.aval.shape, bool) for v in equation.outvars])
-                continue
+        prepared = self._prepared.get(jaxpr)
+        if prepared is None:
+            prepared = self._prepared[jaxpr] = _Prepared(jaxpr)
+        values = prepared.literals.copy()
+        for position, value in zip(prepared.inputs, (*consts, *args), strict=True):
+            values[position] = value
+        for operation in prepared.operations:
             try:
-                for v in real:
-                    if is_key(v.aval.dtype) and not is_threefry(v.aval.dtype):
-                        raise CannotFlatten(_of_other_keys(v.aval.dtype))
-                    if not is_threefry(v.aval.dtype) and type_of_dtype(v.aval.dtype) is None:
-                        raise CannotFlatten(f"{equation.primitive.name!r} has a result of type {v.aval.dtype}")
-                results = self._results(equation, _read(env, equation.invars))
+                results = self._results(operation, values)
             except CannotFlatten as error:
                 # An equation within a function of JAX has no line of user code; the call of that function has one.
-                place = "" if error.located else user_line(equation)
+                place = "" if error.located else user_line(operation.equation)
                 if not place:
                     raise
                 advice = "use backend='xla' for this function, or rewrite it"
                 raise CannotFlatten(f"{error}{place}; {advice}", located=True) from None
-            _write(env, equation.outvars, results)
-        return list(itertools.chain.from_iterable(_read(env, jaxpr.outvars)))
+            for position, value in zip(operation.outputs, results, strict=True):
+                values[position] = value
+        return [values[position] for position in prepared.outputs]
 
-    def _results(self, equation, args: list[list[Any]]) -> list[Any]:
-        name = equation.primitive.name
-        function = RULES.get(name)
-        if function is None:
-            raise CannotFlatten(f"{name!r} has no scalar form")
-        if name not in _TAKING_DEFERRED:
-            args = [[self.settled(x) for x in arrays] for arrays in args]
-        keyed = any(is_threefry(v.aval.dtype) for v in (*equation.invars, *equation.outvars))
-        if not keyed or name in _OF_WHOLE_KEYS:
-            return function(self, equation, list(itertools.chain.from_iterable(args)))
-        if not all(is_threefry(v.aval.dtype) for v in equation.outvars):
-            raise CannotFlatten(f"{name!r} of keys has no scalar form; use jax.random.key_data")
-        words = [function(self, equation, [a[k % len(a)] for a in args]) for k in range(WORDS)]
-        return list(itertools.chain.from_iterable(zip(*words, strict=True)))
+    def _results(self, operation: "_Operation", values: list[Any]) -> list[Any]:
+        if operation.rule is None:
+            raise CannotFlatten(operation.refusal)
+        found = []
+        for positions in operation.arguments:
+            args = [values[position] for position in positions]
+            if not operation.takes_deferred:
+                args = [x if type(x) is np.ndarray else self.settled(x) for x in args]
+            found.append(operation.rule(self, operation.equation, args))
+        return found[0] if len(found) == 1 else list(itertools.chain.from_iterable(zip(*found, strict=True)))
 
     def closed(self, closed_jaxpr, args: Sequence[Any]) -> list[Any]:
         """Results of a closed jaxpr; arguments and results may be deferred."""
@@ -272,16 +269,104 @@ class Flattener:
         return self.run(closed_jaxpr.jaxpr, consts, args)
 
 
-def _read(env: dict, variables: Sequence[Any]) -> list[list[Any]]:
-    """The arrays of each variable."""
-    return [known(v.val) if isinstance(v, jex.Literal) else env[v] for v in variables]
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Operation:
+    """An equation of a jaxpr, whose operands and results are positions in a list of arrays.
+
+    Attributes:
+        equation: The equation.
+        rule: Rule of the primitive; None if the equation cannot be evaluated.
+        arguments: Positions of the arguments of each application of the rule. Rules that can only move keys are applied to the first
+            words and to the second words, all other rules once.
+        outputs: Positions of the results.
+        takes_deferred: True if the rule accepts deferred arguments.
+        refusal: Reason for which the equation cannot be evaluated.
+    """
+
+    equation: Any
+    rule: Callable[[Flattener, Any, list[Any]], list[Any]] | None
+    arguments: tuple[tuple[int, ...], ...]
+    outputs: tuple[int, ...]
+    takes_deferred: bool
+    refusal: str
 
 
-def _write(env: dict, variables: Sequence[Any], values: Sequence[Any]) -> None:
-    """Give each variable its arrays, which follow each other in `values`."""
-    given = iter(values)
-    for v in variables:
-        env[v] = list(itertools.islice(given, len(arrays_of([v]))))
+class _Prepared:
+    """A jaxpr in the form in which it is interpreted, often more than once.
+
+    Attributes:
+        literals: List with a place for each array; it contains the literals of the jaxpr.
+        inputs: Positions of the constants and of the arguments.
+        operations: The equations.
+        outputs: Positions of the results.
+    """
+
+    def __init__(self, jaxpr):
+        self.literals: list[Any] = []
+        self._positions: dict[Any, tuple[int, ...]] = {}
+        self.inputs = self._places((*jaxpr.constvars, *jaxpr.invars))
+        self.operations = [o for equation in jaxpr.eqns if (o := self._operation(equation)) is not None]
+        self.outputs = self._places(jaxpr.outvars)
+
+    def _places(self, variables: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(itertools.chain.from_iterable(map(self._place, variables)))
+
+    def _place(self, variable) -> tuple[int, ...]:
+        """Positions of the arrays of a variable: two for keys, otherwise one."""
+        if isinstance(variable, jex.Literal):
+            return self._appended(known(variable.val))
+        if variable not in self._positions:
+            self._positions[variable] = self._appended([None] * len(arrays_of([variable])))
+        return self._positions[variable]
+
+    def _appended(self, values: list[Any]) -> tuple[int, ...]:
+        start = len(self.literals)
+        self.literals += values
+        return tuple(range(start, len(self.literals)))
+
+    def _operation(self, equation) -> _Operation | None:
+        """The equation as an operation; None if its results are only tangents of integers, which have no values."""
+        real = [v for v in equation.outvars if v.aval.dtype != jax.dtypes.float0]
+        if not real and equation.outvars:
+            for v in equation.outvars:
+                self._positions[v] = self._appended([np.zeros(v.aval.shape, bool)])
+            return None
+        name, operands = equation.primitive.name, [self._place(v) for v in equation.invars]
+        refusal, words = _refusal(equation, real), 1
+        if name not in _OF_WHOLE_KEYS and any(is_threefry(v.aval.dtype) for v in (*equation.invars, *equation.outvars)):
+            words = WORDS
+        arguments = [[p[k % len(p)] for p in operands] for k in range(words)]
+        if words == 1:
+            arguments = [list(itertools.chain.from_iterable(operands))]
+        return _Operation(
+            equation,
+            None if refusal else RULES[name],
+            tuple(map(tuple, arguments)),
+            self._places(equation.outvars),
+            name in _TAKING_DEFERRED,
+            refusal,
+        )
+
+
+def _refusal(equation, results: Sequence[Any]) -> str:
+    """Reason for which an equation cannot be evaluated; empty if it can.
+
+    Args:
+        equation: The equation.
+        results: Variables of the results, without tangents of integers.
+    """
+    name = equation.primitive.name
+    for v in results:
+        if is_key(v.aval.dtype) and not is_threefry(v.aval.dtype):
+            return _of_other_keys(v.aval.dtype)
+        if not is_threefry(v.aval.dtype) and type_of_dtype(v.aval.dtype) is None:
+            return f"{name!r} has a result of type {v.aval.dtype}"
+    if name not in RULES:
+        return f"{name!r} has no scalar form"
+    moves_keys = name not in _OF_WHOLE_KEYS and any(is_threefry(v.aval.dtype) for v in equation.invars)
+    if moves_keys and not all(is_threefry(v.aval.dtype) for v in equation.outvars):
+        return f"{name!r} of keys has no scalar form; use jax.random.key_data"
+    return ""
 
 
 def known(x) -> list[Value]:

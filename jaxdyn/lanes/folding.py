@@ -7,6 +7,7 @@ flush them to zero.
 """
 
 import ctypes
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -26,7 +27,15 @@ COMPARISONS: dict[str, Callable] = {
     "ge": operator.ge,
     "ne": operator.ne,
 }
-_SMALLEST = {kind: float(np.finfo(dtype_of_type(kind)).tiny) for kind in FLOATS}
+
+
+@functools.cache
+def _smallest(dtype: np.dtype) -> float:
+    """The smallest normal number of a floating-point type."""
+    return float(np.finfo(dtype).tiny)
+
+
+_SMALLEST = {kind: _smallest(dtype_of_type(kind)) for kind in FLOATS}
 
 
 def fold(op: str, kind: str, *operands: np.ndarray) -> np.ndarray:
@@ -65,7 +74,7 @@ def flushed(x: np.ndarray) -> np.ndarray:
     """Floating-point values with subnormal numbers set to zero."""
     if x.dtype.kind != "f":
         return x
-    is_subnormal = (np.abs(x) < np.finfo(x.dtype).tiny) & (x != 0)
+    is_subnormal = (np.abs(x) < _smallest(x.dtype)) & (x != 0)
     return np.where(is_subnormal, np.copysign(x.dtype.type(0), x), x) if np.any(is_subnormal) else x
 
 

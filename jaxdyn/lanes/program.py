@@ -221,6 +221,13 @@ class Program:
             return rule(*args, kind)
         return self._plain(op, args, kind)
 
+    def apply_to_each(self, op: str, columns: Sequence[Sequence[Scalar]], kind: str) -> list[Scalar]:
+        """Results of the operation `op` for the operands at each position of the columns."""
+        rule = getattr(self, f"_{op}", None)
+        if rule is None:
+            return [self._plain(op, args, kind) for args in zip(*columns, strict=True)]
+        return [rule(*args, kind) for args in zip(*columns, strict=True)]
+
     def _plain(self, op: str, args: tuple, kind: str) -> Scalar:
         for a in args:
             if type(a) is Node:

@@ -1,5 +1,7 @@
 """Types of the scalars of a program."""
 
+import functools
+
 import numpy as np
 
 FLOATS = ("f32", "f64")
@@ -15,6 +17,7 @@ _TYPE_OF_DTYPE = {
 _DTYPE_OF_TYPE = {t: np.dtype(d) for d, t in _TYPE_OF_DTYPE.items()}
 
 
+@functools.cache
 def type_of_dtype(dtype) -> str | None:
     """Scalar type of an array type, or None if programs do not support it."""
     return _TYPE_OF_DTYPE.get(np.dtype(dtype).name) if isinstance(dtype, np.dtype | type) else None

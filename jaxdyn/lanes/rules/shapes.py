@@ -23,7 +23,8 @@ def _broadcast_in_dim(flat: Flattener, equation, args: list[Value]) -> list[Valu
     through = [1] * len(shape)
     for n, d in zip(x.shape, dims, strict=True):
         through[d] = n
-    return [np.broadcast_to(x.reshape(through), shape)]
+    x = x.reshape(through)
+    return [x if x.shape == tuple(shape) else np.broadcast_to(x, shape)]
 
 
 @rule("reshape")
@@ -53,7 +54,7 @@ def _squeeze(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     if isinstance(x, Memory):
         kept = [d for d in range(x.ndim) if d not in dims]
         return [view(x, [x.shape[d] for d in kept], [x.strides[d] for d in kept])]
-    return [np.squeeze(x, tuple(dims))]
+    return [x.reshape(equation.outvars[0].aval.shape)]
 
 
 def view(x: Memory, shape: Sequence[int], strides: Sequence[int], offset: Scalar | None = None) -> Memory:
@@ -101,10 +102,9 @@ def _rev(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 @rule("slice")
 def _slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    p = equation.params
-    steps = [int(k) for k in p["strides"] or [1] * args[0].ndim]
-    starts, limits = ([int(k) for k in p[name]] for name in ("start_indices", "limit_indices"))
-    return [sliced(flat, args[0], starts, limits, steps)]
+    p, x = equation.params, args[0]
+    bounds = (p["start_indices"], p["limit_indices"], p["strides"] or (1,) * x.ndim)
+    return [sliced(flat, x, *(tuple(map(int, b)) for b in bounds))]
 
 
 def sliced(flat: Flattener, x: Value, starts: Sequence[int], limits: Sequence[int], steps: Sequence[int]) -> Value:
@@ -120,7 +120,7 @@ def sliced(flat: Flattener, x: Value, starts: Sequence[int], limits: Sequence[in
         shape = [len(range(a, b, k)) for a, b, k in zip(starts, limits, steps, strict=True)]
         strides = [s * k for s, k in zip(x.strides, steps, strict=True)]
         return view(x, shape, strides, flat.program.add(x.offset, offset, "i64"))
-    return x[tuple(slice(*s) for s in zip(starts, limits, steps, strict=True))]
+    return x[tuple(map(slice, starts, limits, steps))]
 
 
 @rule("split")
