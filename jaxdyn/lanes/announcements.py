@@ -4,16 +4,19 @@
 
 JAX calls its listeners at the start and at the end of three phases: tracing a function, lowering it (in which the lane compiler
 runs), and compiling it. An announcement names the function that was passed to JAX and, within the context `announced_as`, its
-purpose. The announced time is the sum of the three phases.
+purpose. The announced time is the sum of the three phases, and of the time in which machine code is then still being made.
 """
 
 import contextlib
 import logging
 import re
 import threading
+import time
 from collections.abc import Iterator
 
 import jax.monitoring
+
+from jaxdyn.lanes import cpu
 
 _LOG = logging.getLogger("jaxdyn")
 _PATIENCE = 2.0  # s
@@ -86,6 +89,10 @@ def _end(event: str, duration_secs: float, **facts: str | int) -> None:
     _thread.depth -= 1
     if _thread.depth > 0:
         return
+    if event == _LAST:
+        start = time.perf_counter()
+        cpu.wait_for_code()
+        duration_secs += time.perf_counter() - start
     _thread.timer.cancel()
     _thread.timer.join()  # an announcement in progress is completed first
     compilation = _thread.compilation

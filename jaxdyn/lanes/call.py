@@ -474,7 +474,7 @@ def _compiled_call(program: Program, params: dict, held: list, *args):
     width = width_for(1 if size is None else size, widest(kinds, register_bytes()))
     compiled = cpu.compile_program(program, *_layouts(params), size is not None, width)
     held.append(compiled)
-    note(Record(params["name"], "lanes", compiled.width, compiled.operations, compiled.code_s))
+    note(Record(params["name"], "lanes", compiled.width, compiled.operations), compiled.made)
     shapes = _result_shapes(params["jaxpr"], size, params["results_last"])
     return machine_code_p.bind(*args, compiled=compiled, shapes=tuple((s.shape, s.dtype) for s in shapes))
 

@@ -1,5 +1,8 @@
 """Machine code of scalar programs on the CPU: compiled once, stored in files, called by XLA, and freed when unused.
 
+LLVM compiles a program in a thread of its own, while Python lowers the rest of the function that calls it and XLA compiles that
+function. The first call of the function waits for the code.
+
 Code is in use as long as its `Compiled` object exists in Python, or an executable of XLA calls it. A lowered function refers to the
 `Compiled` object until XLA has compiled the function; the handlers count the executables. Unused code is freed when the next
 program is compiled. A small function in memory takes about 60 kB and two memory maps; Linux by default allows 65530 memory maps per
@@ -9,10 +12,12 @@ process.
 import contextlib
 import contextvars
 import ctypes
+import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +25,7 @@ import llvmlite.binding as llvm
 
 from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.handler import Code, Handlers
-from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, code_in_cache, effort_for, kept_object_code, key_of_code, loaded
+from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, code_in_cache, effort_for, key_of_code, loaded, source_of_code
 from jaxdyn.lanes.program import Program
 
 # Number of scalar operations that justify waking another thread, some ten microseconds of work.
@@ -38,30 +43,48 @@ class Compiled:
         key: Name of the program for the handlers.
         width: Samples per vector.
         operations: Scalar operations per sample, with loops counted by their iterations.
-        code_s: Time of code generation by LLVM, s.
+        made: Completed when the code is in memory. The result is the time of code generation, s.
     """
 
     key: str
     width: int
     operations: int
-    code_s: float
+    made: Future[float]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A stored executable contains this object, but not the state of its compilation."""
+        return {name: value for name, value in vars(self).items() if name != "made"}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _InMemory:
     """A function in memory.
 
     Attributes:
-        engine: Owner of the memory.
         code: Description for the handlers.
-        code_s: Time of code generation, s.
+        made: As in `Compiled`.
+        engine: Owner of the memory; None until the code is made.
     """
 
-    engine: llvm.ExecutionEngine
     code: Code
-    code_s: float
+    made: Future[float]
+    engine: llvm.ExecutionEngine | None = None
+
+    def make(self, source: Callable[[], bytes]) -> None:
+        """Load object code, and let executables call it."""
+        start = time.thread_time()  # without the time in which LLVM compiles other programs
+        try:
+            self.engine = loaded(source())
+        except BaseException as error:
+            _LOGGER.error("the machine code of a function could not be made: %s", error)
+            _handlers[0].publish(self.code, None)
+            self.made.set_exception(error)
+        else:
+            _handlers[0].publish(self.code, self.engine.get_function_address("kernel"))
+            self.made.set_result(time.thread_time() - start)
 
 
+_LOGGER = logging.getLogger("jaxdyn")
 _threads = ctypes.c_int64(0)
 _handlers: list[Handlers] = []
 _in_memory: dict[str, _InMemory] = {}
@@ -122,36 +145,56 @@ def compile_program(
         chosen = effort_for(kernel.text)
     sizes = (kernel.scratch_bytes, width, blocks, axis)
     key = key_of_code(kernel.text, chosen, *sizes)
-    return _owned(key, sizes, kernel.operations, lambda: kept_object_code(key, kernel.text, chosen))
+    return _owned(key, sizes, kernel.operations, source_of_code(key, kernel.text, chosen), in_background=True)
 
 
-def _owned(key: str, sizes: tuple[int, int, int, int], operations: int, code: Callable[[], bytes]) -> Compiled:
-    """The compiled program with this key; its code is loaded if it is not in memory.
+def _owned(
+    key: str,
+    sizes: tuple[int, int, int, int],
+    operations: int,
+    source: Callable[[], bytes],
+    *,
+    in_background: bool,
+) -> Compiled:
+    """The compiled program with this key; its code is made if it is not in memory.
 
     Args:
         key: Name of the program for the handlers.
         sizes: Bytes of scratch memory, samples per vector, blocks per task, and axis of the lanes, see `Code`.
         operations: Scalar operations per sample.
-        code: Function that makes or reads the object code.
+        source: Function that makes or reads the object code.
+        in_background: True to make the code in a thread of its own.
     """
     with _lock:
         _free_unheld()
         owner = _owners.get(key)
         if owner is None:
-            if key not in _in_memory:
-                start = time.perf_counter()
+            entry = _in_memory.get(key)
+            if entry is None:
                 if not _handlers:
                     _handlers.append(Handlers(_threads))
-                engine = loaded(code())
-                entry = Code(None, 0, key.encode(), engine.get_function_address("kernel"), *sizes)
-                _handlers[0].enter(entry)
-                _in_memory[key] = _InMemory(engine, entry, time.perf_counter() - start)
-            owner = Compiled(key, sizes[1], operations, _in_memory[key].code_s)
+                code = b"" if in_background else source()
+                entry = _InMemory(Code(None, 0, key.encode(), 0, *sizes), Future())
+                _handlers[0].enter(entry.code)
+                _in_memory[key] = entry
+                if in_background:
+                    _start(entry.make, source)
+                else:
+                    entry.make(lambda: code)
+            owner = Compiled(key, sizes[1], operations, entry.made)
             _owners[key] = owner
     collecting = _collecting.get()
     if collecting is not None:
         collecting.append(owner)
     return owner
+
+
+def _start(function: Callable, *args: Any) -> None:
+    """Call a function in a thread of its own; in this one if the interpreter ends, which then starts no thread."""
+    try:
+        threading.Thread(target=function, args=args).start()
+    except RuntimeError:
+        function(*args)
 
 
 def stored_form(compiled: Compiled) -> tuple[Any, ...]:
@@ -168,16 +211,24 @@ def from_stored_form(form: tuple[Any, ...]) -> Compiled:
     """
     key, sizes, operations = form
 
-    def code() -> bytes:
+    def source() -> bytes:
         found = code_in_cache(key)
         if found is None:
             raise LookupError(f"there is no machine code {key}")
         return found
 
-    return _owned(key, sizes, operations, code)
+    return _owned(key, sizes, operations, source, in_background=False)
+
+
+def wait_for_code() -> None:
+    """Wait until the machine code of all programs is made."""
+    wait([entry.made for entry in list(_in_memory.values())])
 
 
 def _free_unheld() -> None:
     for key in [key for key in _in_memory if key not in _owners]:
-        if _handlers[0].leave(_in_memory[key].code):
-            _in_memory.pop(key).engine.close()
+        entry = _in_memory[key]
+        if entry.code.kernel and _handlers[0].leave(entry.code):  # not while its code is being made
+            del _in_memory[key]
+            if entry.engine is not None:
+                entry.engine.close()

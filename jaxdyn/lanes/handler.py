@@ -7,7 +7,8 @@ by its key and increments the count, or rejects a key that is not in the list. W
 which decrements the count. `leave` removes a kernel from the list only if its count is zero, so executables do not call freed
 memory.
 
-`execute` divides the batch into parts that the threads of XLA's pool take one after the other. The calling thread works too, and
+The machine code of a kernel can be made after its entry, while XLA compiles the function that calls it: `execute` waits until the
+kernel is published. It divides the batch into parts that the threads of XLA's pool take one after the other. The calling thread works too, and
 waits only for parts that another thread has begun.
 """
 
@@ -16,7 +17,7 @@ import ctypes
 import jax
 import llvmlite.binding as llvm
 
-from jaxdyn.lanes.llvm_engine import MOST_EFFORT, kept_object_code, key_of_code, loaded
+from jaxdyn.lanes.llvm_engine import MOST_EFFORT, key_of_code, loaded, source_of_code
 
 # Target of the custom calls, and type of the object that an executable keeps for each of them.
 TARGET = "jaxdyn_lanes"
@@ -26,10 +27,12 @@ _HANDLERS = r"""
 declare ptr @malloc(i64)
 declare void @free(ptr)
 declare void @sched_yield()
+declare i32 @usleep(i32)
 declare i32 @memcmp(ptr, ptr, i64)
 @jaxdyn_lanes_threads = external global i64
 @jaxdyn_lanes_type = external global i64
 @no_code = private constant [86 x i8] c"the machine code of this executable is not in this process; compile the function here\00"
+@no_kernel = private constant [89 x i8] c"the machine code of this function could not be made; the log of jaxdyn states the reason\00"
 @locked = internal global i64 0
 @codes = internal global ptr null
 
@@ -160,6 +163,30 @@ define void @enter(ptr %code) nounwind {
  ret void
 }
 
+; The kernel of an entry is ready: its address; or 1 if it could not be made.
+define void @publish(ptr %code, i64 %kernel) nounwind {
+ %p = getelementptr i8, ptr %code, i64 48
+ store atomic i64 %kernel, ptr %p release, align 8
+ ret void
+}
+
+; Waits until the kernel is ready; says whether it could be made.
+define internal i1 @await(ptr %code) nounwind {
+entry:
+ %p = getelementptr i8, ptr %code, i64 48
+ br label %look
+look:
+ %kernel = load atomic i64, ptr %p acquire, align 8
+ %none = icmp eq i64 %kernel, 0
+ br i1 %none, label %wait, label %end
+wait:
+ %ignored = call i32 @usleep(i32 100)
+ br label %look
+end:
+ %made = icmp ne i64 %kernel, 1
+ ret i1 %made
+}
+
 ; Takes a code off the list unless an executable holds it; says whether it did.
 define i64 @leave(ptr %code) nounwind {
 entry:
@@ -254,14 +281,20 @@ refused:
 end:
  ret ptr %serr
 unknown:
+ %made = call ptr @failure(ptr %api, ptr @no_code, i64 5)
+ ret ptr %made
+}
+
+; An error of XLA with a message and a status, of which 5 says that something is not found and 13 that it is internal.
+define internal ptr @failure(ptr %api, ptr %message, i64 %status) nounwind {
  %error = alloca [4 x i64]
  store i64 28, ptr %error
  %e1 = getelementptr i64, ptr %error, i64 1
  store i64 0, ptr %e1
  %e2 = getelementptr i64, ptr %error, i64 2
- store ptr @no_code, ptr %e2
+ store ptr %message, ptr %e2
  %e3 = getelementptr i64, ptr %error, i64 3
- store i64 5, ptr %e3
+ store i64 %status, ptr %e3
  %pcreate = getelementptr i8, ptr %api, i64 48
  %create = load ptr, ptr %pcreate
  %made = call ptr %create(ptr %error)
@@ -306,6 +339,12 @@ lost:
  ret ptr %gerr
 found:
  %code = load ptr, ptr %s5
+ %ready = call i1 @await(ptr %code)
+ br i1 %ready, label %call, label %impossible
+impossible:
+ %failure = call ptr @failure(ptr %api, ptr @no_kernel, i64 13)
+ ret ptr %failure
+call:
  %pn.args = getelementptr i8, ptr %f, i64 56
  %n.args = load i64, ptr %pn.args
  %pargs = getelementptr i8, ptr %f, i64 72
@@ -328,7 +367,7 @@ found:
  %c.buffers = getelementptr i8, ptr %ctx, i64 168
  br label %buffer
 buffer:
- %k = phi i64 [0, %found], [%k1, %buffer]
+ %k = phi i64 [0, %call], [%k1, %buffer]
  %is_arg = icmp ult i64 %k, %n.args
  %k.ret = sub i64 %k, %n.args
  %k.own = select i1 %is_arg, i64 %k, i64 %k.ret
@@ -484,7 +523,7 @@ class Code(ctypes.Structure):
         following: Next entry of the list of kernels.
         references: Number of calls of the kernel in existing executables.
         key: Name of 32 characters.
-        kernel: Address of the function.
+        kernel: Address of the function; 0 while its code is being made, and 1 if it could not be made.
         scratch: Bytes of scratch memory that a thread needs for the kernel.
         width: Samples per vector.
         blocks_per_task: Number of vectors that justify waking another thread.
@@ -519,10 +558,11 @@ class Handlers:
         self._type, self._threads = ctypes.c_int64(0), threads
         llvm.add_symbol("jaxdyn_lanes_threads", ctypes.addressof(self._threads))
         llvm.add_symbol("jaxdyn_lanes_type", ctypes.addressof(self._type))
-        engine = loaded(kept_object_code(key_of_code(_HANDLERS, MOST_EFFORT), _HANDLERS, MOST_EFFORT))
+        engine = loaded(source_of_code(key_of_code(_HANDLERS, MOST_EFFORT), _HANDLERS, MOST_EFFORT)())
         address = engine.get_function_address
         self._info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("forget"))
         self._enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address("enter"))
+        self._publish = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address("publish"))
         self._leave = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address("leave"))
         capsule = jax.ffi.pycapsule
         jax.ffi.register_ffi_type(TARGET, {"type_id": _pointer(self._type), "type_info": _pointer(self._info)})
@@ -533,6 +573,10 @@ class Handlers:
     def enter(self, code: Code) -> None:
         """Add the kernel to the list, so that executables may use it; `code` must keep its address until it is removed."""
         self._enter(ctypes.addressof(code))
+
+    def publish(self, code: Code, kernel: int | None) -> None:
+        """Let executables call the kernel at this address; None if it could not be made, so that its calls fail."""
+        self._publish(ctypes.addressof(code), 1 if kernel is None else kernel)
 
     def leave(self, code: Code) -> bool:
         """Remove the kernel from the list unless an executable uses it; returns True if it was removed."""

@@ -6,7 +6,9 @@ which the description of the target takes half. Both kinds of engines free all m
 engine takes only 16 kB, but 8 kB of it are never freed.)
 """
 
+import functools
 import hashlib
+from collections.abc import Callable
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -29,27 +31,31 @@ def effort_for(text: str) -> int:
     return _EFFORT_FOR_LONG_BLOCKS if longest > _LONG_BLOCK else MOST_EFFORT
 
 
+# A call of llvmlite waits until calls of other threads have returned, also for a compilation of some seconds. Therefore the facts
+# about the processor are kept.
+@functools.cache
 def register_bytes() -> int:
     """Width of the vector registers of the processor."""
     features = llvm.get_host_cpu_features()
     return 64 if features.get("avx512f") else 32 if features.get("avx2") or features.get("avx") else 16
 
 
-def _processor() -> tuple[str, str]:
-    """Name and features of the processor."""
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+@functools.cache
+def _processor() -> tuple[str, str, str]:
+    """Name and features of the processor, and the target of LLVM."""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvm.get_default_triple()
 
 
 def key_of_code(text: str, effort: int, *more: int) -> str:
     """Key of 32 characters for the object code of a module: a hash of its text, the compiler, the processor and the options."""
-    compiler = (llvm.llvm_version_info, llvmlite.__version__, llvm.get_default_triple(), _processor(), effort)
+    compiler = (llvm.llvm_version_info, llvmlite.__version__, _processor(), effort)
     return hashlib.sha256(f"{text}\n{compiler}\n{more}".encode()).hexdigest()[:32]
 
 
 def _machine(effort: int):
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    cpu, features = _processor()
+    cpu, features, _ = _processor()
     return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=effort)
 
 
@@ -60,16 +66,18 @@ def object_code(text: str, effort: int) -> bytes:
         return machine.emit_object(module)
 
 
-def kept_object_code(key: str, text: str, effort: int) -> bytes:
-    """Object code from the cache; code that the cache does not contain is compiled and stored.
+def source_of_code(key: str, text: str, effort: int) -> Callable[[], bytes]:
+    """Function that returns the object code of a module from the cache; code that the cache does not contain is compiled and stored.
 
     Args:
         key: Key of the code, see `key_of_code`.
         text: LLVM module.
         effort: Optimization level.
     """
-    files = location.files()
-    return object_code(text, effort) if files is None else files.content(_file(key), lambda: object_code(text, effort))
+    files = location.files()  # the folder that is selected now
+    if files is None:
+        return lambda: object_code(text, effort)
+    return lambda: files.content(_file(key), lambda: object_code(text, effort))
 
 
 def code_in_cache(key: str) -> bytes | None:

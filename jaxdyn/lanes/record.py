@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import math
+from concurrent.futures import Future
 
 import equinox as eqx
 
@@ -15,7 +17,7 @@ class Record:
         backend: Backend, "lanes" or "xla".
         width: Samples per vector.
         operations: Scalar operations per sample, with loops counted by their iterations.
-        code_s: Time of code generation, s.
+        code_s: Time of code generation, s; NaN if the code could not be made.
         reason: Reason why XLA was used.
     """
 
@@ -33,15 +35,30 @@ class Served(eqx.Module):
     backend: str = eqx.field(static=True)
 
 
+@dataclasses.dataclass(slots=True)
+class _Entry:
+    """A record, and the time of its code generation if that is not known yet."""
+
+    record: Record
+    code_s: Future[float] | None
+
+    def completed(self) -> Record:
+        """The record with the time of code generation, which may have to be waited for."""
+        if self.code_s is not None:
+            seconds = math.nan if self.code_s.exception() else self.code_s.result()
+            self.record, self.code_s = dataclasses.replace(self.record, code_s=seconds), None
+        return self.record
+
+
 # Large enough for a long run of tests or a notebook; a record is a few hundred bytes.
-_RECORDS: collections.deque[Record] = collections.deque(maxlen=100_000)
+_ENTRIES: collections.deque[_Entry] = collections.deque(maxlen=100_000)
 
 
-def note(record: Record) -> None:
-    """Add a compiled call to the records."""
-    _RECORDS.append(record)
+def note(record: Record, code_s: Future[float] | None = None) -> None:
+    """Add a compiled call to the records; the time of code generation may follow later."""
+    _ENTRIES.append(_Entry(record, code_s))
 
 
 def records() -> tuple[Record, ...]:
-    """Records of the latest compiled calls, oldest first."""
-    return tuple(_RECORDS)
+    """Records of the latest compiled calls, oldest first; waits for machine code that is being made."""
+    return tuple(entry.completed() for entry in tuple(_ENTRIES))

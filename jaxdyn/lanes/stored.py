@@ -262,6 +262,8 @@ class _Stored:
         _, traced, structure = self._traced(arguments, tree, rest)
         with cpu.collected() as codes, cpu.least_effort():
             executable = traced.lower().compile()
+        for code in codes:
+            code.made.result()  # raises the error of code that could not be made
         return _Program(executable, *structure), None if traced.jaxpr.effects else codes
 
     def _of_any_device(self, arguments: list, tree, rest: tuple) -> _Program:

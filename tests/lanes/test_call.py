@@ -665,9 +665,9 @@ def test_records_say_what_was_compiled():
 
 
 def test_only_the_latest_records_are_kept(monkeypatch):
-    most = record._RECORDS.maxlen
+    most = record._ENTRIES.maxlen
     assert most is not None
-    monkeypatch.setattr(record, "_RECORDS", collections.deque(maxlen=most))  # others still need theirs
+    monkeypatch.setattr(record, "_ENTRIES", collections.deque(maxlen=most))  # others still need theirs
     for k in range(most + 500):
         note(Record(f"number {k}", "lanes"))
     names = [r.name for r in records()]
