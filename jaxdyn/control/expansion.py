@@ -169,9 +169,9 @@ def expanded(
     """
     nx = problem.dynamics.nx
     n = nx + problem.size
-    weight = jnp.ones((), gaps.dtype) if curvature is None else curvature
+    weight = jnp.zeros((), gaps.dtype) if curvature is None else curvature
 
-    def second(directions, k, x, following, u, costate, multiplier, weight):
+    def derivatives(equations, directions, k, x, following, u, costate, multiplier, weight):
         def split(w):
             placed, there, held = _step_away(problem, plan, x, u, w)
             return split_running_cost(placed, k, there, held)
@@ -179,22 +179,25 @@ def expanded(
         def curved(w):
             placed, there, held = _step_away(problem, plan, x, u, w)
             gap, constraints = _equations(placed, k, there, held, following)
-            return gap @ costate + constraints @ multiplier
+            return gap @ costate + constraints @ multiplier, (gap, constraints)
 
-        return _hessian(split, None if curvature is None else curved, weight, directions)
+        return _derivatives(split, curved if equations else None, weight, directions)
+
+    def second(directions, *args):
+        return derivatives(curvature is not None, directions, *args)[0]
+
+    def both(directions, *args):
+        H, slope, (gap, constraints) = derivatives(True, directions, *args)
+        return jnp.concatenate([gap, slope[None], constraints]), H
 
     def second_at_end(last, multiplier, weight):
         def split(w):
             return split_final_cost(*_end_away(problem, plan, last, w))
 
         def curved(w):
-            return end_constraints(*_end_away(problem, plan, last, w)) @ multiplier
+            return end_constraints(*_end_away(problem, plan, last, w)) @ multiplier, ()
 
-        return _hessian(split, None if curvature is None else curved, weight, np.eye(n, dtype=gaps.dtype))
-
-    def both(directions, k, x, following, u, costate, multiplier, weight):
-        jacobian = _columns(lambda w: _step_values(problem, plan, k, x, following, u, w), directions)
-        return jacobian, second(directions, k, x, following, u, costate, multiplier, weight)
+        return _derivatives(split, None if curvature is None else curved, weight, np.eye(n, dtype=gaps.dtype))[0]
 
     def of_steps(columns, effort: float, name: str, costates):
         found = _columns_of_steps(columns, problem, plan, effort, backend, name)
@@ -222,29 +225,43 @@ def expanded(
     return Expansion(model, C, end_C)
 
 
-def _hessian(split, curved, weight: Array, directions: Float[Array, "c n"] | np.ndarray) -> Float[Array, "n c"]:
-    """Hessian at zero of the costs that `split` returns, and with a weight that of `curved` and of the residuals.
+def _derivatives(split, curved, weight: Array, directions: Float[Array, "c n"] | np.ndarray):
+    """Derivatives at zero along directions, of the cost that `split` returns and of the equations of `curved`.
 
-    Without this weight, the Hessian of squares is that of Gauss-Newton, J' w J. The results are the products of the Hessian with
-    the directions.
+    Args:
+        split: Function of the step w that returns the cost as a `SplitCost`.
+        curved: Function of w that returns the sum of all equations, weighted by costates and multipliers, and the values of the
+            equations; None for the Hessian of Gauss-Newton without equations.
+        weight: Weight of the second derivatives of the weighted equations and of the residuals of squares; without this weight,
+            the Hessian of squares is that of Gauss-Newton, J' w J.
+        directions: Directions as rows.
+
+    Returns:
+        The products of the Hessian with the directions (n, c), of the gradient of the cost (c,), and of the Jacobians of the
+        equations (..., c).
     """
     zero = jnp.zeros(directions.shape[1], directions.dtype)
 
     def exact(w):
         cost: SplitCost = split(w)
+        squares = 0.5 * jnp.sum(cost.weights * cost.residuals**2)
         if curved is None:
-            return cost.rest, cost.weights
-        return cost.rest + weight * (0.5 * jnp.sum(cost.weights * cost.residuals**2) + curved(w)), cost.weights
+            return cost.rest, (cost.weights, cost.rest + squares, ())
+        total, values = curved(w)
+        return cost.rest + weight * (squares + total), (cost.weights, cost.rest + squares, values)
 
     def column(direction):
-        return jax.jvp(jax.grad(exact, has_aux=True), (zero,), (direction,), has_aux=True)[1:]
+        (_, (weights, _, _)), (change, (_, slope, slopes)) = jax.jvp(
+            jax.grad(exact, has_aux=True), (zero,), (direction,)
+        )
+        return change, slope, slopes, weights
 
-    H, weights = jax.vmap(column, out_axes=(-1, None))(jnp.asarray(directions))
-    if not weights.size:
-        return H
-    J = jax.jacfwd(lambda w: split(w).residuals)(zero)
-    omitted = 1.0 if curved is None else 1.0 - weight
-    return H + omitted * einsum("ci,c,cj->ij", J, weights, einsum("ci,ki->ck", J, directions))
+    H, slope, slopes, weights = jax.vmap(column, out_axes=(-1, -1, -1, None))(jnp.asarray(directions))
+    if weights.size:
+        J = jax.jacfwd(lambda w: split(w).residuals)(zero)
+        omitted = 1.0 if curved is None else 1.0 - weight
+        H = H + omitted * einsum("ci,c,cj->ij", J, weights, einsum("ci,ki->ck", J, directions))
+    return H, slope, slopes
 
 
 def _columns(function, directions: Float[Array, "c n"] | np.ndarray) -> Float[Array, "rows c"]:

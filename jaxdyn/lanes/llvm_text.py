@@ -6,18 +6,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxdyn.lanes.program import Node, Scalar
-from jaxdyn.lanes.scalar_types import FLOATS
+from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS
 
-_BYTES = {"f32": 4, "f64": 8, "bool": 1}
+_BYTES = {"bool": 1, **{kind: int(kind[1:]) // 8 for kind in (*FLOATS, *INTEGERS)}}
+_SCALAR_TYPES = {"f32": "float", "f64": "double", "bool": "i1", **{kind: f"i{kind[1:]}" for kind in INTEGERS}}
 
 
 def bytes_of(kind: str) -> int:
-    return _BYTES.get(kind) or int(kind[1:]) // 8
+    return _BYTES[kind]
 
 
 def scalar_type(kind: str) -> str:
     """LLVM type of a value in a register."""
-    return {"f32": "float", "f64": "double", "bool": "i1"}.get(kind) or f"i{kind[1:]}"
+    return _SCALAR_TYPES[kind]
 
 
 def stored_type(kind: str) -> str:

@@ -8,8 +8,9 @@ fewest simultaneously alive values is chosen. For the recursions of long chains 
 alive values as in the depth-first order.
 """
 
+import functools
 import heapq
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from jaxdyn.lanes.liveness import Liveness, scalars_in
 from jaxdyn.lanes.program import Block, Loop, Node, Program, Scalar
@@ -43,12 +44,12 @@ class Schedule:
             if node.op == "loop":
                 self._plan_loop(node)
         # Longest chain of operations below each node; the operand with the longer chain is computed first.
+        own = _Dependences({n: self.needed_by(n) for n in inside})
         depth: dict[Node, int] = {}
-        for node in inside:
-            depth[node] = 1 + max((depth[a] for a in self.needed_by(node) if a in depth), default=0)
-        own = _Dependences(inside, self.needed_by)
+        for node, needs in own.needs.items():
+            depth[node] = 1 + max([depth[a] for a in needs]) if needs else 1
         roots = [x for x in wanted if type(x) is Node and x in own.needs]
-        order = own.depth_first(roots, lambda a: depth[a])
+        order = own.depth_first(roots, depth.__getitem__)
         if self._fewest_alive:
             others = [own.depth_first(roots, key) for key in (lambda a: -depth[a], lambda a: a.serial)]
             order = min((order, *others, own.fewest_from_the_end()), key=own.most_alive)
@@ -56,9 +57,10 @@ class Schedule:
 
     def needed_by(self, node: Node) -> list[Node]:
         """Nodes on which a node depends directly; for a loop, also the nodes outside on which its body depends."""
-        if node in self._needs:
-            return self._needs[node]
-        return [a for a in node.args if type(a) is Node]
+        needs = self._needs.get(node)
+        if needs is None:
+            needs = self._needs[node] = [a for a in node.args if type(a) is Node]
+        return needs
 
     def wanted_of(self, loop: Loop) -> list[Scalar]:
         """Values of the body of a loop that are carried to the next iteration or collected."""
@@ -84,13 +86,22 @@ class Schedule:
 class _Dependences:
     """Dependences between the nodes of a block, and orders that respect them."""
 
-    def __init__(self, nodes: Sequence[Node], needed_by: Callable[[Node], Iterable[Node]]):
-        members = set(nodes)
-        self.needs = {n: [a for a in dict.fromkeys(needed_by(n)) if a in members] for n in nodes}
-        self.users: dict[Node, list[Node]] = {n: [] for n in nodes}
+    def __init__(self, needed: Mapping[Node, Sequence[Node]]):
+        """Select the dependences within the block.
+
+        Args:
+            needed: The nodes of the block, each with all nodes on which it depends directly, in their original order.
+        """
+        self.needs = {n: [a for a in dict.fromkeys(needs) if a in needed] for n, needs in needed.items()}
+
+    @functools.cached_property
+    def users(self) -> dict[Node, list[Node]]:
+        """The nodes that depend on each node."""
+        users: dict[Node, list[Node]] = {n: [] for n in self.needs}
         for node, needs in self.needs.items():
             for a in needs:
-                self.users[a].append(node)
+                users[a].append(node)
+        return users
 
     def depth_first(self, roots: Sequence[Node], key: Callable[[Node], int]) -> list[Node]:
         """Order in which the operands of a node directly precede it, the operand with the largest key first."""
@@ -106,7 +117,10 @@ class _Dependences:
                 order.append(node)
                 continue
             stack.append((node, True))
-            stack += [(a, False) for a in sorted((a for a in self.needs[node] if a not in done), key=key)]
+            missing = [a for a in self.needs[node] if a not in done]
+            if len(missing) > 1:
+                missing.sort(key=key)
+            stack += [(a, False) for a in missing]
         return order + [n for n in self.needs if n not in done]  # needed by inner blocks only
 
     def fewest_from_the_end(self) -> list[Node]:
