@@ -284,7 +284,8 @@ class _GifWriter(PillowWriter):
         """Write the file."""
         frames = [frame.convert("RGB") for frame in self._frames]
         step = -(-len(frames) // _LOOKED_AT)
-        seen = Image.fromarray(np.concatenate([np.asarray(frame) for frame in frames[::step]]))
+        # A quarter of the pixels contains all colors, because lines are more than one pixel wide.
+        seen = Image.fromarray(np.concatenate([np.asarray(frame)[::2, ::2] for frame in frames[::step]]))
         palette = seen.quantize(_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=1)  # rare colors are kept
         self._frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
         super().finish()
