@@ -89,8 +89,6 @@ _threads = ctypes.c_int64(0)
 _handlers: list[Handlers] = []
 _in_memory: dict[str, _InMemory] = {}
 _owners: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
-# Machine code in use, by program and by the arguments of `compile_program`: a function can call the same program several times.
-_of_program: weakref.WeakKeyDictionary[Program, weakref.WeakValueDictionary[tuple, Compiled]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 _collecting: contextvars.ContextVar[list | None] = contextvars.ContextVar("jaxdyn_lanes_collecting", default=None)
 _effort: contextvars.ContextVar[int | None] = contextvars.ContextVar("jaxdyn_lanes_effort", default=None)
@@ -139,24 +137,10 @@ def compile_program(
         has_lanes: True if the arrays have an axis of lanes.
         width: Samples per vector.
     """
-    form = (tuple(inputs), tuple(outputs), has_lanes, width, _effort.get())
-    made = _of_program.setdefault(program, weakref.WeakValueDictionary())
-    compiled = made.get(form)
-    if compiled is None:
-        compiled = made[form] = _compiled(program, *form)
-    collecting = _collecting.get()
-    if collecting is not None:
-        collecting.append(compiled)
-    return compiled
-
-
-def _compiled(
-    program: Program, inputs: Sequence[str], outputs: Sequence[str], has_lanes: bool, width: int, effort: int | None
-) -> Compiled:
-    """As `compile_program`, for a program without machine code; `effort` is that of short programs, or None."""
     kernel = CpuKernel(program, width, inputs, outputs)
     axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
     blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))
+    effort = _effort.get()
     if effort is None or has_lanes or kernel.operations > _LONG:
         effort = effort_for(kernel.text)
     sizes = (kernel.scratch_bytes, width, blocks, axis)
@@ -199,6 +183,9 @@ def _owned(
                     entry.make(lambda: code)
             owner = Compiled(key, sizes[1], operations, entry.made)
             _owners[key] = owner
+    collecting = _collecting.get()
+    if collecting is not None:
+        collecting.append(owner)
     return owner
 
 

@@ -276,8 +276,8 @@ class _Operation:
     Attributes:
         equation: The equation.
         rule: Rule of the primitive; None if the equation cannot be evaluated.
-        arguments: Positions of the arguments of each application of the rule. Rules that can only move keys are applied to the first
-            words and to the second words, all other rules once.
+        arguments: Positions of the arguments of each application of the rule. Rules that can only move keys are applied to the
+            first words and to the second words, all other rules once.
         outputs: Positions of the results.
         takes_deferred: True if the rule accepts deferred arguments.
         refusal: Reason for which the equation cannot be evaluated.

@@ -8,8 +8,8 @@ which decrements the count. `leave` removes a kernel from the list only if its c
 memory.
 
 The machine code of a kernel can be made after its entry, while XLA compiles the function that calls it: `execute` waits until the
-kernel is published. It divides the batch into parts that the threads of XLA's pool take one after the other. The calling thread works too, and
-waits only for parts that another thread has begun.
+kernel is published. It divides the batch into parts that the threads of XLA's pool take one after the other. The calling thread
+works too, and waits only for parts that another thread has begun.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ declare i32 @memcmp(ptr, ptr, i64)
 @jaxdyn_lanes_threads = external global i64
 @jaxdyn_lanes_type = external global i64
 @no_code = private constant [86 x i8] c"the machine code of this executable is not in this process; compile the function here\00"
-@no_kernel = private constant [89 x i8] c"the machine code of this function could not be made; the log of jaxdyn states the reason\00"
+@no_kernel = private constant [63 x i8] c"the machine code could not be made; the log of jaxdyn says why\00"
 @locked = internal global i64 0
 @codes = internal global ptr null
 

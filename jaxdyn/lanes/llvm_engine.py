@@ -67,7 +67,7 @@ def object_code(text: str, effort: int) -> bytes:
 
 
 def source_of_code(key: str, text: str, effort: int) -> Callable[[], bytes]:
-    """Function that returns the object code of a module from the cache; code that the cache does not contain is compiled and stored.
+    """Function that returns the object code of a module from the cache, or compiles and stores it.
 
     Args:
         key: Key of the code, see `key_of_code`.

@@ -119,7 +119,9 @@ class RungeKutta4(Integrator):
             rate = configuration.step_rate(model, state.q, step, v)
             return rate, acceleration(system, State(q, v), control(time), time, correction=correction)
 
-        start = 0.0 * state.v  # depends on the state like the steps of the other stages, so JAX differentiates all stages as one
+        start = (
+            0.0 * state.v
+        )  # depends on the state like the steps of the other stages, so JAX differentiates all stages as one
         r1, a1 = slope(start, state.v, t)
         r2, a2 = slope(0.5 * dt * r1, state.v + 0.5 * dt * a1, t + 0.5 * dt)
         r3, a3 = slope(0.5 * dt * r2, state.v + 0.5 * dt * a2, t + 0.5 * dt)
