@@ -1,6 +1,6 @@
 """Machine code of scalar programs on the CPU: compiled once, stored in files, called by XLA, and freed when unused.
 
-LLVM compiles a program in a thread of its own, while Python lowers the rest of the function that calls it and XLA compiles that
+LLVM compiles a program in a separate thread, while Python lowers the rest of the function that calls it and XLA compiles that
 function. The first call of the function waits for the code.
 
 Code is in use as long as its `Compiled` object exists in Python, or an executable of XLA calls it. A lowered function refers to the
@@ -163,7 +163,7 @@ def _owned(
         sizes: Bytes of scratch memory, samples per vector, blocks per task, and axis of the lanes, see `Code`.
         operations: Scalar operations per sample.
         source: Function that makes or reads the object code.
-        in_background: True to make the code in a thread of its own.
+        in_background: True to make the code in a separate thread.
     """
     with _lock:
         _free_unheld()
@@ -190,7 +190,7 @@ def _owned(
 
 
 def _start(function: Callable, *args: Any) -> None:
-    """Call a function in a thread of its own; in this one if the interpreter ends, which then starts no thread."""
+    """Call a function in a separate thread; in this one if the interpreter ends, which then starts no thread."""
     try:
         threading.Thread(target=function, args=args).start()
     except RuntimeError:
