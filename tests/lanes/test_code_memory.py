@@ -151,18 +151,28 @@ def held_back(monkeypatch, released: threading.Event, error: Exception | None = 
     monkeypatch.setattr(cpu, "source_of_code", source)
 
 
-def test_a_function_is_compiled_while_its_code_is_made_and_its_first_call_waits(monkeypatch):
+CALLS = {
+    "compiled before": lambda function: function.lower(X).compile(),
+    "compiled by the call": lambda function: function,
+    "within a loop": lambda function: lambda x: jax.lax.map(function, x[None])[0],
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_function_is_compiled_while_its_code_is_made_and_its_first_call_waits(monkeypatch, call):
+    """The call waits without Python's lock, which the thread that makes the code needs."""
     released = threading.Event()
     held_back(monkeypatch, released)
-    compiled = times(12.5).lower(X).compile()
+    factor = 12.5 + list(CALLS).index(call)
+    function = CALLS[call](times(factor))
     results = []
-    call = threading.Thread(target=lambda: results.append(compiled(X)))
-    call.start()
-    call.join(0.3)
-    assert call.is_alive()
+    thread = threading.Thread(target=lambda: results.append(function(X)))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
     released.set()
-    call.join(60.0)
-    np.testing.assert_allclose(results[0], 12.5 * np.sin(X))
+    thread.join(60.0)
+    np.testing.assert_allclose(results[0], factor * np.sin(X))
 
 
 def test_code_that_cannot_be_made_fails_the_call_and_not_the_process(monkeypatch, caplog):
@@ -170,29 +180,29 @@ def test_code_that_cannot_be_made_fails_the_call_and_not_the_process(monkeypatch
     released.set()
     held_back(monkeypatch, released, OSError("no room"))
     with caplog.at_level(logging.ERROR, "jaxdyn"), pytest.raises(Exception, match="the machine code could not be made"):
-        times(13.5)(X)
+        times(23.5)(X)
     assert "no room" in caplog.text
     assert np.isnan(records()[-1].code_s)
     with pytest.raises(OSError, match="no room"):
-        stored_jit(times(14.5))(X)
+        stored_jit(times(24.5))(X)
     monkeypatch.undo()
     jax.clear_caches()
-    np.testing.assert_allclose(times(13.5)(X), 13.5 * np.sin(X))
+    np.testing.assert_allclose(times(23.5)(X), 23.5 * np.sin(X))
 
 
 def test_without_a_new_thread_code_is_made_at_once(monkeypatch):
     def refuse(self):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    function = times(15.5)
+    function = times(25.5)
     traced = function.trace(X)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         lowered = traced.lower()
-    np.testing.assert_allclose(lowered.compile()(X), 15.5 * np.sin(X))
+    np.testing.assert_allclose(lowered.compile()(X), 25.5 * np.sin(X))
 
 
 def test_a_pickled_program_is_known_by_its_key():
     with cpu.collected() as codes:
-        times(17.5).lower(X)
+        times(26.5).lower(X)
     assert pickle.loads(pickle.dumps(codes[0])).key == codes[0].key
