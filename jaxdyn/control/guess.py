@@ -1,10 +1,14 @@
 """Initial guesses of plans: at rest, held against gravity, straight lines, random motions under feedback, and a mixture of them.
 
 By default `solve` starts from the guess `simplest`, and `solve_batch` from the guesses `mixed`. A guess may violate the dynamics.
-`SingleShooting` and `Sampling` use only the controls of a guess; all other solvers use its states too.
+`SingleShooting` and `Sampling` use only the controls of a guess; all other solvers use its states too. For a problem with rates
+(`with_rates`), guesses of equilibria, straight lines and random motions are those of the original problem; the rates are the slopes
+of their controls.
 """
 
-from typing import Literal, get_args
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +19,7 @@ from jaxdyn.control.constraint_terms import TargetState
 from jaxdyn.control.costs import Deviation
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics
+from jaxdyn.control.rates import WithRates, original_problem, plan_with_rates
 from jaxdyn.control.tracking import follow, tracking_gains
 from jaxdyn.dynamics.system import State, acceleration
 from jaxdyn.lanes import lane_function, stored_jit, stored_outside_jit
@@ -28,6 +33,18 @@ Kind = Literal["rest", "held", "straight line", "random path", "random motion"]
 _WAVES = 3  # half sine waves of a random path
 _DIVERGED = 1e6  # values of states and controls (in their units) beyond which a simulated guess counts as diverged
 _EFFORT = 1e-2  # weight of the controls in the feedback of random motions, where they have no bounds
+
+
+def _of_original(guess: Callable[..., Plan]) -> Callable[..., Plan]:
+    """Decorator of a guess: for a problem with rates, it is made for the original problem."""
+
+    @functools.wraps(guess)
+    def of_any(problem: ControlProblem, *args: Any, **options: Any) -> Plan:
+        if not isinstance(problem.dynamics, WithRates):
+            return guess(problem, *args, **options)
+        return plan_with_rates(problem, guess(original_problem(problem), *args, **options))
+
+    return of_any
 
 
 @stored_outside_jit
@@ -53,6 +70,7 @@ def rest(problem: ControlProblem) -> Plan:
 
 
 @stored_outside_jit
+@_of_original
 def gravity_compensated(problem: ControlProblem, states: AnyState | None = None) -> Plan:
     """A plan whose controls hold the system still in each of its states, as far as the bounds of the controls permit.
 
@@ -62,7 +80,7 @@ def gravity_compensated(problem: ControlProblem, states: AnyState | None = None)
 
     Args:
         problem: The problem.
-        states: States x_0 to x_N; by default all are the initial state.
+        states: States x_0 to x_N, for a problem with rates those of the original problem; by default all are the initial state.
     """
     states = rest(problem).states if states is None else states
     placed = problem.with_design(initial_design(problem))
@@ -74,6 +92,7 @@ def gravity_compensated(problem: ControlProblem, states: AnyState | None = None)
 
 
 @stored_outside_jit
+@_of_original
 def straight_line(problem: ControlProblem, goal: AnyState | None = None) -> Plan:
     """The plan along the straight line in tangent coordinates from the initial state to a goal, at constant speed.
 
@@ -81,8 +100,8 @@ def straight_line(problem: ControlProblem, goal: AnyState | None = None) -> Plan
 
     Args:
         problem: The problem.
-        goal: Final state; by default the target of a `TargetState` among the final constraints, or of a `Deviation` among the final
-            costs.
+        goal: Final state, for a problem with rates that of the original problem; by default the target of a `TargetState` among the
+            final constraints, or of a `Deviation` among the final costs.
 
     Raises:
         ValueError: No goal is given, and no constraint or cost of the problem has a target.
@@ -107,6 +126,7 @@ def simplest(problem: ControlProblem) -> Plan:
     return rolled_out(problem) if goal_of(problem) is None else straight_line(problem)
 
 
+@_of_original
 def random(
     problem: ControlProblem, key: PRNGKeyArray, *, spread: float | Float[Array, ""] = 1.0, motion: bool = True
 ) -> Plan:
@@ -186,11 +206,13 @@ def goal_of(problem: ControlProblem) -> AnyState | None:
     """The goal of a problem: the state in which plans should end; None if the problem has no goal.
 
     The goal is the target of a `TargetState` that constrains the configuration, among the final constraints, or else of a
-    `Deviation` among the final costs.
+    `Deviation` among the final costs. For a problem with rates, it is the goal of the original problem.
 
     Args:
         problem: The problem.
     """
+    if isinstance(problem.dynamics, WithRates):
+        return goal_of(original_problem(problem))
     for constraint in problem.final_constraints:
         term = constraint.function
         if isinstance(term, TargetState) and term.of_configuration:

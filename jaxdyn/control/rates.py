@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.control.costs import Effort
+from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Equality, Inequality, Tangent, Time
 
 
@@ -146,3 +147,47 @@ def without_rates(states: AnyState) -> tuple[AnyState, Float[Array, "N nu"]]:
     """The states x_0 to x_N and controls u_0 to u_{N-1} of the original problem, from the states (x, u) after `with_rates`."""
     x, u = states
     return x, jax.tree.map(lambda leaf: leaf[:-1], u)
+
+
+def original_problem(problem: ControlProblem) -> ControlProblem:
+    """The problem from which `with_rates` made a problem."""
+    assert isinstance(problem.dynamics, WithRates)
+    bounds = {c.function.sign: c.function.bound for c in problem.constraints if isinstance(c.function, _Beyond)}
+
+    def unwrapped(constraints: tuple[Equality | Inequality, ...]) -> tuple[Equality | Inequality, ...]:
+        return tuple(type(c)(c.function.function, c.name) for c in constraints if not isinstance(c.function, _Beyond))
+
+    return ControlProblem(
+        problem.dynamics.inner,
+        problem.initial[0],
+        duration=problem.duration,
+        steps=problem.steps,
+        running=tuple(cost.function for cost in problem.running if isinstance(cost, _OfInner)),
+        final=tuple(cost.function for cost in problem.final),
+        lower=bounds.get(-1.0),
+        upper=bounds.get(1.0),
+        constraints=unwrapped(problem.constraints),
+        final_constraints=unwrapped(problem.final_constraints),
+        design=problem.design,
+    )
+
+
+def plan_with_rates(problem: ControlProblem, plan: Plan) -> Plan:
+    """The plan of a problem made by `with_rates`, from a plan of the original problem.
+
+    The controls begin with the initial controls of the problem. They follow those of the plan as fast as the bounds of the rates
+    allow, and are constant at the end.
+
+    Args:
+        problem: Problem with rates.
+        plan: Plan of the original problem.
+    """
+    dt = problem.with_design(plan.design).dt
+
+    def following(u: Controls, wanted: Controls) -> tuple[Controls, tuple[Controls, Controls]]:
+        rate = jnp.clip((wanted - u) / dt, problem.lower, problem.upper)
+        return u + dt * rate, (u, rate)
+
+    wanted = jnp.concatenate([plan.controls[1:], plan.controls[-1:]])
+    last, (u, rates) = jax.lax.scan(following, problem.initial[1], wanted)
+    return Plan((plan.states, jnp.concatenate([u, last[None]])), rates, plan.design)

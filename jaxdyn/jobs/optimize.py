@@ -15,6 +15,7 @@ from jaxdyn.control.auto import Auto
 from jaxdyn.control.batch import best_of, describe_optima, optima, solve_batch
 from jaxdyn.control.plan import Plan, no_multipliers
 from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.rates import plan_with_rates
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.control.verification import Verification, verify
 from jaxdyn.display import aligned
@@ -26,7 +27,7 @@ from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_outcome import Outcome
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
-from jaxdyn.jobs.optimize_rates import of_mechanism, plan_with_rates, with_rates_of
+from jaxdyn.jobs.optimize_rates import of_mechanism, with_rates_of
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -43,7 +44,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         searched = with_rates_of(config, problem)
         starts = starts_of(config, problem)
         if config.rates is not None:
-            starts = jax.vmap(functools.partial(plan_with_rates, problem))(starts)
+            starts = jax.vmap(functools.partial(plan_with_rates, searched))(starts)
         begun = time.perf_counter()
         solver = solver_of(config, searched)
         found = _solved(config, searched, solver, starts, directory)

@@ -79,13 +79,6 @@ def limited(config: OptimizeConfig, problem: ControlProblem, controls: np.ndarra
     return np.stack(found, axis=1)
 
 
-def plan_with_rates(problem: ControlProblem, plan: Plan) -> Plan:
-    """The plan of the problem with rates, from a plan of the problem of the mechanism; the last rates are zero."""
-    u = plan.controls
-    rates = jnp.concatenate([jnp.diff(u, axis=0) / problem.dt, jnp.zeros_like(u[:1])])
-    return Plan((plan.states, jnp.concatenate([u, u[-1:]])), rates, plan.design)
-
-
 def of_mechanism(problem: ControlProblem, found: Solution) -> tuple[Solution, Rates]:
     """The solution of the problem of the mechanism, from the solution of the problem with rates; and the rates.
 

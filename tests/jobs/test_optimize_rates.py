@@ -10,10 +10,11 @@ from small_jobs import interrupt_at_arrays
 
 from jaxdyn.cli import main
 from jaxdyn.control.plan import gaps
+from jaxdyn.control.rates import plan_with_rates
 from jaxdyn.io.config import read_config
 from jaxdyn.jobs.optimize_config import OptimizeConfig, RatesConfig
 from jaxdyn.jobs.optimize_problem import problem_of, starts_of
-from jaxdyn.jobs.optimize_rates import plan_with_rates, with_rates_of
+from jaxdyn.jobs.optimize_rates import with_rates_of
 
 CONFIG = f"""
 mechanism = "{Path(__file__).parents[2] / "configs" / "mechanisms" / "cart_pole.toml"}"
@@ -119,14 +120,15 @@ def test_initial_guesses_follow_the_given_controls_as_fast_as_the_bounds_of_rate
     with jax.enable_x64(True):
         read = read_config(Path(config), OptimizeConfig, ["bounds.upper=2.6"])
         problem = problem_of(read)
-        plans = jax.vmap(lambda plan: plan_with_rates(problem, plan))(starts_of(read, problem))
+        searched = with_rates_of(read, problem)
+        plans = jax.vmap(lambda plan: plan_with_rates(searched, plan))(starts_of(read, problem))
     x, u = plans.states
     np.testing.assert_allclose(u[0, :, 0], [1.0, 2.2, *[2.6] * 9], rtol=1e-12)  # 12 N/s for 0.1 s, then the bound
     np.testing.assert_allclose(u[1, :, 0], [1.0, *[0.0] * 10], atol=1e-12)
     np.testing.assert_allclose(plans.controls[:, :3, 0], [[12.0, 4.0, 0.0], [-10.0, 0.0, 0.0]], atol=1e-9)
     np.testing.assert_allclose(x.q[1, :, 0], np.linspace(0.0, 0.3, 11), atol=1e-12)
     rolled = jax.tree.map(lambda leaf: leaf[0], plans)
-    np.testing.assert_allclose(gaps(with_rates_of(read, problem), rolled), 0.0, atol=1e-12)
+    np.testing.assert_allclose(gaps(searched, rolled), 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
