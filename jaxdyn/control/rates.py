@@ -155,7 +155,8 @@ def original_problem(problem: ControlProblem) -> ControlProblem:
     bounds = {c.function.sign: c.function.bound for c in problem.constraints if isinstance(c.function, _Beyond)}
 
     def unwrapped(constraints: tuple[Equality | Inequality, ...]) -> tuple[Equality | Inequality, ...]:
-        return tuple(type(c)(c.function.function, c.name) for c in constraints if not isinstance(c.function, _Beyond))
+        wrapped = [(c, c.function) for c in constraints]
+        return tuple(type(c)(f.function, c.name) for c, f in wrapped if isinstance(f, _OfInner | _OfInnerAtEnd))  # pyright: ignore[reportArgumentType]
 
     return ControlProblem(
         problem.dynamics.inner,
@@ -163,7 +164,7 @@ def original_problem(problem: ControlProblem) -> ControlProblem:
         duration=problem.duration,
         steps=problem.steps,
         running=tuple(cost.function for cost in problem.running if isinstance(cost, _OfInner)),
-        final=tuple(cost.function for cost in problem.final),
+        final=tuple(cost.function for cost in problem.final if isinstance(cost, _OfInnerAtEnd)),
         lower=bounds.get(-1.0),
         upper=bounds.get(1.0),
         constraints=unwrapped(problem.constraints),
