@@ -4,7 +4,7 @@
 
 JAX calls its listeners at the start and at the end of three phases: tracing a function, lowering it (in which the lane compiler
 runs), and compiling it. An announcement names the function that was passed to JAX and, within the context `announced_as`, its
-purpose. The announced time is the sum of the three phases, and of the time in which machine code is then still being made.
+purpose. The announced time is the sum of the three phases. The last phase ends when the machine code is made, too.
 """
 
 import contextlib
@@ -84,15 +84,15 @@ def _begin(event: str, value: float | int, **facts: str | int) -> None:
 
 
 def _end(event: str, duration_secs: float, **facts: str | int) -> None:
+    if event == _LAST:
+        start = time.perf_counter()
+        cpu.wait_for_code()
+        duration_secs += time.perf_counter() - start
     if event not in _PHASES or _thread.depth == 0:  # the logger was configured in between
         return
     _thread.depth -= 1
     if _thread.depth > 0:
         return
-    if event == _LAST:
-        start = time.perf_counter()
-        cpu.wait_for_code()
-        duration_secs += time.perf_counter() - start
     _thread.timer.cancel()
     _thread.timer.join()  # an announcement in progress is completed first
     compilation = _thread.compilation

@@ -1,7 +1,7 @@
 """Machine code of scalar programs on the CPU: compiled once, stored in files, called by XLA, and freed when unused.
 
 LLVM compiles a program in a separate thread, while Python lowers the rest of the function that calls it and XLA compiles that
-function. The first call of the function waits for the code.
+function. The function counts as compiled when the code is made, too (`announcements`); a call would wait for it.
 
 Code is in use as long as its `Compiled` object exists in Python, or an executable of XLA calls it. A lowered function refers to the
 `Compiled` object until XLA has compiled the function; the handlers count the executables. Unused code is freed when the next
@@ -90,6 +90,16 @@ _handlers: list[Handlers] = []
 _in_memory: dict[str, _InMemory] = {}
 _owners: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+
+
+class _Thread(threading.local):
+    """State of a thread that compiles functions: the code that they need and that may still be in the making."""
+
+    def __init__(self):
+        self.begun: list[Future[float]] = []
+
+
+_thread = _Thread()
 _collecting: contextvars.ContextVar[list | None] = contextvars.ContextVar("jaxdyn_lanes_collecting", default=None)
 _effort: contextvars.ContextVar[int | None] = contextvars.ContextVar("jaxdyn_lanes_effort", default=None)
 
@@ -178,6 +188,7 @@ def _owned(
                 _handlers[0].enter(entry.code)
                 _in_memory[key] = entry
                 if in_background:
+                    _thread.begun.append(entry.made)
                     _start(entry.make, source)
                 else:
                     entry.make(lambda: code)
@@ -221,8 +232,9 @@ def from_stored_form(form: tuple[Any, ...]) -> Compiled:
 
 
 def wait_for_code() -> None:
-    """Wait until the machine code of all programs is made."""
-    wait([entry.made for entry in list(_in_memory.values())])
+    """Wait until the machine code of all programs that this thread has compiled is made."""
+    wait(_thread.begun)
+    _thread.begun.clear()
 
 
 def _free_unheld() -> None:

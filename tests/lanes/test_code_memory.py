@@ -151,6 +151,25 @@ def held_back(monkeypatch, released: threading.Event, error: Exception | None = 
     monkeypatch.setattr(cpu, "source_of_code", source)
 
 
+def after_release(function, released: threading.Event):
+    """The result of a function that does not return before the event."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    released.set()
+    thread.join(60.0)
+    return results[0]
+
+
+def test_a_function_is_compiled_when_its_code_is_made(monkeypatch):
+    released = threading.Event()
+    held_back(monkeypatch, released)
+    compiled = after_release(lambda: times(11.5).lower(X).compile(), released)
+    np.testing.assert_allclose(compiled(X), 11.5 * np.sin(X))
+
+
 CALLS = {
     "compiled before": lambda function: function.lower(X).compile(),
     "compiled by the call": lambda function: function,
@@ -159,20 +178,14 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_function_is_compiled_while_its_code_is_made_and_its_first_call_waits(monkeypatch, call):
-    """The call waits without Python's lock, which the thread that makes the code needs."""
+def test_a_call_waits_for_its_code_without_the_lock_of_python(monkeypatch, call):
+    """The thread that makes the code needs this lock."""
     released = threading.Event()
     held_back(monkeypatch, released)
+    monkeypatch.setattr(cpu, "wait_for_code", lambda: None)
     factor = 12.5 + list(CALLS).index(call)
     function = CALLS[call](times(factor))
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function(X)))
-    thread.start()
-    thread.join(0.3)
-    assert thread.is_alive()
-    released.set()
-    thread.join(60.0)
-    np.testing.assert_allclose(results[0], factor * np.sin(X))
+    np.testing.assert_allclose(after_release(lambda: function(X), released), factor * np.sin(X))
 
 
 def test_code_that_cannot_be_made_fails_the_call_and_not_the_process(monkeypatch, caplog):
