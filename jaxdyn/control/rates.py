@@ -155,8 +155,11 @@ def original_problem(problem: ControlProblem) -> ControlProblem:
     bounds = {c.function.sign: c.function.bound for c in problem.constraints if isinstance(c.function, _Beyond)}
 
     def unwrapped(constraints: tuple[Equality | Inequality, ...]) -> tuple[Equality | Inequality, ...]:
-        wrapped = [(c, c.function) for c in constraints]
-        return tuple(type(c)(f.function, c.name) for c, f in wrapped if isinstance(f, _OfInner | _OfInnerAtEnd))  # pyright: ignore[reportArgumentType]
+        return tuple(
+            type(c)(of_inner.function, c.name)  # pyright: ignore[reportArgumentType]
+            for c in constraints
+            if isinstance(of_inner := c.function, _OfInner | _OfInnerAtEnd)
+        )
 
     return ControlProblem(
         problem.dynamics.inner,

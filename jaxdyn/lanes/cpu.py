@@ -71,17 +71,21 @@ class _InMemory:
     engine: llvm.ExecutionEngine | None = None
 
     def make(self, source: Callable[[], bytes]) -> None:
-        """Load object code, and let executables call it."""
+        """Make the code, or let its calls fail; for a separate thread, in which nobody receives an error."""
         start = time.thread_time()  # without the time in which LLVM compiles other programs
         try:
-            self.engine = loaded(source())
+            self.provide(loaded(source()), start)
         except BaseException as error:
             _LOGGER.error("the machine code of a function could not be made: %s", error)
             _handlers[0].publish(self.code, None)
             self.made.set_exception(error)
-        else:
-            _handlers[0].publish(self.code, self.engine.get_function_address("kernel"))
-            self.made.set_result(time.thread_time() - start)
+
+    def provide(self, engine: llvm.ExecutionEngine, start: float) -> None:
+        """Let executables call the code of an engine; `start` is the processor time at which this thread began to make it."""
+        address = engine.get_function_address("kernel")
+        self.engine = engine
+        _handlers[0].publish(self.code, address)
+        self.made.set_result(time.thread_time() - start)
 
 
 _LOGGER = logging.getLogger("jaxdyn")
@@ -183,15 +187,16 @@ def _owned(
             if entry is None:
                 if not _handlers:
                     _handlers.append(Handlers(_threads))
-                code = b"" if in_background else source()
+                start = time.thread_time()
+                engine = None if in_background else loaded(source())  # an error leaves no entry
                 entry = _InMemory(Code(None, 0, key.encode(), 0, *sizes), Future())
                 _handlers[0].enter(entry.code)
                 _in_memory[key] = entry
-                if in_background:
+                if engine is None:
                     _thread.begun.append(entry.made)
                     _start(entry.make, source)
                 else:
-                    entry.make(lambda: code)
+                    entry.provide(engine, start)
             owner = Compiled(key, sizes[1], operations, entry.made)
             _owners[key] = owner
     collecting = _collecting.get()

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdyn
 from jaxdyn.lanes import batched, cpu, handler, records
 from jaxdyn.lanes.stored import stored_jit
 
@@ -201,6 +202,27 @@ def test_code_that_cannot_be_made_fails_the_call_and_not_the_process(monkeypatch
     monkeypatch.undo()
     jax.clear_caches()
     np.testing.assert_allclose(times(23.5)(X), 23.5 * np.sin(X))
+
+
+def test_stored_code_that_cannot_be_loaded_is_an_error_at_once_and_leaves_nothing(tmp_path, monkeypatch):
+    """So that the program is compiled again."""
+    jaxdyn.cache.set_directory(tmp_path / "own")
+    with cpu.collected() as codes:
+        times(27.5)(X)
+    form = cpu.stored_form(codes[0])
+    codes.clear()
+    others_are_compiled(-12.0)
+    assert form[0] not in cpu._in_memory
+
+    def refuse(code):
+        raise OSError("no more memory maps")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cpu, "loaded", refuse)
+        with pytest.raises(OSError, match="memory maps"):
+            cpu.from_stored_form(form)
+    assert form[0] not in cpu._in_memory
+    assert cpu.from_stored_form(form).made.done()
 
 
 def test_without_a_new_thread_code_is_made_at_once(monkeypatch):
