@@ -8,12 +8,12 @@ from peers.task import Task
 
 import jaxdyn
 
-_LARGEST_FACTORIZED = 7  # bodies; longer chains go by the recursion of linear cost
+_LARGEST_FACTORIZED = 7  # bodies; XLA computes longer chains faster by the recursion of linear cost, on CPUs
 
 
 def function_of(model: jaxdyn.Model, task: Task, backend: jaxdyn.lanes.Backend) -> Callable:
     """The function of a task on (q, v, last)."""
-    method = "cholesky" if model.nv <= _LARGEST_FACTORIZED else "articulated_body"
+    method = "articulated_body" if backend == "xla" and model.nv > _LARGEST_FACTORIZED else "auto"
     system = jaxdyn.System(model)
 
     def forward_dynamics(q, v, tau):

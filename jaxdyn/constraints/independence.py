@@ -55,7 +55,7 @@ def mobility(system: System, state: State, t: Time = 0.0) -> Mobility:
         nothing = jnp.zeros(0, bool)
         return Mobility(nothing, jnp.asarray(0), jnp.asarray(system.model.nv), jnp.ones((), q.dtype))
     mass_factor, scaled = _rows_of_one_size(system, q, t)
-    sizes, order = _pivots(factorizations.solve_triangular(mass_factor, scaled.T, lower=True).T)
+    sizes, order = _pivots(factorizations.solve_triangular(mass_factor, scaled.T, lower=False).T)
     counts = sizes > jnp.finfo(q.dtype).eps ** 0.5 * sizes[0]
     rank = jnp.sum(counts)
     # When no independent part is left, the pivoting may choose an equation for the second time.
@@ -128,8 +128,8 @@ def _dependent_pivots(system: System, q: kinematics.Coordinates, t: Time) -> tup
 def _rows_of_one_size(
     system: System, q: kinematics.Coordinates, t: Time
 ) -> tuple[Float[Array, "n n"], Float[Array, "m n"]]:
-    """Cholesky factor of M, and the rows of G scaled to equal kinetic energy, so that equations of lengths and angles have equal
-    weight.
+    """Upper triangular factor U of M = U U', and the rows of G scaled to equal kinetic energy, so that equations of lengths and
+    angles have equal weight.
 
     A row whose terms cancel, such as an equation normal to the plane of a planar mechanism, must not be scaled up to its rounding
     errors. Therefore the size of each row includes a small part of the squares of its terms; terms of other rows may have other

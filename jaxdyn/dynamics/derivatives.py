@@ -4,6 +4,7 @@ The derivative with respect to q is the derivative with respect to `step` at `co
 and constant velocity and acceleration components. For revolute and prismatic joints it is the ordinary partial derivative.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -136,7 +137,7 @@ def _of_fixed_columns(model: Model, moving: Motion, a: Accelerations) -> Inverse
 
 @model_function
 def forward_dynamics_derivatives(
-    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
+    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "auto"
 ) -> ForwardDynamicsDerivatives:
     """Derivatives da/dq, da/dv, da/dtau of the forward dynamics in tangent coordinates.
 
@@ -147,7 +148,8 @@ def forward_dynamics_derivatives(
         q: Generalized coordinates (rad or m).
         v: Generalized velocities (rad/s or m/s).
         tau: All generalized forces except gravity (N m or N).
-        method: Algorithm for the accelerations a, see `forward_dynamics`; the derivatives always use the Cholesky factor of M.
+        method: Algorithm for the accelerations a, see `forward_dynamics`; the derivatives always use the
+            factor of M, and so does "auto".
 
     Example:
         ```python
@@ -160,16 +162,14 @@ def forward_dynamics_derivatives(
 
     Source: theory.md (I7).
     """
-    # Rows and columns in the order from the leaves to the root: zeros of M between branches of the tree remain zeros of the factor.
-    factor = factorizations.cholesky(metric.mass_matrix(model, q)[::-1, ::-1])
-
-    def solved(right):
-        return factorizations.cholesky_solve(factor, right[::-1])[::-1]
-
-    if method == "cholesky":
+    moving = kinematics.motion(model, q, v)
+    solved = functools.partial(
+        factorizations.cholesky_solve, forward.mass_factor(model, moving.placements), lower=False
+    )
+    if method in ("auto", "cholesky"):
         a = solved(tau - inverse.bias_force(model, q, v))
     else:
-        a = forward.accelerations_from(model, kinematics.motion(model, q, v), tau, method)
+        a = forward.accelerations_from(model, moving, tau, method)
     needed = inverse_dynamics_derivatives(model, q, v, a)
     inverse_mass = solved(np.eye(model.nv, dtype=v.dtype))
     right = -jnp.concatenate([needed.dtau_dq, needed.dtau_dv], axis=1)

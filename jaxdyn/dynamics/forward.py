@@ -1,6 +1,7 @@
 """Forward dynamics: the accelerations caused by generalized forces."""
 
 import functools
+from collections.abc import Callable
 from typing import Literal
 
 import equinox as eqx
@@ -16,18 +17,23 @@ from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
+from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.directions import directional_derivative, stays
 
-ForwardMethod = Literal["cholesky", "articulated_body", "contravariant"]
+ForwardMethod = Literal["auto", "cholesky", "articulated_body", "contravariant"]
+
+# Operations in scalar programs, counted for chains, trees and legged robots with up to 64 velocity components: of "cholesky" for
+# each triple and each pair of components on one path of the tree, of "articulated_body" for each component.
+_PER_TRIPLE, _PER_PAIR, _PER_COMPONENT = 2, 15, 150
 
 
 @model_function
 def forward_dynamics(
-    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "cholesky"
+    model: Model, q: Coordinates, v: Velocities, tau: GeneralizedForces, *, method: ForwardMethod = "auto"
 ) -> Accelerations:
     """Generalized accelerations a that solve M a + h = tau, where h includes gravity.
 
@@ -36,10 +42,11 @@ def forward_dynamics(
         q: Generalized coordinates (rad or m).
         v: Generalized velocities (rad/s or m/s).
         tau: All generalized forces except gravity (N m or N).
-        method: "cholesky" factorizes the mass matrix. "articulated_body" is a recursion of linear cost, for long chains; it
-            requires that each rotor is carried by the body of the joint that it drives, by the parent of this body or by the
-            ground. "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta literally and does not
-            support prescribed motion.
+        method: "cholesky" factorizes the mass matrix. "articulated_body" is a recursion of linear cost; it requires that each
+            rotor is carried by the body of the joint that it drives, by the parent of this body or by the ground. "auto" chooses
+            the one of both that needs fewer operations: the recursion for long chains in programs of the lane compiler, the
+            factorization otherwise. "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta
+            literally and does not support prescribed motion.
 
     Returns:
         Accelerations, rad/s^2 or m/s^2. The values are not finite where the mass matrix is singular.
@@ -74,6 +81,8 @@ def accelerations_from(
             of using "articulated_body".
         added: Inertia A of an implicit step, which changes the equation of motion to (M + A) a + h = tau.
     """
+    if method == "auto":
+        method = "articulated_body" if _recursion_is_cheaper(model) else "cholesky"
     if method in ("cholesky", "articulated_body"):
         between_bodies = added is not None and added.components is not None
         return _accelerations("cholesky" if between_bodies else method, model, moving, tau, added)
@@ -88,8 +97,23 @@ def accelerations_from(
         lower = added_inertia.lower_matrix(model, moving.placements, added)
         return factorizations.solve(mass + lower + jnp.tril(lower, -1).T, dot(mass, a))
     raise ValueError(
-        f'unknown method {method!r} of forward_dynamics; use "cholesky", "articulated_body" or "contravariant"'
+        f'unknown method {method!r} of forward_dynamics; use "auto", "cholesky", "articulated_body" or "contravariant"'
     )
+
+
+def _recursion_is_cheaper(model: Model) -> bool:
+    """Whether "articulated_body" needs fewer operations than "cholesky".
+
+    XLA compiles the recursion to a loop over bodies, which on a GPU launches several kernels for each body.
+    """
+    if not writing_out() or not rotors.are_beside_joints(model):
+        return False
+    topology = model.topology
+    above = np.tril(topology.column_precedes.T).sum(
+        axis=1
+    )  # components on the path to each component, including itself
+    factorization = _PER_TRIPLE * np.sum(above * (above - 1) / 2) + _PER_PAIR * np.sum(above)
+    return bool(factorization > _PER_COMPONENT * topology.nv)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -100,7 +124,7 @@ def _accelerations(
     if method == "articulated_body":
         return _articulated_body(model, moving, tau, added)
     bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
-    return factorizations.cholesky_solve(mass_factor(model, moving.placements, added), tau - bias)
+    return factorizations.cholesky_solve(mass_factor(model, moving.placements, added), tau - bias, lower=False)
 
 
 @functools.partial(_accelerations.defjvp, symbolic_zeros=True)
@@ -126,8 +150,8 @@ def _accelerations_jvp(method, primals, tangents):
         still = eqx.tree_at(lambda m: (m.velocity, m.bias), moving, replace_fn=jnp.zeros_like)
         weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
         return a, _articulated_body(weightless, still, right, added)
-    factor = lanes.keep_triangle(mass_factor(model, moving.placements, added))
-    return a, factorizations.cholesky_solve(factor, right)
+    factor = lanes.keep_triangle(mass_factor(model, moving.placements, added), lower=False)
+    return a, factorizations.cholesky_solve(factor, right, lower=False)
 
 
 def change_of_added_force(
@@ -154,11 +178,15 @@ def change_of_added_force(
 def mass_factor(
     model: Model, placed: kinematics.Placements, added: AddedInertia | None = None
 ) -> Float[Array, "nv nv"]:
-    """Lower Cholesky factor of the mass matrix, or of M + A with an added inertia."""
+    """Upper triangular factor U of the mass matrix M = U U', or of M + A with an added inertia.
+
+    Entries of M that are zero because two joints are on different branches of the tree are zero in U too. A lower factor L of
+    M = L L' would fill them. Source: Featherstone 2005, Efficient factorization of the joint-space inertia matrix.
+    """
     lower = metric.lower_mass_matrix(model, placed)
     if added is not None:
         lower = lower + added_inertia.lower_matrix(model, placed, added)
-    return factorizations.cholesky_of_lower(lower)
+    return factorizations.upper_factor_of_lower(lower)
 
 
 def _articulated_body(
@@ -202,8 +230,9 @@ def _articulated_body(
         if spin is not None:
             coupling = dot(s, own_spin.T)
             joint_inertia, u = joint_inertia + coupling + coupling.T, u + spin.T  # (R6)
-        gain = _solve_joint(joint_inertia, u.T)  # (widest, 6)
-        start = _solve_joint(joint_inertia, effort - dot(s, bias))
+        solved = _solved_joint(joint_inertia)
+        gain = solved(u.T)  # (widest, 6)
+        start = solved(effort - dot(s, bias))
         message = (matrix - dot(u, gain), bias + dot(u, start))
         return message, (gain, start)
 
@@ -221,9 +250,11 @@ def _articulated_body(
     return a[topology.body_of_column, _component(slot, topology.nv)]
 
 
-def _solve_joint(matrix: Float[Array, "n n"], right: Array) -> Array:
-    """matrix^-1 right. A joint with one degree of freedom, the most frequent case, needs no factorization."""
-    return right / matrix[0, 0] if matrix.shape == (1, 1) else factorizations.solve(matrix, right)
+def _solved_joint(inertia: Float[Array, "n n"]) -> Callable[[Array], Array]:
+    """The function right -> inertia^-1 right. A joint with one degree of freedom needs no factorization."""
+    if inertia.shape == (1, 1):
+        return lambda right: right / inertia[0, 0]
+    return functools.partial(factorizations.cholesky_solve, factorizations.cholesky(inertia))
 
 
 def _component(slot: np.ndarray, nv: int) -> np.ndarray:

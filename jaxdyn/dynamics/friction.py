@@ -205,7 +205,7 @@ class BearingFriction(_FrictionUnderLoad):
 
     def squared_load(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         moving = kinematics.motion(model, q, v)
-        a = forward.accelerations_from(model, moving, jnp.zeros_like(v), "cholesky")
+        a = forward.accelerations_from(model, moving, jnp.zeros_like(v), "auto")
         needed = inverse.forces_on_bodies(model, moving, kinematics.accelerations(model, moving, a), a)
         beyond = tree.sum_over_descendants(model.topology, needed)[model.topology.body_of_column, 3:]  # (M3)
         return jnp.sum(beyond**2, axis=1)

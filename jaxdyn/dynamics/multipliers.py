@@ -79,9 +79,9 @@ def constrained_acceleration(
     """
     q = moving.q
     matrices = equations_of_motion(model, constraints, q, moving.placements, added)
-    if method == "cholesky":  # reuses the factor
+    if method in ("auto", "cholesky"):  # reuses the factor
         bias = inverse.forces_of_motion(model, moving, jnp.zeros_like(tau))
-        free = factorizations.cholesky_solve(matrices.mass_factor, tau - bias)
+        free = factorizations.cholesky_solve(matrices.mass_factor, tau - bias, lower=False)
     else:
         free = forward.accelerations_from(model, moving, tau, method, added)
     at_rest = constraint_motion.motion(model, constraints, q, moving)
@@ -115,6 +115,7 @@ def _constrained_acceleration_jvp(method, primals, tangents):
         force, needed = force + d_force, needed - d_acceleration
     matrices = equations_of_motion(model, constraints, q, moving.placements, added)
     matrices = matrices._replace(
-        mass_factor=lanes.keep_triangle(matrices.mass_factor), factor=lanes.keep_triangle(matrices.factor)
+        mass_factor=lanes.keep_triangle(matrices.mass_factor, lower=False),
+        factor=lanes.keep_triangle(matrices.factor, lower=True),
     )
     return (a, lam), saddle_point.solve(matrices, force, needed)

@@ -10,6 +10,8 @@ has no coupling. All terms are conditional on `model.rotors.count`, so the compi
 terms of rotors.
 """
 
+from collections.abc import Iterator
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -72,6 +74,20 @@ def moments_of_motion(h: SpinColumns, angular_velocity: PerBody3, v: PerColumn, 
     return rate.at[:, :3].add(jnp.cross(angular_velocity, momentum[:, :3]))  # (R3)
 
 
+def are_beside_joints(model: Model) -> bool:
+    """Whether each rotor is carried by the ground or by a body adjacent to the joint that it drives."""
+    return not any(_distant(model))
+
+
+def _distant(model: Model) -> Iterator[tuple[str, int, int]]:
+    """Name, carrier and driven body of the rotors on bodies that are not adjacent to their joints."""
+    topology, rotors = model.topology, model.rotors
+    for name, carrier, column in zip(rotors.names, rotors.carriers, rotors.columns, strict=True):
+        body = topology.body_of_column[column]
+        if carrier not in (body, topology.parents[body], GROUND):
+            yield name, carrier, body
+
+
 def spin_beside_joints(model: Model, h: SpinColumns) -> tuple[Float[Array, "nv 6"], Float[Array, "nv 6"]]:
     """Spin columns (h; 0) of each velocity component on the parent body and on the child body of its joint, for articulated bodies.
 
@@ -80,14 +96,12 @@ def spin_beside_joints(model: Model, h: SpinColumns) -> tuple[Float[Array, "nv 6
 
     Source: theory.md (R6).
     """
-    topology, rotors = model.topology, model.rotors
-    for name, carrier, column in zip(rotors.names, rotors.carriers, rotors.columns, strict=True):
-        body = topology.body_of_column[column]
-        if carrier not in (body, topology.parents[body], GROUND):
-            raise ValueError(
-                f"rotor {name!r} of mechanism {model.name!r} is carried by {topology.body_name(carrier)!r}, which is not adjacent "
-                f'to the joint {topology.joint_names[body]!r} that it drives; use method="cholesky"'
-            )
+    topology = model.topology
+    for name, carrier, body in _distant(model):
+        raise ValueError(
+            f"rotor {name!r} of mechanism {model.name!r} is carried by {topology.body_name(carrier)!r}, which is not adjacent "
+            f'to the joint {topology.joint_names[body]!r} that it drives; use method="cholesky"'
+        )
     own = np.equal.outer(topology.body_of_column, np.arange(model.nb))
     parent = np.equal.outer(np.array(topology.parents)[topology.body_of_column], np.arange(model.nb))
     padded = jnp.concatenate([h, jnp.zeros_like(h)], axis=2)

@@ -32,7 +32,7 @@ class SaddlePoint(NamedTuple):
     """Factorized matrices of the equations, for any right-hand side.
 
     Attributes:
-        mass_factor: Lower Cholesky factor of M.
+        mass_factor: Upper triangular factor U of M = U U'.
         rows: Matrix G.
         by_force: Matrix M^-1 G', the response to a unit force along each row.
         softness: Multiple s of the identity.
@@ -51,10 +51,10 @@ def factorize(mass_factor: Float[Array, "n n"], rows: Float[Array, "m n"]) -> Sa
     """Factorize the matrices of the linear system.
 
     Args:
-        mass_factor: Lower Cholesky factor of M.
+        mass_factor: Upper triangular factor U of M = U U'.
         rows: Matrix G.
     """
-    by_force = factorizations.cholesky_solve(mass_factor, rows.T)
+    by_force = factorizations.cholesky_solve(mass_factor, rows.T, lower=False)
     matrix = dot(rows, by_force)
     count, limits = matrix.shape[0], jnp.finfo(matrix.dtype)
     mean = jnp.trace(matrix) / count + limits.tiny**0.5
@@ -88,6 +88,6 @@ def solve(
         force: Right-hand side f.
         needed: Right-hand side g.
     """
-    free = factorizations.cholesky_solve(system.mass_factor, force)
+    free = factorizations.cholesky_solve(system.mass_factor, force, lower=False)
     lam = multipliers(system, needed - dot(system.rows, free))
     return free + dot(system.by_force, lam), lam

@@ -78,7 +78,7 @@ class System(Displayed, eqx.Module):
     model: Model
     forces: tuple[Force, ...] = ()
     drives: JointDrives | None = None
-    method: forward.ForwardMethod = eqx.field(static=True, default="cholesky")
+    method: forward.ForwardMethod = eqx.field(static=True, default="auto")
     constraints: tuple[Constraint, ...] = ()
     stabilization: float | None = eqx.field(static=True, default=None)
     unused_colliders: int = eqx.field(static=True, default=0)

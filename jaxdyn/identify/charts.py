@@ -271,7 +271,7 @@ def _pseudo_inertia(values: Values) -> Float[Array, "4 4"]:
 @compiled_outside_jit
 def _upper_factor(matrix: Any) -> Array:
     """Upper triangular U with matrix = U U'."""
-    return factorizations.cholesky(matrix[::-1, ::-1])[::-1, ::-1]
+    return factorizations.upper_factor(matrix)
 
 
 def _divergence_root(d: Array) -> Array:

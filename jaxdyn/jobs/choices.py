@@ -10,7 +10,7 @@ DeviceChoice = Literal["one", "all", "hosts"]
 BackendName = Literal["auto", "lanes", "xla"]
 BaseName = Literal["fixed", "free"]
 ContactName = Literal["none", "ground"]
-MethodName = Literal["cholesky", "articulated_body", "contravariant"]
+MethodName = Literal["auto", "cholesky", "articulated_body", "contravariant"]
 CollocationName = Literal["trapezoid", "hermite_simpson", "legendre_gauss"]
 IntegratorName = Literal[
     "explicit_euler",

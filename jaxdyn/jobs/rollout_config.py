@@ -98,7 +98,7 @@ class RolloutConfig:
         batch: Number of samples that are simulated.
         seed: Seed of all random values.
         dtype: Precision of all computations.
-        method: Algorithm of the forward dynamics; by default that of the mechanism.
+        method: Algorithm of the forward dynamics; by default that of the mechanism, see `jaxdyn.forward_dynamics`.
         stabilization: Decay rate of violations of the loop constraints, see `jaxdyn.System`; by default that of the mechanism.
         limits: Effect of the joint position limits: "enforced" adds stops (springs and dampers) at the limits; with "data" the
             limits do not affect the motion.
@@ -128,7 +128,7 @@ class RolloutConfig:
     repair: bool = False
     seed: int = setting(0, non_negative=True)
     dtype: Precision = "float32"
-    method: Literal["cholesky", "articulated_body"] | None = None
+    method: Literal["auto", "cholesky", "articulated_body"] | None = None
     stabilization: float | None = setting(None, unit="1/s", non_negative=True)
     limits: Literal["data", "enforced"] = "data"
     contact: ContactName = "none"

@@ -49,9 +49,9 @@ def keep(x: jax.Array) -> jax.Array:
     return checkpoint_name(x, _KEPT) if writing_out() and _KEEPING.get() else x
 
 
-def keep_triangle(factor: jax.Array) -> jax.Array:
-    """A lower triangular matrix whose entries in the lower triangle are marked by `keep`."""
-    rows, columns = np.tril_indices(factor.shape[0])
+def keep_triangle(factor: jax.Array, *, lower: bool) -> jax.Array:
+    """A triangular matrix whose entries in the lower or upper triangle are marked by `keep`."""
+    rows, columns = (np.tril_indices if lower else np.triu_indices)(factor.shape[0])
     return jnp.zeros_like(factor).at[rows, columns].set(keep(factor[rows, columns]))
 
 

@@ -45,11 +45,27 @@ def cholesky_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return _cholesky_p.bind(lower)
 
 
+def upper_factor(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Upper factor U of a symmetric matrix U U'; NaN if the matrix is not positive definite."""
+    return cholesky(matrix[::-1, ::-1])[::-1, ::-1]
+
+
+def upper_factor_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`upper_factor` of the symmetric matrix with this lower triangle; entries above the diagonal are not read."""
+    return cholesky_of_lower(lower.T[::-1, ::-1])[::-1, ::-1]
+
+
 def cholesky_solve(
-    factor: Float[Array, "n n"], right: Float[Array | np.ndarray, "n *columns"]
+    factor: Float[Array, "n n"], right: Float[Array | np.ndarray, "n *columns"], *, lower: bool = True
 ) -> Float[Array, "n *columns"]:
-    """Solution x of L L' x = right, from the lower factor L."""
-    return solve_triangular(factor, solve_triangular(factor, right, lower=True), lower=True, transposed=True)
+    """Solution x of F F' x = right.
+
+    Args:
+        factor: Triangular factor F.
+        right: Right-hand side, or right-hand sides as columns.
+        lower: True for a lower factor, False for an upper factor.
+    """
+    return solve_triangular(factor, solve_triangular(factor, right, lower=lower), lower=lower, transposed=True)
 
 
 def solve_triangular(

@@ -34,8 +34,7 @@ def tools() -> Path | None:
 
 def dynamics(model):
     def function(q, v, tau):
-        method = "cholesky" if model.nv <= 7 else "articulated_body"
-        return jaxdyn.forward_dynamics(model, q, v, tau, method=method)
+        return jaxdyn.forward_dynamics(model, q, v, tau)
 
     return function, 3 * [(model.nv,)]
 
