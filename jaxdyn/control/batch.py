@@ -146,8 +146,7 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
             running = np.flatnonzero(np.asarray(search.result) == ControlResult.RUNNING)
             if not len(running):
                 break
-            for rows, after in parts(_search, running, search, min(limit, max_steps)):
-                search = after if _is_all(rows, count) else _replaced(search, rows, after)
+            search = _updated(search, list(parts(_search, running, search, min(limit, max_steps))), count)
             if progress:
                 bar.set_postfix_str(_progress_text(_standing(of_all(_solution, search))), refresh=False)
                 bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
@@ -160,7 +159,7 @@ def _is_all(rows: np.ndarray, count: int) -> bool:
     return len(rows) == count and np.array_equal(rows, np.arange(count))
 
 
-_TOGETHER = 32  # plans that a processor computes at once, so that their data fit into its caches
+_TOGETHER = 64  # plans that a processor computes at once, so that their data fit into its caches
 
 
 def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
@@ -209,6 +208,24 @@ def _on_devices(function: Callable, mesh: Mesh | None) -> Callable:
 @stored_jit
 def _taken(tree: Any, rows: Array) -> Any:
     return jax.tree.map(lambda leaf: leaf[rows] if eqx.is_array(leaf) else leaf, tree)
+
+
+def _updated(tree: Any, parts: list[tuple[np.ndarray, Any]], count: int) -> Any:
+    """The tree in which the rows of each part are replaced."""
+    if len(parts) == 1:
+        rows, new = parts[0]
+        return new if _is_all(rows, count) else _replaced(tree, rows, new)
+    # Only CPUs have several parts. NumPy copies the tree once, and not once for each part, and compiles nothing.
+    rows = np.concatenate([rows for rows, _ in parts])
+
+    def replaced(leaf, *new):
+        if not eqx.is_array(leaf):
+            return leaf
+        values = np.array(leaf)
+        values[rows] = np.concatenate(new)
+        return jax.device_put(values)
+
+    return jax.tree.map(replaced, tree, *(new for _, new in parts))
 
 
 @stored_jit

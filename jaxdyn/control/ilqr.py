@@ -49,15 +49,14 @@ class ILQR(NewtonSolver):
 
     def tried(
         self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, step: Step, fractions: Float[Array, "A"]
-    ) -> tuple[Plan, Float[Array, "A N nx"]]:
+    ) -> Plan:
         gaps = model.d[:, : problem.dynamics.nx]
 
         def rolled(fraction, plan, step, gaps):
             return roll_out(problem, plan, step, gaps, fraction)
 
         rolling = lane_function(rolled, backend=self.backend, name="roll-out of a policy")
-        plans = jax.vmap(rolling, in_axes=(0, None, None, None))(fractions, plan, step, gaps)
-        return plans, (1.0 - fractions)[:, None, None] * gaps[None]
+        return jax.vmap(rolling, in_axes=(0, None, None, None))(fractions, plan, step, gaps)
 
 
 def roll_out(

@@ -94,11 +94,14 @@ class Step(eqx.Module):
     Attributes:
         policy: Feedforward and feedback.
         z, u: Steps of (state, design parameters), and steps of the controls.
+        slope, curvature: Slope a and curvature b of the model: the step alpha (z, u) changes the cost by alpha a + alpha^2 b/2.
     """
 
     policy: Policy
     z: Float[Array, "N_1 n"]
     u: Float[Array, "N nu"]
+    slope: Float[Array, ""]
+    curvature: Float[Array, ""]
 
 
 class NewtonSolver(IterativeSolver):
@@ -129,8 +132,8 @@ class NewtonSolver(IterativeSolver):
         model: LinearQuadratic,
         step: Step,
         fractions: Float[Array, "A"],
-    ) -> tuple[Plan, Float[Array, "A N nx"]]:
-        """The plan after each fraction of a step, and the gaps between the states of each plan."""
+    ) -> Plan:
+        """The plan after each fraction of a step, which closes the same fraction of the gaps between the states."""
 
     def uses_curvature(self, problem: ControlProblem) -> bool:
         """Whether second derivatives of the dynamics are used for a problem.
@@ -183,13 +186,12 @@ class NewtonSolver(IterativeSolver):
         ).model
         step = self._step(problem, plan, model, search.damping)
         fractions = jnp.asarray(_FRACTIONS, search.cost.dtype)
-        plans, gaps_after = self.tried(problem, plan, model, step, fractions)
+        plans = self.tried(problem, plan, model, step, fractions)
         outcomes = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
-        slope, curve = change(model, step.z, step.u)
         moves = jnp.max(jnp.abs(search.gaps)) <= allowed_violation(self, search.cost.dtype)
         before = merit(problem, found, multipliers)
         after = jax.vmap(lambda found: merit(problem, found, multipliers))(outcomes)
-        expected = -fractions * slope - 0.5 * fractions**2 * curve  # (S5)
+        expected = -fractions * step.slope - 0.5 * fractions**2 * step.curvature  # (S5)
         least = jnp.where(expected > 0, _LEAST_GAIN, _MOST_RISE) * expected
         good = jnp.isfinite(after) & (before - after >= least) & ((expected > 0) | ~moves)
         best = jnp.argmax(good)
@@ -200,7 +202,8 @@ class NewtonSolver(IterativeSolver):
 
         next_plan = jax.tree.map(chosen, plans, plan)
         there = jax.tree.map(chosen, outcomes, found)
-        next_gaps = chosen(gaps_after, search.gaps)
+        closed = jnp.where(accepted, fractions[best], 0.0)
+        next_gaps = (1.0 - closed) * search.gaps
         # If the undamped expansion predicts almost no decrease, the plan has converged for these multipliers.
         eps = jnp.finfo(before.dtype).eps
         worth = jnp.maximum(search.settled, 20.0 * eps) * jnp.abs(before) + eps
@@ -261,8 +264,14 @@ class NewtonSolver(IterativeSolver):
 
     def _steps(
         self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, policy: Policy, start: Float[Array, "n"]
-    ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N nu"]]:
-        forward = lane_function(steps_of, backend=self.backend, name="steps of a policy")
+    ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N nu"], Float[Array, ""], Float[Array, ""]]:
+        """The steps z and u, and the slope and the curvature of the cost along them."""
+
+        def steps(model, policy, start, lower, upper):
+            z, u = steps_of(model, policy, start, lower, upper)
+            return z, u, *change(model, z, u)
+
+        forward = lane_function(steps, backend=self.backend, name="steps of a policy")
         return forward(model, policy, start, *bounds_of_steps(problem, plan))
 
     def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:

@@ -34,6 +34,7 @@ from jaxdyn.lanes.derived import (
     function_of,
     is_float,
     linearized_jaxprs,
+    looped_jaxpr,
     program_of,
     tangent_jaxpr,
     traced,
@@ -51,6 +52,9 @@ from jaxdyn.lanes.sharding import over_lanes
 
 # Up to this number of mapped tangents become an axis of the function; more of them become lanes.
 _MOST_DIRECTIONS = 64
+# An outer batch of so many samples keeps all cores and their vectors busy, and so many values of the arguments that inner samples
+# share, for each value of their own, are expensive to copy.
+_MANY_SAMPLES, _MUCH_SHARED = 32, 4
 # Larger programs take LLVM so long that XLA is used unless lanes are requested.
 _LARGEST_PROGRAM = 150_000
 # Each thread stores the values that the loops of a block of samples collect; this number of values is about a gigabyte.
@@ -298,6 +302,13 @@ def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last
         if _flattens(wider):  # not the case for many directions of long records, which become separate lanes
             out = bind(*moved, jaxpr=wider, batched=batched, size=size, **options)
             return out, [0 if size is None or last else 1 for last in results_last]
+    plain = not any((*linear, *lanes_last, *results_last))
+    if size is not None and plain and _copies_much(args, mapped, batched, length, size):
+        looped = looped_jaxpr(jaxpr, batched, size)
+        if _flattens(looped):
+            moved = [jnp.moveaxis(a, d, 0) if m else a for a, d, m in zip(args, dims, mapped, strict=True)]
+            out = bind(*moved, jaxpr=looped, batched=tuple(mapped), size=length, **options)
+            return out, [0] * len(out)
     lanes = length if size is None else length * size
     moved = [
         _more_lanes(a, d, length, b, size, last) if b or m else a
@@ -314,6 +325,19 @@ def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last
     return out, [
         (x.ndim - (1 if size is None else 2)) if last else 0 for x, last in zip(out, results_last, strict=True)
     ]
+
+
+def _copies_much(args, mapped: list[bool], batched: tuple[bool, ...], length: int, size: int) -> bool:
+    """True if a batch of batches would mostly copy arguments that all samples of an inner batch share.
+
+    An example is a search of steps of several lengths for each of many plans. On a CPU each sample of the outer batch then computes
+    its inner batch in a loop. On a GPU, copies are cheaper than fewer threads, and so they are for a small outer batch.
+    """
+    if length < _MANY_SAMPLES or jax.default_backend() != "cpu":
+        return False
+    shared = sum(a.size // length for a, m, b in zip(args, mapped, batched, strict=True) if m and not b)
+    own = sum(a.size // (size * length if m else size) for a, m, b in zip(args, mapped, batched, strict=True) if b)
+    return shared > _MUCH_SHARED * own
 
 
 def _more_lanes(a, d, length: int, batched: bool, size: int | None, last: bool):

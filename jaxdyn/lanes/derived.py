@@ -204,3 +204,27 @@ def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
     ]
     function = jax.vmap(function_of(jaxpr), [0 if m else None for m in mapped], axis_size=length)
     return traced(function, avals)
+
+
+@remembered(512)
+def looped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
+    """Jaxpr of the function of `vmapped_jaxpr` that computes one entry of the additional axis after the other, in a loop.
+
+    Args:
+        jaxpr: Closed jaxpr.
+        mapped: True for each input that has the additional axis.
+        length: Length of the additional axis.
+    """
+    avals = [
+        jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)
+        for a, m in zip(jaxpr.in_avals, mapped, strict=True)
+    ]
+
+    def function(*args):
+        def one(_, entries):
+            given = iter(entries)
+            return None, function_of(jaxpr)(*(next(given) if m else a for a, m in zip(args, mapped, strict=True)))
+
+        return jax.lax.scan(one, None, [a for a, m in zip(args, mapped, strict=True) if m], length=length)[1]
+
+    return traced(function, avals)
