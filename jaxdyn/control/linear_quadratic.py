@@ -80,14 +80,15 @@ def riccati(
         A, B, d, Q, S, R, q, r, low, high = step
         ahead = gradient + hessian @ d  # (S3)
         gu, gz = r + B.T @ ahead, q + A.T @ ahead
-        Huu = R + B.T @ hessian @ B
-        Huz, Hzz = S + B.T @ hessian @ A, Q + A.T @ hessian @ A
+        along_z, along_u = hessian @ A, hessian @ B
+        Huu, Huz, Hzz = R + B.T @ along_u, S + B.T @ along_z, Q + A.T @ along_z
         H = damped(Huu, damping)
         k, K = box_minimum(H, gu, Huz, low, high) if bounded else _minimum(H, gu, Huz)
         Huu_k = Huu @ k
         gradient = gz + K.T @ (Huu_k + gu) + Huz.T @ k
-        hessian = Hzz + K.T @ Huu @ K + K.T @ Huz + Huz.T @ K
-        hessian = 0.5 * (hessian + hessian.T)
+        hessian = Hzz + K.T @ (Huu @ K + Huz) + Huz.T @ K
+        # The lane compiler computes the lower triangle only.
+        hessian = jnp.tril(hessian) + jnp.tril(hessian, -1).T
         return (gradient, hessian, slope + k @ gu, curvature + k @ Huu_k), (k, K, *reached)
 
     p = problem

@@ -208,7 +208,7 @@ def test_a_share_of_a_step_closes_that_share_of_the_gaps():
     )
     states = jnp.asarray(draw.normal(size=(51, 4))).at[0].set(problem.initial)
     plan = Plan(states, jnp.asarray(draw.normal(size=(50, 1))), jnp.zeros(0))
-    step = Step(policy, jnp.zeros((51, 4)), jnp.zeros((50, 1)))
+    step = Step(policy, jnp.zeros((51, 4)), jnp.zeros((50, 1)), jnp.zeros(()), jnp.zeros(()))
 
     @jax.jit
     def before_and_after(share):

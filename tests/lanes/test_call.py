@@ -290,6 +290,25 @@ def test_nested_vmap():
     close(maps(lanes(f)), maps(f))
 
 
+@pytest.mark.parametrize("outer", [64, 3])
+def test_inner_samples_of_a_large_batch_share_arguments_without_copies(outer):
+    lengths, x, w = numbers(6), numbers(outer, 40), numbers(outer, 2)
+
+    def batch(f):
+        return jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, 0))
+
+    def search(length, x, w):
+        return jnp.sum(jnp.sin(length * x)) * w, length * x[0]
+
+    def slopes(f):
+        return jax.grad(lambda *x: sum(jnp.sum(y**2) for y in batch(f)(*x)), (0, 1, 2))
+
+    close(jax.jit(batch(lanes(search)))(lengths, x, w), batch(search)(lengths, x, w))
+    close(jax.jit(slopes(lanes(search)))(lengths, x, w), slopes(search)(lengths, x, w), 2000)
+    copies = f"[{6 * outer},40]" in str(jax.make_jaxpr(batch(lanes(search)))(lengths, x, w))
+    assert copies == (outer == 3)  # too few samples to fill the vectors
+
+
 @pytest.mark.parametrize("function", [f, looped])
 def test_nested_vmap_of_derivatives(function):
     """What reverse mode stores has its axis of lanes at the end; every kind of further axis meets it here."""
