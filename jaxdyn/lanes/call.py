@@ -52,8 +52,8 @@ from jaxdyn.lanes.sharding import over_lanes
 
 # Up to this number of mapped tangents become an axis of the function; more of them become lanes.
 _MOST_DIRECTIONS = 64
-# An outer batch of so many samples keeps all cores and their vectors busy, and so many values of the arguments that inner samples
-# share, for each value of their own, are expensive to copy.
+# An outer batch of so many samples keeps all cores and their vectors busy. Arguments that inner samples share are expensive to copy
+# if they have so many times as many values as the arguments of one inner sample.
 _MANY_SAMPLES, _MUCH_SHARED = 32, 4
 # Larger programs take LLVM so long that XLA is used unless lanes are requested.
 _LARGEST_PROGRAM = 150_000
