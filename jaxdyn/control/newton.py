@@ -206,8 +206,9 @@ class NewtonSolver(IterativeSolver):
         next_gaps = (1.0 - closed) * search.gaps
         # If the undamped expansion predicts almost no decrease, the plan has converged for these multipliers.
         eps = jnp.finfo(before.dtype).eps
+        # At an optimum, rounding may make the prediction negative.
         rounding = 20.0 * eps * jnp.abs(before) + eps
-        worth = search.settled * jnp.abs(before) + rounding
+        worth = jnp.maximum(search.settled, 20.0 * eps) * jnp.abs(before) + eps
         settled = moves & (expected[0] >= -rounding) & (expected[0] <= worth) & (search.damping <= _FIRST_DAMPING)
         damping = _next_damping(search.damping, accepted, fractions[best])
         # A converged plan may reject a step because of rounding. More damping would then prevent that it counts as converged.

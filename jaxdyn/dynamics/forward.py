@@ -109,9 +109,8 @@ def _recursion_is_cheaper(model: Model) -> bool:
     if not writing_out() or not rotors.are_beside_joints(model):
         return False
     topology = model.topology
-    above = np.tril(topology.column_precedes.T).sum(
-        axis=1
-    )  # components on the path to each component, including itself
+    # Components on the path from the root to each component, including itself.
+    above = np.tril(topology.column_precedes.T).sum(axis=1)
     factorization = _PER_TRIPLE * np.sum(above * (above - 1) / 2) + _PER_PAIR * np.sum(above)
     return bool(factorization > _PER_COMPONENT * topology.nv)
 

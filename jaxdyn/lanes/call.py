@@ -290,6 +290,15 @@ def _flattens(jaxpr) -> bool:
     return True
 
 
+def _compiles(jaxpr, backend: str) -> bool:
+    """Whether the lane compiler accepts a function and the size of its program."""
+    try:
+        check_size(program_of(jaxpr), backend)
+    except CannotFlatten:
+        return False
+    return True
+
+
 def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last, **rest):
     mapped = [d is not None for d in dims]
     (length,) = {a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None}
@@ -305,7 +314,7 @@ def _batch(args, dims, *, jaxpr, batched, size, linear, lanes_last, results_last
     plain = not any((*linear, *lanes_last, *results_last))
     if size is not None and plain and _copies_much(args, mapped, batched, length, size):
         looped = looped_jaxpr(jaxpr, batched, size)
-        if _flattens(looped):
+        if _compiles(looped, rest["backend"]):
             moved = [jnp.moveaxis(a, d, 0) if m else a for a, d, m in zip(args, dims, mapped, strict=True)]
             out = bind(*moved, jaxpr=looped, batched=tuple(mapped), size=length, **options)
             return out, [0] * len(out)

@@ -198,12 +198,8 @@ def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
         mapped: True for each input that has the additional axis.
         length: Length of the additional axis.
     """
-    avals = [
-        jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)
-        for a, m in zip(jaxpr.in_avals, mapped, strict=True)
-    ]
     function = jax.vmap(function_of(jaxpr), [0 if m else None for m in mapped], axis_size=length)
-    return traced(function, avals)
+    return traced(function, _with_axis(jaxpr.in_avals, mapped, length))
 
 
 @remembered(512)
@@ -215,10 +211,6 @@ def looped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
         mapped: True for each input that has the additional axis.
         length: Length of the additional axis.
     """
-    avals = [
-        jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype)
-        for a, m in zip(jaxpr.in_avals, mapped, strict=True)
-    ]
 
     def function(*args):
         def one(_, entries):
@@ -227,4 +219,11 @@ def looped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
 
         return jax.lax.scan(one, None, [a for a, m in zip(args, mapped, strict=True) if m], length=length)[1]
 
-    return traced(function, avals)
+    return traced(function, _with_axis(jaxpr.in_avals, mapped, length))
+
+
+def _with_axis(avals: Sequence, mapped: tuple[bool, ...], length: int) -> list[jax.ShapeDtypeStruct]:
+    """Shapes of inputs, with an additional leading axis for those that are mapped."""
+    return [
+        jax.ShapeDtypeStruct((length, *a.shape) if m else a.shape, a.dtype) for a, m in zip(avals, mapped, strict=True)
+    ]
