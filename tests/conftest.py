@@ -1,9 +1,8 @@
 """Test conventions: double precision available, strict promotion, every annotated shape checked at run time."""
 
 import gc
-import importlib.util
+import itertools
 import os
-import pkgutil
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,9 +13,8 @@ from typing import Any
 import jax
 import jaxtyping
 import pytest
-from beartype import BeartypeConf
-from beartype.claw import beartype_package
 from jax._src import util as _util
+from jax._src.interpreters import mlir as _mlir
 from jaxtyping import install_import_hook
 
 # Compiling takes most of the time of these tests, and what is compiled runs for a moment. So XLA leaves out most optimizations, and
@@ -30,29 +28,44 @@ _OWN_FOLDER = None if "JAXDYN_CACHE_DIR" in os.environ else tempfile.mkdtemp(pre
 if _OWN_FOLDER is not None:
     os.environ["JAXDYN_CACHE_DIR"] = _OWN_FOLDER
 jax.config.update("jax_disable_most_optimizations", True)
+if _OWN_FOLDER is not None:
+    jax.config.update("jax_compilation_cache_dir", f"{_OWN_FOLDER}/xla")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.config.update("jax_enable_x64", True)  # float32 tests cast explicitly; strict promotion then catches every leak
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# The lanes handle millions of single numbers and annotate no shapes: there beartype checks alone, at a fraction of the time
-# (but not at the door that users come in by, see `as_a_user`).
-_packages = {
-    module.name
-    for module in pkgutil.iter_modules(importlib.util.find_spec("jaxdyn").submodule_search_locations, "jaxdyn.")
-}
-_packages = _packages - {"jaxdyn.lanes"} | {"jaxdyn.lanes.batched"}
-beartype_package("jaxdyn.lanes", conf=BeartypeConf(claw_is_pep526=False))
-_checked = jaxtyping.jaxtyped
+_new_context = _mlir.make_ir_context
+_contexts = itertools.chain.from_iterable(itertools.repeat(_new_context(), 200) for _ in itertools.count())
+# JAX loads the dialects of MLIR again for each program that it lowers, which takes a twentieth of the time of all tests. A context
+# serves many programs, and is left before the constants that it keeps fill the memory.
+_mlir.make_ir_context = lambda: next(_contexts)
+
+_jaxtyped = jaxtyping.jaxtyped
 
 
-def _checked_if_annotated(**options: Any) -> Callable:
-    """Functions without annotations are not wrapped: nothing would be checked, and inner functions are defined at each call."""
-    decorate = _checked(**options)
-    return lambda item: item if isinstance(item, FunctionType) and not item.__annotations__ else decorate(item)
+def _checked(typechecker: Callable) -> Callable:
+    """The decorator that the import hook gives to each function and class; what it leaves out would take a tenth of the time.
+
+    Functions inside of others are defined at each call, and arrays reach them through functions that are checked. The lane compiler
+    handles millions of scalars and annotates no shapes: beartype alone checks it, except where users call it.
+    """
+    with_shapes = _jaxtyped(typechecker=typechecker)
+
+    def decorate(item: Any) -> Any:
+        if not isinstance(item, FunctionType):
+            return with_shapes(item)
+        if not item.__annotations__ or "<locals>" in item.__qualname__:
+            return item
+        has_shapes = not item.__module__.startswith("jaxdyn.lanes.") or item.__module__ == "jaxdyn.lanes.batched"
+        return (with_shapes if has_shapes else typechecker)(item)
+
+    return decorate
 
 
-jaxtyping.jaxtyped = _checked_if_annotated
-with install_import_hook(sorted(_packages), "beartype.beartype"):
+jaxtyping.jaxtyped = _checked
+with install_import_hook("jaxdyn", "beartype.beartype"):
     import jaxdyn
 
     for _name in dir(jaxdyn):
@@ -123,11 +136,19 @@ def pytest_unconfigure():
         shutil.rmtree(_OWN_FOLDER, ignore_errors=True)
 
 
+def _memory() -> int:
+    """Resident memory of this process in bytes."""
+    if not Path("/proc/self/statm").exists():
+        return 2**63
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _clear_compilation_caches():
-    """Hundreds of compiled functions would otherwise stay in memory until the end of the run."""
+    """Thousands of compiled functions would otherwise stay in memory until the end of the run."""
     yield
-    jax.clear_caches()
+    if _memory() > 2 * 2**30:
+        jax.clear_caches()
 
 
 @pytest.fixture(autouse=True)
