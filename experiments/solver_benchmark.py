@@ -1,25 +1,29 @@
 """Which solver solves which optimal-control problem, from how many of 100 default initial guesses, and in what time?
 
 Method. Ten problems from the literature, which peers/control_problems.py states in full, are solved by the solvers of
-`jaxdyn.control` with their default settings from the guesses of `control.guess.mixed`. `Collocation` and `Auto`, which solve one
-start after the other here, and `SingleShooting` start from the first `few` guesses, and leave out the two largest problems, the
-arm and the four-bar linkage. The limits of the iterations are so large that few searches need more. A search succeeds if the solver
-reports SOLVED and an independent check confirms it: the gaps between each state and the step from the one before, all constraints
-and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the cost must be the reported one. A reported
-solution that fails this check counts as refuted. `Collocation` has its own discretization, in which controls vary within a step;
-only its constraints and bounds are checked, at its collocation points, and its costs are compared with each other only.
+`jaxdyn.control` with their default settings from the guesses of `control.guess.mixed`. `Collocation` and `Auto` solve one start
+after the other here, the other solvers all starts together. `SingleShooting` leaves out the two largest problems, the arm and the
+four-bar linkage, which it does not solve in 3000 iterations. The limits of the iterations are so large that few searches need more.
+A search succeeds if the solver reports SOLVED and an independent check confirms it: the gaps between each state and the step from
+the one before, all constraints and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the cost must be
+the reported one. A reported solution that fails this check counts as refuted. `Collocation` has its own discretization, in which
+controls vary within a step; only its constraints and bounds are checked, at its collocation points, and its costs are compared with
+each other only.
 
 CasADi with Ipopt solves six of the problems from the same guesses, by multiple shooting with the same Runge-Kutta steps; its plans
 pass the same check. It is optional: a separate environment, whose Python is given as peer_python=DIR/bin/python, after
 
     python -m venv DIR; DIR/bin/pip install casadi
 
+FDDP and Box-FDDP of Crocoddyl know no constraints of the final state, which all ten problems have; compare_crocoddyl.py compares
+them with jaxdyn on a problem without such constraints.
+
 Expected. No success is refuted. `MultipleShooting` solves 80 to 100 % of the searches, DDP 93 to 100 %, `Auto` 100 % of those of
 its eight problems, CasADi with Ipopt 99 to 100 % of its six problems. The best costs are those of the exact optima up to the
 discretization: 2 s of the double integrator, 4.0034 instead of 4 of Bryson and Denham, 3.2445 s instead of 3.2431 s of Bilimoria
 and Wie. tables/solver_benchmark.md has all results.
 
-Run time. 6 to 15 minutes, in two processes; more than half of it is compilation.
+Run time. About 20 minutes, in two processes.
 
     python experiments/solver_benchmark.py [configs/solver_benchmark.toml] [--out DIR] [--smoke] [key=value ...]
 """
@@ -63,22 +67,20 @@ class Method:
         name: Name in the tables.
         solver: The solver with its default settings.
         iterations: Maximum number of iterations.
-        slow: Whether the solver starts from few initial guesses only.
     """
 
     name: str
     solver: control.Solver
     iterations: int
-    slow: bool = False
 
 
 METHODS = (
     Method("MultipleShooting", control.MultipleShooting(), 500),
     Method("iLQR", control.ILQR(second_order=False), 1000),
     Method("DDP", control.ILQR(second_order=True), 1000),
-    Method("SingleShooting", control.SingleShooting(), 3000, slow=True),
-    Method("Collocation", control.Collocation(), 1000, slow=True),
-    Method("Auto", control.Auto(), 500, slow=True),
+    Method("SingleShooting", control.SingleShooting(), 3000),
+    Method("Collocation", control.Collocation(), 1000),
+    Method("Auto", control.Auto(), 500),
 )
 
 
@@ -90,7 +92,6 @@ class Config:
         problems: Names of the problems.
         methods: Names of the solvers.
         starts: Number of initial guesses.
-        few: Number of initial guesses of slow solvers.
         steps: Largest number of steps of a problem.
         iterations: Largest number of iterations.
         peer_python: Python of an environment with CasADi; empty for none.
@@ -101,7 +102,6 @@ class Config:
     problems: tuple[str, ...] = tuple(problem.name for problem in BENCHMARKS)
     methods: tuple[str, ...] = tuple(method.name for method in METHODS)
     starts: int = setting(100, positive=True)
-    few: int = setting(10, positive=True)
     steps: int = setting(1000, positive=True)
     iterations: int = setting(3000, positive=True)
     peer_python: str = ""
@@ -218,7 +218,7 @@ def collocated_violation(problem: ControlProblem, found: control.CollocatedSolut
 
 def row(benchmark: Benchmark, problem: ControlProblem, method: Method, plans: Plan, check, config: Config) -> Row:
     """The results of one solver on one problem from all starts, with the independent check."""
-    limit, count = min(method.iterations, config.iterations), config.few if method.slow else config.starts
+    limit, count = min(method.iterations, config.iterations), config.starts
     solver = method.solver
     plans = jax.tree.map(lambda leaf: leaf[:count], plans)
     singles: list[control.Solution] = []
@@ -407,10 +407,10 @@ def measured(benchmark: Benchmark, config: Config, folder: Path) -> list[Row]:
     try:
         with jax.enable_x64(True):
             problem = benchmark.build(min(benchmark.steps, config.steps))
-            plans = guess.mixed(problem, max(config.starts, config.few), seed=config.seed)
+            plans = guess.mixed(problem, config.starts, seed=config.seed)
             check = checker(problem)
             for method in (selected(METHODS, name, "methods") for name in config.methods):
-                if not (method.slow and benchmark.large):
+                if not (isinstance(method.solver, control.SingleShooting) and benchmark.large):
                     rows.append(row(benchmark, problem, method, plans, check, config))
                     write(rows, folder)
             if config.peer_python and benchmark.name in CASADI:

@@ -34,7 +34,7 @@ class Benchmark:
         steps: Number of steps of the benchmark.
         exact: Optimal cost in continuous time, where it is known.
         origin: Source of this optimal cost.
-        large: Whether slow solvers leave the problem out.
+        large: Whether `SingleShooting` leaves the problem out.
     """
 
     name: str
