@@ -73,7 +73,7 @@ with install_import_hook("jaxdyn", "beartype.beartype"):
         for _inner in dir(_package) if isinstance(_package, ModuleType) and _name != "view" else ():
             getattr(_package, _inner)  # imports its module, while the hook is there
 
-from jaxdyn.lanes import stored  # noqa: E402 (it is hooked)
+from jaxdyn.lanes import stored, tracing  # noqa: E402 (they are hooked)
 
 
 def pytest_addoption(parser):
@@ -168,6 +168,7 @@ def _patched_functions_are_traced(request):
 def _forget_programs() -> None:
     for known in [cache for cache in _util._caches if isinstance(cache, stored._Programs)]:
         known.cache_clear()
+    tracing._with_cached_traces.cache_clear()
 
 
 @pytest.fixture(scope="module")

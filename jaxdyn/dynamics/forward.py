@@ -17,7 +17,7 @@ from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
-from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.lanes.tracing import traced_once, writing_out
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -205,6 +205,7 @@ def _lower_matrix(model: Model, placed: kinematics.Placements, added: AddedInert
     return lower if added is None else lower + added_inertia.lower_matrix(model, placed, added)
 
 
+@traced_once
 def _articulated_body(
     model: Model, moving: Motion, tau: GeneralizedForces, added: AddedInertia | None
 ) -> Accelerations:

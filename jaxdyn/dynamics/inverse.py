@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import kinematics, metric, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
+from jaxdyn.lanes.tracing import traced_once
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
@@ -125,6 +126,7 @@ def change_of_forces(model: Model, moving: Motion, a: Accelerations, tangents: t
     )
 
 
+@traced_once
 def _change_with_motion(
     model: Model, moving: Motion, a: Accelerations, dq: Velocities, dv: Velocities, da: Accelerations
 ) -> GeneralizedForces:
@@ -168,6 +170,7 @@ def _change_with_motion(
     return einsum("ac,ac->a", d_columns, at_columns(beyond)) + einsum("ac,ac->a", columns, at_columns(d_beyond)) + d_tau
 
 
+@traced_once
 def forces_of_motion(model: Model, moving: Motion, a: Accelerations) -> GeneralizedForces:
     """Inverse dynamics from a precomputed motion.
 

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.doors import kinematic_function
+from jaxdyn.lanes.tracing import traced_once
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
@@ -89,6 +90,7 @@ class Motion(eqx.Module):
     bias: Float[Array, "nb 6"]
 
 
+@traced_once
 def placements(model: Model, q: Coordinates) -> Placements:
     """Placement, motion columns and inertia of every body at q. Source: theory.md (E1)-(E3), (F6)."""
     topology = model.topology
@@ -129,6 +131,7 @@ def point_on_body(
     return placed.reference[body], placed.offset[body] + dot(placed.rotation[body], point)
 
 
+@traced_once
 def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
     """Velocities of all bodies, and the part of their accelerations that depends on velocities, at (q, v).
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import kinematics, response, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
+from jaxdyn.lanes.tracing import traced_once
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -78,6 +79,7 @@ def composite_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
     return lower + jnp.tril(lower, -1).T
 
 
+@traced_once
 def lower_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
     """Lower triangle of the mass matrix, with zeros above the diagonal."""
     topology = model.topology

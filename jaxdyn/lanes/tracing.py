@@ -5,7 +5,8 @@ Code that has two equivalent forms, a short one for XLA and one that is cheap as
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +39,25 @@ def _during(variable: contextvars.ContextVar[bool], value: bool) -> Iterator[Non
 def written_out() -> contextlib.AbstractContextManager[None]:
     """Context in which traced functions become scalar programs."""
     return _during(_WRITING_OUT, True)
+
+
+def traced_once(function: Callable) -> Callable:
+    """A function of pytrees of arrays that is traced once for each structure of its arguments.
+
+    Further traces, also of its derivatives and batches, copy the equations of the first one, which takes a tenth of the time.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments):
+        return _with_cached_traces(function, _WRITING_OUT.get(), _KEEPING.get())(*arguments)
+
+    return call
+
+
+@functools.cache
+def _with_cached_traces(function: Callable, *_context: bool) -> Callable:
+    """The function with traces that are cached for one state of this module; JAX caches them by the identity of the function."""
+    return jax.jit(functools.wraps(function)(lambda *arguments: function(*arguments)), inline=True)
 
 
 def keep(x: jax.Array) -> jax.Array:
