@@ -3,7 +3,7 @@
 Method. Ten problems from the literature, which peers/control_problems.py states in full, are solved by the solvers of
 `jaxdyn.control` with their default settings from the guesses of `control.guess.mixed`. `Collocation` and `Auto` solve one start
 after the other here, the other solvers all starts together. `SingleShooting` leaves out the two largest problems, the arm and the
-four-bar linkage, which it does not solve in 3000 iterations. The limits of the iterations are so large that few searches need more.
+four-bar linkage: of three guesses it solves none in 3000 iterations. The limits of the iterations are so large that few searches need more.
 A search succeeds if the solver reports SOLVED and an independent check confirms it: the gaps between each state and the step from
 the one before, all constraints and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the cost must be
 the reported one. A reported solution that fails this check counts as refuted. `Collocation` has its own discretization, in which
@@ -18,12 +18,12 @@ pass the same check. It is optional: a separate environment, whose Python is giv
 FDDP and Box-FDDP of Crocoddyl know no constraints of the final state, which all ten problems have; compare_crocoddyl.py compares
 them with jaxdyn on a problem without such constraints.
 
-Expected. No success is refuted. `MultipleShooting` solves 80 to 100 % of the searches, DDP 93 to 100 %, `Auto` 100 % of those of
-its eight problems, CasADi with Ipopt 99 to 100 % of its six problems. The best costs are those of the exact optima up to the
-discretization: 2 s of the double integrator, 4.0034 instead of 4 of Bryson and Denham, 3.2445 s instead of 3.2431 s of Bilimoria
-and Wie. tables/solver_benchmark.md has all results.
+Expected. No success is refuted. `MultipleShooting` solves 80 to 100 % of the searches, DDP 93 to 100 %, `Collocation` 52 % of
+those of the four-bar linkage and 88 to 100 % of the others, `Auto` all of them, CasADi with Ipopt 99 to 100 % of its six problems.
+The best costs are those of the exact optima up to the discretization: 2 s of the double integrator, 4.0034 instead of 4 of Bryson
+and Denham, 3.2445 s instead of 3.2431 s of Bilimoria and Wie. tables/solver_benchmark.md has all results.
 
-Run time. About 20 minutes, in two processes.
+Run time. About 25 minutes, in two processes; `Collocation` takes half of it.
 
     python experiments/solver_benchmark.py [configs/solver_benchmark.toml] [--out DIR] [--smoke] [key=value ...]
 """
