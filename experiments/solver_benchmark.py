@@ -3,12 +3,12 @@
 Method. Ten problems from the literature, which peers/control_problems.py states in full, are solved by the solvers of
 `jaxdyn.control` with their default settings from the guesses of `control.guess.mixed`. `Collocation` and `Auto` solve one start
 after the other here, the other solvers all starts together. `SingleShooting` leaves out the two largest problems, the arm and the
-four-bar linkage: of three guesses it solves none in 3000 iterations. The limits of the iterations are so large that few searches need more.
-A search succeeds if the solver reports SOLVED and an independent check confirms it: the gaps between each state and the step from
-the one before, all constraints and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the cost must be
-the reported one. A reported solution that fails this check counts as refuted. `Collocation` has its own discretization, in which
-controls vary within a step; only its constraints and bounds are checked, at its collocation points, and its costs are compared with
-each other only.
+four-bar linkage: of three guesses it solves none in 3000 iterations. The limits of the iterations are so large that few searches
+need more. A search succeeds if the solver reports SOLVED and an independent check confirms it: the gaps between each state and the
+step from the one before, all constraints and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the
+cost must be the reported one. A reported solution that fails this check counts as refuted. `Collocation` has its own
+discretization, in which controls vary within a step; only its constraints and bounds are checked, at its collocation points, and
+its costs are compared with each other only.
 
 CasADi with Ipopt solves six of the problems from the same guesses, by multiple shooting with the same Runge-Kutta steps; its plans
 pass the same check. It is optional: a separate environment, whose Python is given as peer_python=DIR/bin/python, after
