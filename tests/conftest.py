@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -37,10 +38,21 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 _new_context = _mlir.make_ir_context
-_contexts = itertools.chain.from_iterable(itertools.repeat(_new_context(), 200) for _ in itertools.count())
-# JAX loads the dialects of MLIR again for each program that it lowers, which takes a twentieth of the time of all tests. A context
-# serves many programs, and is left before the constants that it keeps fill the memory.
-_mlir.make_ir_context = lambda: next(_contexts)
+_contexts = threading.local()
+
+
+def _kept_context() -> Any:
+    """A context of MLIR, which serves 200 programs of one thread, and is left before the constants that it keeps fill the memory.
+
+    JAX 0.10 loads the dialects of MLIR again for each program that it lowers, which takes a twentieth of the time of all tests.
+    """
+    if not hasattr(_contexts, "of_this_thread"):
+        repeated = (itertools.repeat(_new_context(), 200) for _ in itertools.count())
+        _contexts.of_this_thread = itertools.chain.from_iterable(repeated)
+    return next(_contexts.of_this_thread)
+
+
+_mlir.make_ir_context = _kept_context
 
 _jaxtyped = jaxtyping.jaxtyped
 

@@ -44,7 +44,8 @@ def written_out() -> contextlib.AbstractContextManager[None]:
 def traced_once(function: Callable) -> Callable:
     """A function of pytrees of arrays that is traced once for each structure of its arguments.
 
-    Further traces, also of its derivatives and batches, copy the equations of the first one, which takes a tenth of the time.
+    Further traces, also of its derivatives and batches, copy the equations of the first one, which takes a tenth of the time. The
+    result must depend on nothing but the arguments and the state of this module.
     """
 
     @functools.wraps(function)
