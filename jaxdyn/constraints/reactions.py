@@ -10,6 +10,7 @@ from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.constraint_forces import constraint_forces
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function
 from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial.rotation import cross
 
 
 class LoopReaction(NamedTuple):
@@ -66,5 +67,5 @@ def loop_reactions(
         reference_a, arm_a = kinematics.point_on_body(placed, joint.body_a, joint.frame_a.translation)
         to_marker = (reference_a - placed.reference[body]) + (arm_a - placed.offset[body])
         force = own.force[body]
-        found[joint.name] = LoopReaction(sign * force, sign * (own.moment[body] - jnp.cross(to_marker, force)))
+        found[joint.name] = LoopReaction(sign * force, sign * (own.moment[body] - cross(to_marker, force)))
     return found

@@ -29,7 +29,7 @@ from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import dot, einsum, floating, zero_safe_norm
-from jaxdyn.spatial.rotation import skew
+from jaxdyn.spatial.rotation import cross, skew
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
 
 # Largest number of contacts of a body without a loop in a scalar program; loops compile several times faster.
@@ -83,7 +83,7 @@ def _drift(velocity: Float[Array, "6"], bias: Float[Array, "6"], arm: Vector3, c
         velocity, bias: Spatial velocity of the body, and its spatial acceleration at zero generalized acceleration.
         arm, center: Contact point, and center of its sphere, from the reference point.
     """
-    return velocity_at_point(bias, arm) + jnp.cross(velocity[:3], velocity_at_point(velocity, center))
+    return velocity_at_point(bias, arm) + cross(velocity[:3], velocity_at_point(velocity, center))
 
 
 class Contact(BodyForce):
@@ -440,7 +440,7 @@ class SphereContact(Contact):
             np.array(bodies, int)
         ]
         w, nu = moving.placements.columns[:, :3], moving.placements.columns[:, 3:]
-        linear = nu[None] + jnp.cross(w[None], at.arm[:, None])  # (E4)
+        linear = nu[None] + cross(w[None], at.arm[:, None])  # (E4)
         return jnp.where(moves[..., None], linear, 0.0), jnp.where(moves[..., None], w[None], 0.0)
 
 

@@ -10,6 +10,7 @@ from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia
+from jaxdyn.spatial.rotation import cross
 
 Momenta = Float[Array, "nv"]
 
@@ -96,7 +97,7 @@ def angular_momentum(
     about = jnp.zeros(3, q.dtype) if about is None else about
     # The momenta are given about the reference point of each tree; the moment of the linear momentum moves them to `about`.
     total = jax.vmap(SpatialInertia.momentum)(placed.inertia, moving.velocity)
-    of_bodies = jnp.sum(total[:, :3] + jnp.cross(placed.reference - about[None], total[:, 3:]), axis=0)
+    of_bodies = jnp.sum(total[:, :3] + cross(placed.reference - about[None], total[:, 3:]), axis=0)
     return of_bodies + rotors.angular_momentum(model, moving) if model.rotors.count else of_bodies
 
 

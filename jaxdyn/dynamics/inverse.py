@@ -16,6 +16,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.directions import directional_derivative, stays
 from jaxdyn.spatial.inertia import SpatialInertia
+from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import cross_force, cross_motion
 
 GeneralizedForces = Float[Array, "nv"]
@@ -274,5 +275,5 @@ def gravity_force(model: Model, q: Coordinates) -> GeneralizedForces:
     """
     placed = kinematics.placements(model, q)
     weight = placed.inertia.mass[:, None] * model.gravity[None]
-    moment = jnp.cross(placed.inertia.first_moment, model.gravity[None])
+    moment = cross(placed.inertia.first_moment, model.gravity[None])
     return project(model, placed, jnp.concatenate([moment, weight], axis=1))  # (H2)

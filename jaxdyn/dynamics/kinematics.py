@@ -18,8 +18,9 @@ from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion, sixvector
-from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.arrays import dot, einsum, rows_at
 from jaxdyn.spatial.inertia import SpatialInertia, planar_from_inertia, symmetric_matrix
+from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.transform import RigidTransform
 
 Coordinates = Float[Array, "nq"]
@@ -97,7 +98,7 @@ def placements(model: Model, q: Coordinates) -> Placements:
     local = jax.vmap(RigidTransform.compose)(model.placement, configuration.joint_transforms(model, q))
     # The translation of the root body is the reference point; otherwise it would be the first term of every sum.
     is_root = (np.array(topology.parents) < 0)[:, None]
-    reference = local.translation[topology.roots]
+    reference = rows_at(local.translation, topology.roots)
     from_root = RigidTransform(local.quaternion, jnp.where(is_root, 0.0, local.translation))
     placed = tree.compose_along_paths(topology, from_root)
     rotation = placed.rotation
@@ -290,7 +291,7 @@ def partials_at(model: Model, placed: Placements, points: Float[Array, "nb 3"]) 
     """
     moves = model.topology.column_moves_body.T[..., None]
     w, nu = placed.columns[:, :3], placed.columns[:, 3:]
-    linear = nu[None] + jnp.cross(w[None], points[:, None])  # (E4)
+    linear = nu[None] + cross(w[None], points[:, None])  # (E4)
     return PartialVelocities(jnp.where(moves, linear, 0.0), jnp.where(moves, w[None], 0.0))
 
 
@@ -356,7 +357,7 @@ def jacobian_at(model: Model, placed: Placements, name: str) -> Float[Array, "6 
         return jnp.zeros((6, model.nv), placed.offset.dtype)
     moves = model.topology.column_moves_body[:, carrier, None]
     w, nu = placed.columns[:, :3], placed.columns[:, 3:]
-    linear = nu + jnp.cross(w, _from_reference(model, placed, name, carrier)[None])  # (E4)
+    linear = nu + cross(w, _from_reference(model, placed, name, carrier)[None])  # (E4)
     return jnp.where(moves, jnp.concatenate([w, linear], axis=1), 0.0).T
 
 
@@ -409,7 +410,7 @@ def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str) -> Bo
         return BodyMotion(jnp.zeros(3, q.dtype), jnp.zeros(3, q.dtype))
     moving = motion(model, q, v)
     w, nu = moving.velocity[carrier, :3], moving.velocity[carrier, 3:]
-    return BodyMotion(w, nu + jnp.cross(w, _from_reference(model, moving.placements, name, carrier)))
+    return BodyMotion(w, nu + cross(w, _from_reference(model, moving.placements, name, carrier)))
 
 
 def motion_of_origins(moving: Motion, spatial: Float[Array, "nb 6"]) -> tuple[BodyMotion, BodyMotion]:
@@ -424,9 +425,7 @@ def motion_of_origins(moving: Motion, spatial: Float[Array, "nb 6"]) -> tuple[Bo
     at_origin = jax.vmap(sixvector.velocity_at_point)
     offset, spin = moving.placements.offset, moving.velocity[:, :3]
     velocity = at_origin(moving.velocity, offset)
-    return BodyMotion(spin, velocity), BodyMotion(
-        spatial[:, :3], at_origin(spatial, offset) + jnp.cross(spin, velocity)
-    )
+    return BodyMotion(spin, velocity), BodyMotion(spatial[:, :3], at_origin(spatial, offset) + cross(spin, velocity))
 
 
 def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
@@ -439,10 +438,10 @@ def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
 
     Source: theory.md (A10), (A11), (B8).
     """
-    carried = origins.linear[model.topology.roots]  # P is the origin of the root
+    carried = rows_at(origins.linear, model.topology.roots)  # P is the origin of the root
     return Poses(
         jax.vmap(quaternion.rate_from_outer)(poses.orientation, origins.angular),
-        jnp.cross(origins.angular[:, None], poses.rotation.swapaxes(1, 2)).swapaxes(1, 2),
+        cross(origins.angular[:, None], poses.rotation.swapaxes(1, 2)).swapaxes(1, 2),
         carried,
         origins.linear - carried,
     )
@@ -504,5 +503,5 @@ def accelerations_of_bodies(model: Model, moving: Motion, a: Accelerations) -> B
     com = moving.placements.com
     velocity = jax.vmap(sixvector.velocity_at_point)(moving.velocity, com)
     # The acceleration of a body point is the spatial acceleration at its place plus omega x v.
-    linear = jax.vmap(sixvector.velocity_at_point)(spatial, com) + jnp.cross(moving.velocity[:, :3], velocity)
+    linear = jax.vmap(sixvector.velocity_at_point)(spatial, com) + cross(moving.velocity[:, :3], velocity)
     return BodyMotion(spatial[:, :3], linear)

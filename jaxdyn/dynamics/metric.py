@@ -19,6 +19,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
+from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import cross_motion, motion_to_outer
 
 MassMatrix = Float[Array, "nv nv"]
@@ -241,10 +242,10 @@ def _coupling_vectors(model: Model, placed: Placements) -> Float[Array, "nv nv 3
     w_b, w_g, nu_b, nu_g = w[:, None], w[None], nu[:, None], nu[None]
     h = subtree.first_moment
     coupling = (
-        subtree.mass[..., None] * jnp.cross(nu_b, nu_g)
-        + jnp.cross(nu_b, jnp.cross(w_g, h))
-        + jnp.cross(jnp.cross(w_b, h), nu_g)
-        + einsum("bgij,bgj->bgi", subtree.planar, jnp.cross(w_b, w_g))
+        subtree.mass[..., None] * cross(nu_b, nu_g)
+        + cross(nu_b, cross(w_g, h))
+        + cross(cross(w_b, h), nu_g)
+        + einsum("bgij,bgj->bgi", subtree.planar, cross(w_b, w_g))
     )  # (G18)
     return jnp.where(comparable[..., None], coupling, 0.0)
 

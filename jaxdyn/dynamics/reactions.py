@@ -19,6 +19,7 @@ from jaxdyn.dynamics.system import (
 )
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import force_at_point, motion_to_outer
 
 
@@ -94,7 +95,7 @@ def joint_reactions(
     moves_directly = (jnp.arange(model.nb)[:, None] == body[None]).astype(drive.dtype)
     own = einsum("ba,ac->bc", moves_directly, turned * drive[:, None])
     force = wrench[:, 3:]
-    moment = wrench[:, :3] - jnp.cross(placed.offset, force)
+    moment = wrench[:, :3] - cross(placed.offset, force)
     constraint_force, constraint_moment = force - own[:, 3:], moment - own[:, :3]
     return {
         name: JointReaction(force[i], moment[i], constraint_force[i], constraint_moment[i], drive[body == i])
@@ -130,7 +131,7 @@ def driving_forces(
     forces = {}
     for i, columns in configuration.driven_columns(model, state.q).items():
         force = wrench[i, 3:]
-        moment = wrench[i, :3] - jnp.cross(placed.offset[i], force)
+        moment = wrench[i, :3] - cross(placed.offset[i], force)
         on_child_axes = jnp.concatenate([dot(placed.rotation[i].T, moment), dot(placed.rotation[i].T, force)])
         forces[model.topology.joint_names[i]] = dot(columns.T, on_child_axes)  # (M5)
     return forces

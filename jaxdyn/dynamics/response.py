@@ -15,6 +15,7 @@ from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.inertia import SpatialInertia
+from jaxdyn.spatial.rotation import cross
 
 PerColumn6 = Float[Array, "nv 6"]
 Response = Float[Array, "nv nv"]
@@ -51,10 +52,10 @@ def inertial_response(
     columns, w = placed.columns, x[:, :3]
     along = jax.vmap(SpatialInertia.momentum)
     # beta is nearer the root: the subtree of gamma responds. The response is symmetric in y and the column, and transposed in x.
-    of_x = einsum("gij,gj->gi", transposed, columns[:, :3]) + jnp.cross(momentum, columns[:, 3:])
+    of_x = einsum("gij,gj->gi", transposed, columns[:, :3]) + cross(momentum, columns[:, 3:])
     near = einsum("gc,bc->gb", along(inertia, columns), y) + 2.0 * einsum("gi,bi->gb", of_x, w)
     # gamma is nearer the root: it is loaded by the response of the subtree of beta.
-    couple, force = einsum("bij,bi->bj", transposed, w), jnp.cross(w, momentum)
+    couple, force = einsum("bij,bi->bj", transposed, w), cross(w, momentum)
     far = einsum("gc,bc->gb", columns, along(inertia, y) + 2.0 * jnp.concatenate([couple, force], axis=1))
     response = jnp.where(topology.column_precedes.T, near, jnp.where(strictly_nearer(model), far, 0.0))
     if not model.rotors.count:
@@ -72,9 +73,9 @@ def _gyroscopic_tensor(model: Model, placed: Placements, v: Velocities, velocity
     """Transpose of D of each body, D w = h x (w x u) - omega x Pi w with the velocity (omega; u). Source: theory.md (I10), (R8)."""
     omega, u = velocity[:, None, :3], velocity[:, None, 3:]
     unit = np.eye(3)[None].astype(velocity.dtype)
-    tensor = jnp.cross(placed.inertia.first_moment[:, None], jnp.cross(unit, u))
-    tensor = tensor - jnp.cross(omega, placed.inertia.planar)  # Pi is symmetric: its rows are Pi times the unit vectors
+    tensor = cross(placed.inertia.first_moment[:, None], cross(unit, u))
+    tensor = tensor - cross(omega, placed.inertia.planar)  # Pi is symmetric: its rows are Pi times the unit vectors
     if not model.rotors.count:
         return tensor
     spin = rotors.moments(rotors.spin_columns(model, placed), v)[:, None, :3]
-    return tensor + 0.5 * jnp.cross(unit, spin)  # (R8)
+    return tensor + 0.5 * cross(unit, spin)  # (R8)

@@ -20,6 +20,7 @@ from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.rotation import cross
 
 PerColumn = Float[Array, "nv"]
 PerBody3 = Float[Array, "nb 3"]
@@ -71,7 +72,7 @@ def moments_of_motion(h: SpinColumns, angular_velocity: PerBody3, v: PerColumn, 
     Source: theory.md (R3).
     """
     momentum, rate = moments(h, v), moments(h, a)
-    return rate.at[:, :3].add(jnp.cross(angular_velocity, momentum[:, :3]))  # (R3)
+    return rate.at[:, :3].add(cross(angular_velocity, momentum[:, :3]))  # (R3)
 
 
 def are_beside_joints(model: Model) -> bool:
@@ -132,7 +133,7 @@ def coupling_symbols(
     h = spin_columns(model, placed)
     moves = topology.column_moves_body.astype(model.dtype)
     w = placed.columns[:, :3]
-    products = jnp.cross(w[:, None], w[None])
+    products = cross(w[:, None], w[None])
     triple = einsum("gci,abi,ac,bc->abg", h, products, moves, moves)  # h_gamma . (Omega_alpha x Omega_beta)
     rates = jnp.where(topology.column_precedes[:, :, None], triple, 0.0)  # h_gamma . X_alpha Omega_beta
     if moving_columns is not None:
@@ -158,7 +159,7 @@ def response_along_columns(
     """
     h = spin_columns(model, placed)
     moves = model.topology.column_moves_body.astype(model.dtype)
-    turned = jnp.cross(velocity[None, :, :3], h)
+    turned = cross(velocity[None, :, :3], h)
     return einsum("gci,bc,bi->gb", h, moves, y) + einsum("gci,bc,bi->gb", turned, moves, x)
 
 
@@ -173,7 +174,7 @@ def response_to_rates(model: Model, placed: Placements, velocity: Float[Array, "
 
     Source: theory.md (R8).
     """
-    turned = jnp.cross(velocity[None, :, :3], spin_columns(model, placed))
+    turned = cross(velocity[None, :, :3], spin_columns(model, placed))
     moves = model.topology.column_moves_body.astype(model.dtype)
     return einsum("bci,gc,gi->gb", turned, moves, placed.columns[:, :3])
 

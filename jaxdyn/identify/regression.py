@@ -36,7 +36,7 @@ from jaxdyn.spatial.inertia import (
     symmetric_entries,
     symmetric_matrix,
 )
-from jaxdyn.spatial.rotation import Matrix33, Vector3
+from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.sixvector import cross_force
 
 INERTIAL_SYMBOLS = ("m", "hx", "hy", "hz", "Jxx", "Jyy", "Jzz", "Jxy", "Jxz", "Jyz")
@@ -166,7 +166,7 @@ def inertial_regressor(
 def _motion_to_inner(rotation: Matrix33, offset: Vector3, motion: Float[Array, "6"]) -> Float[Array, "6"]:
     """Convert a twist about P on ground axes to the body origin and body axes; `offset` is the vector from P to this origin."""
     w, v = motion[:3], motion[3:]
-    return jnp.concatenate([dot(w, rotation), dot(v + jnp.cross(w, offset), rotation)])
+    return jnp.concatenate([dot(w, rotation), dot(v + cross(w, offset), rotation)])
 
 
 def _unit_forces(velocity: Float[Array, "6"], acceleration: Float[Array, "6"]) -> Float[Array, "10 6"]:

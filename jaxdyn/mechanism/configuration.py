@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import zero_safe_norm
+from jaxdyn.spatial.arrays import rows_at, zero_safe_norm
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -60,14 +60,16 @@ def _by_group(model: Model, method, coordinates=(), velocities=()) -> list:
         v_index = topology.v_starts[bodies][:, None] + np.arange(kind.nv)
         # The size is explicit, because a joint without parameters has no leading axis from which vmap could infer it.
         batched = jax.vmap(method, axis_size=len(bodies))
-        results.append(batched(joint, *(q[q_index] for q in coordinates), *(v[v_index] for v in velocities)))
+        results.append(
+            batched(joint, *(rows_at(q, q_index) for q in coordinates), *(rows_at(v, v_index) for v in velocities))
+        )
     return results
 
 
 def _to_bodies(model: Model, per_group: list):
     """Reorder results per stack, with joints on the leading axis, to one array per body."""
     order = np.argsort(np.concatenate([bodies for _, bodies in model.topology.groups]))
-    return jax.tree.map(lambda *parts: _take(jnp.concatenate(parts), order), *per_group)
+    return jax.tree.map(lambda *parts: rows_at(jnp.concatenate(parts), order), *per_group)
 
 
 def _to_vector(model: Model, per_group: list[Float[Array, "_ _ *rest"]], starts: np.ndarray) -> Float[Array, "..."]:
@@ -76,11 +78,7 @@ def _to_vector(model: Model, per_group: list[Float[Array, "_ _ *rest"]], starts:
     groups = zip(model.topology.groups, shapes, strict=True)
     index = [(starts[bodies][:, None] + np.arange(shape[1])).ravel() for (_, bodies), shape in groups]
     flat = [part.reshape(shape[0] * shape[1], *shape[2:]) for part, shape in zip(per_group, shapes, strict=True)]
-    return _take(jnp.concatenate(flat), np.argsort(np.concatenate(index)))
-
-
-def _take(x: Array, order: np.ndarray) -> Array:
-    return x if np.array_equal(order, np.arange(len(order))) else x[order]
+    return rows_at(jnp.concatenate(flat), np.argsort(np.concatenate(index)))
 
 
 def joint_transforms(model: Model, q: Float[Array, "nq"]) -> RigidTransform:

@@ -17,6 +17,7 @@ from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import attitude, quaternion
 from jaxdyn.spatial.arrays import dot, floating
+from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.series import cotangent_remainder_root, sinc_root, versine_root
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -232,7 +233,7 @@ class Universal(_WithRates):
         return jnp.stack(columns, axis=1)
 
     def subspace_rate(self, q: Float[Array, "2"], v: Float[Array, "2"]) -> Float[Array, "6"]:
-        turning = jnp.cross(self._first_on_child_axes(q), _unit(self.second_axis))
+        turning = cross(self._first_on_child_axes(q), _unit(self.second_axis))
         return jnp.concatenate([v[0] * v[1] * turning, jnp.zeros_like(turning)])
 
     def _first_on_child_axes(self, q: Float[Array, "2"]) -> Float[Array, "3"]:
@@ -342,7 +343,7 @@ class Planar(Joint):
     def _axes(self) -> tuple[Axis, Axis, Axis]:
         z = _unit(self.normal)
         x = _unit(self.direction - dot(self.direction, z) * z)
-        return x, jnp.cross(z, x), z
+        return x, cross(z, x), z
 
     def transform(self, q: Float[Array, "3"]) -> RigidTransform:
         x, y, z = self._axes()
@@ -439,7 +440,7 @@ class Free(Joint):
         self, q: Float[Array, "7"], v: Float[Array, "6"], a: Float[Array, "6"], dt: Scalar
     ) -> tuple[Float[Array, "7"], Float[Array, "6"]]:
         spin = v[:3] + dt * a[:3]
-        later = v[3:] + dt * (a[3:] + jnp.cross(v[:3], v[3:]))  # on the axes of the start
+        later = v[3:] + dt * (a[3:] + cross(v[:3], v[3:]))  # on the axes of the start
         turn = quaternion.exponential(dt * spin)
         moved = jnp.concatenate([q[:3] + dt * quaternion.rotate(q[3:], later), quaternion.multiply(q[3:], turn)])
         return moved, jnp.concatenate([spin, quaternion.rotate(quaternion.inverse(turn), later)])

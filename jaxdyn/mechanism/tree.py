@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.arrays import dot, rows_at
 from jaxdyn.spatial.transform import RigidTransform
 
 _LONGEST_SUM = 32  # summands; the work of a plain sum grows with their square
@@ -42,7 +42,7 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
     placement = jnp.concatenate([local.quaternion, local.translation], axis=1)
     while np.any(ahead != GROUND):
         moving = ahead != GROUND
-        placement = jnp.where(moving[:, None], jax.vmap(compose)(placement[ahead], placement), placement)
+        placement = jnp.where(moving[:, None], jax.vmap(compose)(rows_at(placement, ahead), placement), placement)
         ahead = np.where(moving, ahead[ahead], GROUND)
     return RigidTransform(placement[:, :4], placement[:, 4:])
 
@@ -58,10 +58,7 @@ def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTran
 
 def of_columns(topology: Topology, per_body: PyTree) -> PyTree:
     """Data of the body that each velocity component (column) moves directly; arrays (nb, *rest) become (nv, *rest)."""
-    body = topology.body_of_column
-    if np.array_equal(body, np.arange(topology.nb)):  # otherwise XLA would copy
-        return per_body
-    return jax.tree.map(lambda x: x[body], per_body)
+    return jax.tree.map(lambda x: rows_at(x, topology.body_of_column), per_body)
 
 
 def sum_over_columns(topology: Topology, per_column: Float[Array, "nv *rest"]) -> Float[Array, "nb *rest"]:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxdyn.lanes.tracing import writing_out
 
@@ -31,6 +31,24 @@ def dot(a: Float[Array | np.ndarray, "..."], b: Float[Array | np.ndarray, "..."]
     """Inner product over the last axis of `a` and the second to last (or only) axis of `b`, at full precision."""
     contracted = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
     return _products()(jnp.asarray(a), jnp.asarray(b), (contracted, ((), ())), _FULL)
+
+
+def linear(coefficients: Float[np.ndarray, "*rest j"], a: Float[Array, "j"]) -> Float[Array, "*rest"]:
+    """Components c_i = sum over j of coefficients[i, j] a_j, for few nonzero coefficients in a scalar program.
+
+    A scalar program contains only the products with nonzero coefficients, and those with 1 and -1 need no operation. Therefore one
+    operation here replaces the arrangement of single components, and its derivatives are as short.
+    """
+    return jax.lax.dot_general(coefficients.astype(a.dtype), a, (((coefficients.ndim - 1,), (0,)), ((), ())), _FULL)
+
+
+def bilinear(
+    coefficients: Float[np.ndarray, "i j k"], a: Float[Array, "*batch j"], b: Float[Array, "*batch k"]
+) -> Float[Array, "*batch i"]:
+    """Components c_i = sum over j and k of coefficients[i, j, k] a_j b_k, for few nonzero coefficients as in `linear`."""
+    batch = tuple(range(a.ndim - 1))
+    matrix = jax.lax.dot_general(a, coefficients.astype(a.dtype), (((a.ndim - 1,), (1,)), ((), ())), _FULL)
+    return jax.lax.dot_general(matrix, b, (((a.ndim,), (a.ndim - 1,)), (batch, batch)), _FULL)
 
 
 def _products() -> Callable[..., Array]:
@@ -53,6 +71,17 @@ def _few_written_out(a: Array, b: Array, dimension_numbers: Any, *options: Any, 
     a = jnp.expand_dims(a.transpose(*batch_a, *free_a, *along_a), range(n_batch + n_a, n_batch + n_a + n_b))
     b = jnp.expand_dims(b.transpose(*batch_b, *free_b, *along_b), range(n_batch, n_batch + n_a))
     return jnp.sum(a * b, axis=range(n_batch + n_a + n_b, a.ndim))
+
+
+def rows_at(x: Float[Array, "n *rest"], positions: Int[np.ndarray, "*shape"]) -> Float[Array, "..."]:
+    """The rows x[positions] at known positions; negative positions count from the end, as in NumPy.
+
+    The generic indexing of JAX would convert negative positions by operations of the traced program, and always gather.
+    """
+    at = np.where(positions < 0, positions + len(x), positions).astype(np.int32)
+    if at.size and np.array_equal(at.ravel(), np.arange(at.size) + at.flat[0]):
+        return x[at.flat[0] : at.flat[0] + at.size].reshape(*at.shape, *x.shape[1:])
+    return x.at[at].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def zero_safe_norm(d: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.quaternion import Quaternion
-from jaxdyn.spatial.rotation import Matrix33, Vector3, skew
+from jaxdyn.spatial.rotation import Matrix33, Vector3, cross, skew
 
 SParameters = Float[Array, "3"]
 
@@ -68,7 +68,7 @@ def rate(s: SParameters, body_rates: Vector3) -> SParameters:
     If w is on reference axes, the derivative is `rate(-s, w)`, because B(s)^T = B(-s). Source: theory.md (O4).
     """
     w = body_rates
-    return -0.25 * ((1.0 - dot(s, s)) * w - 2.0 * jnp.cross(s, w) + 2.0 * dot(s, w) * s)  # (O4)
+    return -0.25 * ((1.0 - dot(s, s)) * w - 2.0 * cross(s, w) + 2.0 * dot(s, w) * s)  # (O4)
 
 
 def standard(s: SParameters) -> SParameters:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial.arrays import dot
-from jaxdyn.spatial.rotation import Matrix33, Vector3
+from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.sixvector import Force, Motion
 
 # The conversions between forms of a tensor are used in JAX code and, in NumPy double precision, in the checks of the builder.
@@ -35,14 +35,19 @@ def symmetric_entries(matrix: T) -> T:
     return matrix[np.array([0, 1, 2, 0, 0, 1]), np.array([0, 1, 2, 1, 2, 2])]
 
 
+def _trace(matrix: Array | np.ndarray) -> Array | np.floating:
+    """Sum of the diagonal entries. The function of JAX makes ten operations more."""
+    return matrix[0, 0] + matrix[1, 1] + matrix[2, 2]
+
+
 def planar_from_inertia(inertia: T) -> T:
     """Planar inertia tensor (3, 3) Pi = 1/2 tr(J) 1 - J. Source: theory.md (B10)."""
-    return 0.5 * inertia.trace() * np.eye(3, dtype=inertia.dtype) - inertia  # (B10)  # pyright: ignore[reportReturnType]
+    return 0.5 * _trace(inertia) * np.eye(3, dtype=inertia.dtype) - inertia  # (B10)  # pyright: ignore[reportReturnType]
 
 
 def inertia_from_planar(planar: T) -> T:
     """Inertia tensor (3, 3) J = tr(Pi) 1 - Pi. Source: theory.md (B10)."""
-    return planar.trace() * np.eye(3, dtype=planar.dtype) - planar  # (B10)  # pyright: ignore[reportReturnType]
+    return _trace(planar) * np.eye(3, dtype=planar.dtype) - planar  # (B10)  # pyright: ignore[reportReturnType]
 
 
 class SpatialInertia(eqx.Module):
@@ -99,5 +104,5 @@ class SpatialInertia(eqx.Module):
         Source: theory.md (M7) with J omega = tr(Pi) omega - Pi omega (B10).
         """
         w, v = motion[:3], motion[3:]
-        angular = jnp.trace(self.planar) * w - dot(self.planar, w) + jnp.cross(self.first_moment, v)
-        return jnp.concatenate([angular, self.mass * v - jnp.cross(self.first_moment, w)])
+        angular = _trace(self.planar) * w - dot(self.planar, w) + cross(self.first_moment, v)
+        return jnp.concatenate([angular, self.mass * v - cross(self.first_moment, w)])

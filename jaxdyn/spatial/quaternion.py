@@ -8,14 +8,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import dot
-from jaxdyn.spatial.rotation import Matrix33, Vector3, skew
+from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.spatial.arrays import bilinear, dot
+from jaxdyn.spatial.rotation import Matrix33, Vector3, cross, skew
 from jaxdyn.spatial.series import arctan_quotient, cos_root, sinc_root
 
 Quaternion = Float[Array, "4"]
 
 # Below this squared ratio of vector to scalar part the logarithm uses its series (10 terms, exact to 1e-21).
 _LOGARITHM_SWITCH = 0.01
+
+
+# Coefficients of the product, (p q)_i = sum of _PRODUCT[i, j, k] p_j q_k.
+_PRODUCT = np.array(
+    [
+        np.diag([1.0, -1.0, -1.0, -1.0]),
+        [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, -1, 0]],
+        [[0, 0, 1, 0], [0, 0, 0, -1], [1, 0, 0, 0], [0, 1, 0, 0]],
+        [[0, 0, 0, 1], [0, 0, 1, 0], [0, -1, 0, 0], [1, 0, 0, 0]],
+    ]
+)
 
 
 def identity(dtype=None) -> Quaternion:
@@ -28,8 +40,10 @@ def multiply(p: Quaternion, q: Quaternion) -> Quaternion:
 
     Source: theory.md (A1), (A6).
     """
+    if writing_out():
+        return bilinear(_PRODUCT, p, q)
     scalar = p[0] * q[0] - dot(p[1:], q[1:])
-    vector = p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])
+    vector = p[0] * q[1:] + q[0] * p[1:] + cross(p[1:], q[1:])
     return jnp.concatenate([scalar[None], vector])  # (A1)
 
 
@@ -51,7 +65,7 @@ def normalize(q: Quaternion) -> Quaternion:
 def rotate(q: Quaternion, r: Vector3) -> Vector3:
     """Vector R(q) r = q (0, r) q^-1: components of r on the outer frame. Source: theory.md (A4)."""
     qv = q[1:]
-    return r + 2.0 / dot(q, q) * jnp.cross(qv, q[0] * r + jnp.cross(qv, r))
+    return r + 2.0 / dot(q, q) * cross(qv, q[0] * r + cross(qv, r))
 
 
 def to_matrix(q: Quaternion) -> Matrix33:

@@ -7,11 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.spatial.arrays import bilinear, dot, linear
 from jaxdyn.spatial.series import sinc_root, versine_root
 
 Vector3 = Float[Array, "3"]
 Matrix33 = Float[Array, "3 3"]
+
+
+# Coefficients of the vector product, (a x b)_i = sum of CROSS[i, j, k] a_j b_k.
+CROSS = np.cross(np.eye(3)[:, None], np.eye(3)).transpose(2, 0, 1)
+
+
+def cross(a: Float[Array | np.ndarray, "*#batch 3"], b: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
+    """Vector product a x b over the last axis."""
+    return bilinear(CROSS, a, b) if writing_out() and a.shape == b.shape else jnp.cross(a, b)
 
 
 def skew(a: Vector3) -> Matrix33:
@@ -19,6 +29,8 @@ def skew(a: Vector3) -> Matrix33:
 
     Source: theory.md (B1).
     """
+    if writing_out():
+        return linear(CROSS.transpose(0, 2, 1), a)
     zero = jnp.zeros_like(a[0])
     return jnp.stack([zero, -a[2], a[1], a[2], zero, -a[0], -a[1], a[0], zero]).reshape(3, 3)  # (B1)
 

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.rotation import cross
 
 
 def closest_fractions(
@@ -23,11 +24,11 @@ def closest_fractions(
     Source: Ericson 2005, section 5.1.9.
     """
     u, v, r = b - a, d - c, a - c
-    normal = jnp.cross(u, v)
+    normal = cross(u, v)
     uu, vv, uv, ur, vr, nn = dot(u, u), dot(v, v), dot(u, v), dot(u, r), dot(v, r), dot(normal, normal)
     ends = (_quotient(-ur, uu), _quotient(uv - ur, uu))  # of the second segment, projected on the first line
     overlap = jnp.clip(jnp.stack([jnp.minimum(*ends), jnp.maximum(*ends)]), 0.0, 1.0)
-    crossing = _quotient(dot(normal, jnp.cross(v, r)), nn)  # closest points of the two lines
+    crossing = _quotient(dot(normal, cross(v, r)), nn)  # closest points of the two lines
     s = jnp.where(nn > jnp.finfo(nn.dtype).eps * uu * vv, jnp.clip(crossing, 0.0, 1.0), 0.5 * jnp.sum(overlap))
     t = jnp.clip(_quotient(uv * s + vr, vv, 0.5), 0.0, 1.0)
     return jnp.clip(_quotient(uv * t - ur, uu, 0.5), 0.0, 1.0), t
@@ -55,7 +56,7 @@ def squared_distance(
     # The derivatives of s and t do not affect the first derivatives, since s and t minimize the distance. Their effect on the
     # second derivatives is that of a term which is zero together with its first derivatives.
     first, second = (x - jax.lax.stop_gradient(x) for x in (dot(u, apart), -dot(v, apart)))
-    uu, vv, uv, nn = jax.lax.stop_gradient((dot(u, u), dot(v, v), dot(u, v), dot(*[jnp.cross(u, v)] * 2)))
+    uu, vv, uv, nn = jax.lax.stop_gradient((dot(u, u), dot(v, v), dot(u, v), dot(*[cross(u, v)] * 2)))
     inside_s, inside_t = (s > 0.0) & (s < 1.0) & (uu > 0.0), (t > 0.0) & (t < 1.0) & (vv > 0.0)
     across = nn > np.sqrt(jnp.finfo(nn.dtype).eps) * uu * vv
     both = _quotient(vv * first**2 + 2.0 * uv * first * second + uu * second**2, nn)

@@ -6,13 +6,20 @@ product of the two 6-vectors.
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import dot
-from jaxdyn.spatial.rotation import Matrix33, Vector3
+from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.spatial.arrays import bilinear, dot
+from jaxdyn.spatial.rotation import CROSS, Matrix33, Vector3, cross
 
 Motion = Float[Array, "6"]
 Force = Float[Array, "6"]
+
+# Coefficients of `cross_motion` and `cross_force`. The first factors mark the products of an angular or linear part of the velocity
+# with an angular or linear part of the other vector that each part of the result contains.
+_CROSS_MOTION = np.kron([[[1, 0], [0, 0]], [[0, 1], [1, 0]]], CROSS)
+_CROSS_FORCE = np.kron([[[1, 0], [0, 1]], [[0, 1], [0, 0]]], CROSS)
 
 
 def cross_motion(velocity: Motion, motion: Motion) -> Motion:
@@ -20,8 +27,10 @@ def cross_motion(velocity: Motion, motion: Motion) -> Motion:
 
     Source: theory.md (D3); Featherstone 2008, (2.31).
     """
+    if writing_out():
+        return bilinear(_CROSS_MOTION, velocity, motion)
     w, v = velocity[:3], velocity[3:]
-    return jnp.concatenate([jnp.cross(w, motion[:3]), jnp.cross(w, motion[3:]) + jnp.cross(v, motion[:3])])
+    return jnp.concatenate([cross(w, motion[:3]), cross(w, motion[3:]) + cross(v, motion[:3])])
 
 
 def cross_force(velocity: Motion, force: Force) -> Force:
@@ -29,8 +38,10 @@ def cross_force(velocity: Motion, force: Force) -> Force:
 
     Source: Featherstone 2008, (2.32).
     """
+    if writing_out():
+        return bilinear(_CROSS_FORCE, velocity, force)
     w, v = velocity[:3], velocity[3:]
-    return jnp.concatenate([jnp.cross(w, force[:3]) + jnp.cross(v, force[3:]), jnp.cross(w, force[3:])])
+    return jnp.concatenate([cross(w, force[:3]) + cross(v, force[3:]), cross(w, force[3:])])
 
 
 def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Motion:
@@ -44,7 +55,7 @@ def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Moti
     Source: theory.md (D2), (F6).
     """
     w = dot(rotation, motion[:3])
-    return jnp.concatenate([w, dot(rotation, motion[3:]) + jnp.cross(offset, w)])  # (D2)
+    return jnp.concatenate([w, dot(rotation, motion[3:]) + cross(offset, w)])  # (D2)
 
 
 def force_at_point(point: Vector3, force: Vector3, couple: Vector3) -> Force:
@@ -55,9 +66,9 @@ def force_at_point(point: Vector3, force: Vector3, couple: Vector3) -> Force:
         force: Force, N, on the same axes.
         couple: Couple, N m, on the same axes.
     """
-    return jnp.concatenate([couple + jnp.cross(point, force), force])
+    return jnp.concatenate([couple + cross(point, force), force])
 
 
 def velocity_at_point(motion: Motion, point: Vector3) -> Vector3:
     """Velocity v + omega x r of the body point at r (the vector from P to the point, m), on the axes of `motion`."""
-    return motion[3:] + jnp.cross(motion[:3], point)
+    return motion[3:] + cross(motion[:3], point)

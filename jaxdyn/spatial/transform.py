@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot
-from jaxdyn.spatial.rotation import Vector3
+from jaxdyn.spatial.rotation import Vector3, cross
 from jaxdyn.spatial.series import cotangent_remainder_root, sine_remainder_root, versine_root
 
 
@@ -42,15 +42,15 @@ class RigidTransform(eqx.Module):
         """
         w, nu = twist[:3], twist[3:]
         x = dot(w, w)
-        across = jnp.cross(w, nu)
-        translation = nu + versine_root(x) * across + sine_remainder_root(x) * jnp.cross(w, across)
+        across = cross(w, nu)
+        translation = nu + versine_root(x) * across + sine_remainder_root(x) * cross(w, across)
         return RigidTransform(quaternion.exponential(w), translation)
 
     def logarithm(self) -> Float[Array, "6"]:
         """Twist (w; nu), |w| <= pi, whose exponential is this transform; discontinuous at |w| = pi."""
         w = quaternion.logarithm(self.quaternion)
-        across = jnp.cross(w, self.translation)
-        back = self.translation - 0.5 * across + cotangent_remainder_root(dot(w, w)) * jnp.cross(w, across)
+        across = cross(w, self.translation)
+        back = self.translation - 0.5 * across + cotangent_remainder_root(dot(w, w)) * cross(w, across)
         return jnp.concatenate([w, back])
 
     @property

@@ -9,16 +9,21 @@ import pytest
 from jax.test_util import check_grads
 from jaxprs import equations
 
+from jaxdyn.lanes.tracing import written_out
 from jaxdyn.spatial import arrays, inertia, quaternion, rotation, series, sixvector, transform
 from jaxdyn.spatial.inertia import SpatialInertia
 from jaxdyn.spatial.transform import RigidTransform
 
 BATCH = 3
+COEFFICIENTS = np.random.default_rng(1).integers(-1, 2, (2, 3, 4)).astype(float)
 
 # Function and the shapes of its arguments; random numbers of order one are good arguments for all of them.
 FUNCTIONS = {
     arrays.einsum: (lambda a, b: arrays.einsum("ij,j->i", a, b), [(3, 3), (3,)]),
     arrays.dot: (arrays.dot, [(3, 3), (3,)]),
+    arrays.linear: (lambda a: arrays.linear(COEFFICIENTS, a), [(4,)]),
+    arrays.bilinear: (lambda a, b: arrays.bilinear(COEFFICIENTS, a, b), [(3,), (4,)]),
+    arrays.rows_at: (lambda x: arrays.rows_at(x, np.array([[2, -1], [0, 2]])), [(4, 2)]),
     arrays.zero_safe_norm: (arrays.zero_safe_norm, [(3,)]),
     quaternion.multiply: (quaternion.multiply, [(4,), (4,)]),
     quaternion.conjugate: (quaternion.conjugate, [(4,)]),
@@ -35,6 +40,7 @@ FUNCTIONS = {
     quaternion.body_rates: (quaternion.body_rates, [(4,), (4,)]),
     quaternion.from_angles_xyz: (quaternion.from_angles_xyz, [(3,)]),
     quaternion.to_angles_xyz: (quaternion.to_angles_xyz, [(4,)]),
+    rotation.cross: (rotation.cross, [(2, 3), (2, 3)]),
     rotation.skew: (rotation.skew, [(3,)]),
     rotation.unskew: (rotation.unskew, [(3, 3)]),
     rotation.rodrigues: (rotation.rodrigues, [(3,), ()]),
@@ -120,6 +126,32 @@ def test_both_modes_of_differentiation_agree_with_finite_differences(function, s
         rtol=1e-7,
         eps=1e-5,
     )
+
+
+@pytest.mark.parametrize(("function", "shapes"), FUNCTIONS.values(), ids=map(name, FUNCTIONS))
+def test_form_for_scalar_programs_has_the_same_values_and_derivatives(function, shapes):
+    def of_batch(*args):
+        value, back = jax.vjp(jax.vmap(function), *args)
+        return value, back(value), jax.jvp(jax.vmap(function), args, args)[1]
+
+    def as_scalar_program(*args):
+        with written_out():
+            return of_batch(*args)
+
+    args = arguments(shapes)
+    # The order of sums of numbers of order ten differs.
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13),
+        jax.jit(as_scalar_program)(*args),
+        jax.jit(of_batch)(*args),
+    )
+
+
+@pytest.mark.parametrize("positions", [[0, 1, 2, 3], [1, 2], [[1], [2]], [2, 1], [3, -1], [-2, -1], [0, 0], []])
+def test_rows_are_those_of_numpy(positions):
+    (x,) = arguments([(4, 2)])
+    positions = np.array(positions, int)
+    np.testing.assert_array_equal(arrays.rows_at(x[0], positions), np.asarray(x[0])[positions])
 
 
 @pytest.mark.parametrize(("function", "shapes"), FUNCTIONS.values(), ids=map(name, FUNCTIONS))

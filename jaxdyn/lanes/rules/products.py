@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from jaxdyn.lanes.deferred import Product, SumOfProducts, has_many_terms
-from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, rule, zero_of
+from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, objects, rule, zero_of
 from jaxdyn.lanes.folding import converted, flushed
-from jaxdyn.lanes.program import Node
+from jaxdyn.lanes.program import Node, Scalar
 from jaxdyn.lanes.rules.shapes import view
 from jaxdyn.lanes.scalar_types import FLOATS
 
@@ -81,11 +81,11 @@ def _as_kind(flat: Flattener, x: Value, source: str, target: str) -> np.ndarray:
 
 
 def _sum_and_product(flat: Flattener, kind: str) -> tuple[Callable, Callable]:
-    """Sum and product of two scalars; for booleans, their disjunction and conjunction."""
-    program = flat.program
+    """Sum and product of two scalars of a type; for booleans, their disjunction and conjunction."""
     if kind == "bool":
-        return lambda x, y: program.apply("or", (x, y), kind), lambda x, y: program.apply("and", (x, y), kind)
-    return lambda x, y: program.add(x, y, kind), lambda x, y: program.mul(x, y, kind)
+        apply = flat.program.apply
+        return lambda x, y, kind: apply("or", (x, y), kind), lambda x, y, kind: apply("and", (x, y), kind)
+    return flat.program.add, flat.program.mul
 
 
 def _is_mask(x: np.ndarray) -> bool:
@@ -96,17 +96,22 @@ def _product(flat: Flattener, left: np.ndarray, right: np.ndarray, kind: str) ->
     """The product left right^T."""
     add, mul = _sum_and_product(flat, kind)
     zero = zero_of(kind)
-    out = np.empty((left.shape[0], right.shape[0]), object)
-    columns = right.tolist()
-    for i, row in enumerate(left.tolist()):
-        # Known zeros are skipped here, which avoids calls.
-        present = [(k, x) for k, x in enumerate(row) if type(x) is Node or x != 0]
-        for j, column in enumerate(columns):
+    scalars = []
+    columns = [(column, _present(column)) for column in right.tolist()]
+    for row in left.tolist():
+        in_row = _present(row)
+        for column, in_column in columns:
             total = zero
-            for k, x in present:
-                total = add(total, mul(x, column[k]))
-            out[i, j] = total
-    return out
+            # Known zeros are skipped here, which avoids calls.
+            for k in in_row if len(in_row) < len(in_column) else in_column:
+                total = add(total, mul(row[k], column[k], kind), kind)
+            scalars.append(total)
+    return objects(scalars, (left.shape[0], right.shape[0]))
+
+
+def _present(row: list[Scalar]) -> list[int]:
+    """Positions of the entries that are not known to be zero."""
+    return [k for k, x in enumerate(row) if type(x) is Node or x != 0]
 
 
 def _masked_sums(flat: Flattener, mask: np.ndarray, terms: np.ndarray, kind: str) -> np.ndarray:
@@ -128,6 +133,6 @@ def _masked_sums(flat: Flattener, mask: np.ndarray, terms: np.ndarray, kind: str
         for i, base, rest in plan:
             total = zero_of(kind) if base is None else out[base, j]
             for k in rest:
-                total = add(total, column[k])
+                total = add(total, column[k], kind)
             out[i, j] = total
     return out
