@@ -33,6 +33,7 @@ if _OWN_FOLDER is not None:
     jax.config.update("jax_compilation_cache_dir", f"{_OWN_FOLDER}/xla")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+jax.config.update("jax_traceback_in_locations_limit", 0)  # nobody reads the code that XLA is given
 jax.config.update("jax_enable_x64", True)  # float32 tests cast explicitly; strict promotion then catches every leak
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -61,16 +62,16 @@ def _checked(typechecker: Callable) -> Callable:
     """The decorator that the import hook gives to each function and class; what it leaves out would take a tenth of the time.
 
     Functions inside of others are defined at each call, and arrays reach them through functions that are checked. The lane compiler
-    handles millions of scalars and annotates no shapes: beartype alone checks it, except where users call it.
+    handles millions of scalars and annotates no shapes: beartype alone checks its functions, except where users call it.
     """
     with_shapes = _jaxtyped(typechecker=typechecker)
 
     def decorate(item: Any) -> Any:
+        has_shapes = not item.__module__.startswith("jaxdyn.lanes.") or item.__module__ == "jaxdyn.lanes.batched"
         if not isinstance(item, FunctionType):
-            return with_shapes(item)
+            return with_shapes(item) if has_shapes else item
         if not item.__annotations__ or "<locals>" in item.__qualname__:
             return item
-        has_shapes = not item.__module__.startswith("jaxdyn.lanes.") or item.__module__ == "jaxdyn.lanes.batched"
         return (with_shapes if has_shapes else typechecker)(item)
 
     return decorate

@@ -134,7 +134,8 @@ def part_of(scalars: list[Scalar]) -> list[Scalar] | Stretch:
     return Stretch(region, start, len(scalars))
 
 
-RULES: dict[str, Callable[["Flattener", Any, list[Any]], list[Any]]] = {}
+Rule = Callable[["Flattener", Any, list[Any]], list[Any]]
+RULES: dict[str, Rule] = {}
 # Primitives whose rules use both words of keys. The rules of all other primitives, which can only move keys, are applied separately
 # to the first words and to the second words.
 _OF_WHOLE_KEYS: set[str] = set()
@@ -160,6 +161,85 @@ def rule(*names: str, of_whole_keys: bool = False, takes_deferred: bool = False)
         return function
 
     return register
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Operation:
+    """An equation of a jaxpr, whose operands and results are positions in a list of arrays.
+
+    Attributes:
+        equation: The equation.
+        rule: Rule of the primitive; None if the equation cannot be evaluated.
+        arguments: Positions of the arguments of each application of the rule. Rules that can only move keys are applied to the
+            first words and to the second words, all other rules once.
+        outputs: Positions of the results.
+        takes_deferred: True if the rule accepts deferred arguments.
+        refusal: Reason for which the equation cannot be evaluated.
+    """
+
+    equation: Any
+    rule: Rule | None
+    arguments: tuple[tuple[int, ...], ...]
+    outputs: tuple[int, ...]
+    takes_deferred: bool
+    refusal: str
+
+
+class _Prepared:
+    """A jaxpr in the form in which it is interpreted, often more than once.
+
+    Attributes:
+        literals: List with a place for each array; it contains the literals of the jaxpr.
+        inputs: Positions of the constants and of the arguments.
+        operations: The equations.
+        outputs: Positions of the results.
+    """
+
+    def __init__(self, jaxpr):
+        self.literals: list[Any] = []
+        self._positions: dict[Any, tuple[int, ...]] = {}
+        self.inputs = self._places((*jaxpr.constvars, *jaxpr.invars))
+        self.operations = [o for equation in jaxpr.eqns if (o := self._operation(equation)) is not None]
+        self.outputs = self._places(jaxpr.outvars)
+
+    def _places(self, variables: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(itertools.chain.from_iterable(map(self._place, variables)))
+
+    def _place(self, variable) -> tuple[int, ...]:
+        """Positions of the arrays of a variable: two for keys, otherwise one."""
+        if isinstance(variable, jex.Literal):
+            return self._appended(known(variable.val))
+        if variable not in self._positions:
+            self._positions[variable] = self._appended([None] * len(arrays_of([variable])))
+        return self._positions[variable]
+
+    def _appended(self, values: list[Any]) -> tuple[int, ...]:
+        start = len(self.literals)
+        self.literals += values
+        return tuple(range(start, len(self.literals)))
+
+    def _operation(self, equation) -> _Operation | None:
+        """The equation as an operation; None if its results are only tangents of integers, which have no values."""
+        real = [v for v in equation.outvars if v.aval.dtype != jax.dtypes.float0]
+        if not real and equation.outvars:
+            for v in equation.outvars:
+                self._positions[v] = self._appended([np.zeros(v.aval.shape, bool)])
+            return None
+        name, operands = equation.primitive.name, [self._place(v) for v in equation.invars]
+        refusal, words = _refusal(equation, real), 1
+        if name not in _OF_WHOLE_KEYS and any(is_threefry(v.aval.dtype) for v in (*equation.invars, *equation.outvars)):
+            words = WORDS
+        arguments = [[p[k % len(p)] for p in operands] for k in range(words)]
+        if words == 1:
+            arguments = [list(itertools.chain.from_iterable(operands))]
+        return _Operation(
+            equation,
+            None if refusal else RULES[name],
+            tuple(map(tuple, arguments)),
+            self._places(equation.outvars),
+            name in _TAKING_DEFERRED,
+            refusal,
+        )
 
 
 class Flattener:
@@ -252,7 +332,7 @@ class Flattener:
                 values[position] = value
         return [values[position] for position in prepared.outputs]
 
-    def _results(self, operation: "_Operation", values: list[Any]) -> list[Any]:
+    def _results(self, operation: _Operation, values: list[Any]) -> list[Any]:
         if operation.rule is None:
             raise CannotFlatten(operation.refusal)
         found = []
@@ -267,85 +347,6 @@ class Flattener:
         """Results of a closed jaxpr; arguments and results may be deferred."""
         consts = list(itertools.chain.from_iterable(known(c) for c in closed_jaxpr.consts))
         return self.run(closed_jaxpr.jaxpr, consts, args)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Operation:
-    """An equation of a jaxpr, whose operands and results are positions in a list of arrays.
-
-    Attributes:
-        equation: The equation.
-        rule: Rule of the primitive; None if the equation cannot be evaluated.
-        arguments: Positions of the arguments of each application of the rule. Rules that can only move keys are applied to the
-            first words and to the second words, all other rules once.
-        outputs: Positions of the results.
-        takes_deferred: True if the rule accepts deferred arguments.
-        refusal: Reason for which the equation cannot be evaluated.
-    """
-
-    equation: Any
-    rule: Callable[[Flattener, Any, list[Any]], list[Any]] | None
-    arguments: tuple[tuple[int, ...], ...]
-    outputs: tuple[int, ...]
-    takes_deferred: bool
-    refusal: str
-
-
-class _Prepared:
-    """A jaxpr in the form in which it is interpreted, often more than once.
-
-    Attributes:
-        literals: List with a place for each array; it contains the literals of the jaxpr.
-        inputs: Positions of the constants and of the arguments.
-        operations: The equations.
-        outputs: Positions of the results.
-    """
-
-    def __init__(self, jaxpr):
-        self.literals: list[Any] = []
-        self._positions: dict[Any, tuple[int, ...]] = {}
-        self.inputs = self._places((*jaxpr.constvars, *jaxpr.invars))
-        self.operations = [o for equation in jaxpr.eqns if (o := self._operation(equation)) is not None]
-        self.outputs = self._places(jaxpr.outvars)
-
-    def _places(self, variables: Sequence[Any]) -> tuple[int, ...]:
-        return tuple(itertools.chain.from_iterable(map(self._place, variables)))
-
-    def _place(self, variable) -> tuple[int, ...]:
-        """Positions of the arrays of a variable: two for keys, otherwise one."""
-        if isinstance(variable, jex.Literal):
-            return self._appended(known(variable.val))
-        if variable not in self._positions:
-            self._positions[variable] = self._appended([None] * len(arrays_of([variable])))
-        return self._positions[variable]
-
-    def _appended(self, values: list[Any]) -> tuple[int, ...]:
-        start = len(self.literals)
-        self.literals += values
-        return tuple(range(start, len(self.literals)))
-
-    def _operation(self, equation) -> _Operation | None:
-        """The equation as an operation; None if its results are only tangents of integers, which have no values."""
-        real = [v for v in equation.outvars if v.aval.dtype != jax.dtypes.float0]
-        if not real and equation.outvars:
-            for v in equation.outvars:
-                self._positions[v] = self._appended([np.zeros(v.aval.shape, bool)])
-            return None
-        name, operands = equation.primitive.name, [self._place(v) for v in equation.invars]
-        refusal, words = _refusal(equation, real), 1
-        if name not in _OF_WHOLE_KEYS and any(is_threefry(v.aval.dtype) for v in (*equation.invars, *equation.outvars)):
-            words = WORDS
-        arguments = [[p[k % len(p)] for p in operands] for k in range(words)]
-        if words == 1:
-            arguments = [list(itertools.chain.from_iterable(operands))]
-        return _Operation(
-            equation,
-            None if refusal else RULES[name],
-            tuple(map(tuple, arguments)),
-            self._places(equation.outvars),
-            name in _TAKING_DEFERRED,
-            refusal,
-        )
 
 
 def _refusal(equation, results: Sequence[Any]) -> str:
