@@ -86,12 +86,12 @@ def one_iteration(solver):
 # scalar programs in both cases.
 EQUATIONS = {
     "forward kinematics": (lambda s, x: jaxdyn.forward_kinematics(s.model, x.q), arm, (655, 233)),
-    "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, (889, 447)),
+    "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, (889, 305)),
     "acceleration": (jaxdyn.acceleration, arm, (1143, 366)),
-    "acceleration within a loop": (jaxdyn.acceleration, linkage, (3447, 1385)),
+    "acceleration within a loop": (jaxdyn.acceleration, linkage, (3447, 1251)),
     "rollout": (end, arm, (1216, 437)),
     "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, (5267, 1424)),
-    "rollout within a loop": (end, linkage, (4148, 1691)),
+    "rollout within a loop": (end, linkage, (4148, 1533)),
     "iteration of a fit": (one_fit, fitting, (7678, 6159)),
     "iteration of ILQR": (one_iteration(control.ILQR()), planning, (7037, 7565)),
     "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, (14281, 15353)),

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.spatial import attitude, quaternion
 from jaxdyn.spatial.arrays import dot, einsum
-from jaxdyn.spatial.rotation import Matrix33, Vector3
+from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.series import decay_quotient
 
 Scalar = Float[Array, ""]
@@ -160,7 +160,7 @@ def _applied(moment: Moment, state: State) -> Vector3 | float:
 
 def _body_acceleration(principal_moments: PrincipalMoments, body_rates: Vector3, moment: Vector3 | float) -> Vector3:
     """Euler's equations on principal axes, rad/s^2."""
-    return (moment - jnp.cross(body_rates, principal_moments * body_rates)) / principal_moments  # (O10)
+    return (moment - cross(body_rates, principal_moments * body_rates)) / principal_moments  # (O10)
 
 
 def switch(state: SParameterState) -> SParameterState:

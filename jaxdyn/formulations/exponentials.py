@@ -25,7 +25,7 @@ from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
-from jaxdyn.spatial.rotation import Vector3, rodrigues, skew
+from jaxdyn.spatial.rotation import Vector3, cross, rodrigues, skew
 
 Matrix44 = Float[Array, "4 4"]
 Matrices44 = Float[Array, "nb 4 4"]
@@ -61,7 +61,7 @@ def screws(model: Model) -> Screws:
     reference = _products(model, jax.vmap(_matrix)(model.placement.rotation, model.placement.translation))
     column = configuration.motion_columns(model, configuration.neutral(model))
     axis = einsum("bij,bj->bi", reference[:, :3, :3], column[:, :3])
-    moment = einsum("bij,bj->bi", reference[:, :3, :3], column[:, 3:]) + jnp.cross(reference[:, :3, 3], axis)
+    moment = einsum("bij,bj->bi", reference[:, :3, :3], column[:, 3:]) + cross(reference[:, :3, 3], axis)
     return Screws(axis, moment, reference)
 
 

@@ -26,6 +26,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import symmetric_matrix
+from jaxdyn.spatial.rotation import cross
 
 
 class AccelerationEnergy(NamedTuple):
@@ -76,12 +77,12 @@ def acceleration_energy_terms(model: Model, q: Coordinates, v: Velocities, a: Ac
         h = rotors.spin_columns(model, moving.placements)
         eps_ground, w_ground = acceleration.angular, moving.velocity[:, :3]
         of_rotors = of_rotors + a * rotors.along_columns(h, eps_ground)
-        of_rotors = of_rotors + v * rotors.along_columns(h, jnp.cross(eps_ground, w_ground))  # (R5)
+        of_rotors = of_rotors + v * rotors.along_columns(h, cross(eps_ground, w_ground))  # (R5)
     square = lambda x, y: einsum("bi,bi->b", x, y)  # noqa: E731
     return AccelerationEnergy(
         0.5 * model.mass * square(acceleration.linear, acceleration.linear),
         0.5 * square(eps, einsum("bij,bj->bi", tensor, eps)),
-        square(eps, jnp.cross(w, spin)),
+        square(eps, cross(w, spin)),
         0.5 * square(w, w) * square(w, spin),
         of_rotors,
     )  # (J1)

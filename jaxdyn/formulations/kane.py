@@ -20,6 +20,7 @@ from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, P
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.inertia import symmetric_matrix
+from jaxdyn.spatial.rotation import cross
 
 
 class KaneForces(NamedTuple):
@@ -77,7 +78,7 @@ def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, t
 
     force = -model.mass[:, None] * accelerations.linear
     spin = einsum("bij,bj->bi", on_ground_axes, w)
-    moment = -einsum("bij,bj->bi", on_ground_axes, accelerations.angular) - jnp.cross(w, spin)
+    moment = -einsum("bij,bj->bi", on_ground_axes, accelerations.angular) - cross(w, spin)
     of_rates = rotors.reflected_inertia(model) * a
     if model.rotors.count:
         h = rotors.spin_columns(model, placed)

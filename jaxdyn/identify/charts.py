@@ -22,6 +22,7 @@ from jaxdyn.spatial.inertia import (
     symmetric_entries,
     symmetric_matrix,
 )
+from jaxdyn.spatial.rotation import cross
 
 Unconstrained = Float[Array, "unconstrained"]
 Values = Float[Array, "values"]
@@ -161,15 +162,15 @@ class UnitVector(Chart):
 
     def unconstrained(self, values: Values) -> Unconstrained:
         reference = self.reference.astype(values.dtype)
-        turn = jnp.concatenate([(1.0 + dot(reference, values))[None], jnp.cross(reference, values)])
+        turn = jnp.concatenate([(1.0 + dot(reference, values))[None], cross(reference, values)])
         return dot(self._across().astype(values.dtype).T, quaternion.logarithm(turn))
 
     def _across(self) -> Float[Array, "3 2"]:
         """Two unit vectors that are perpendicular to the reference and to each other."""
         smallest = jnp.argmin(jnp.abs(self.reference))
-        first = jnp.cross(self.reference, jnp.asarray(np.eye(3), self.reference.dtype)[smallest])
+        first = cross(self.reference, jnp.asarray(np.eye(3), self.reference.dtype)[smallest])
         first = first / jnp.sqrt(dot(first, first))
-        return jnp.stack([first, jnp.cross(self.reference, first)], axis=1)
+        return jnp.stack([first, cross(self.reference, first)], axis=1)
 
 
 class Rotation(Chart):

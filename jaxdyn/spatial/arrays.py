@@ -43,12 +43,16 @@ def linear(coefficients: Float[np.ndarray, "*rest j"], a: Float[Array, "j"]) -> 
 
 
 def bilinear(
-    coefficients: Float[np.ndarray, "i j k"], a: Float[Array, "*batch j"], b: Float[Array, "*batch k"]
+    coefficients: Float[np.ndarray, "i j k"],
+    a: Float[Array | np.ndarray, "*#batch j"],
+    b: Float[Array | np.ndarray, "*#batch k"],
 ) -> Float[Array, "*batch i"]:
     """Components c_i = sum over j and k of coefficients[i, j, k] a_j b_k, for few nonzero coefficients as in `linear`."""
-    batch = tuple(range(a.ndim - 1))
     matrix = jax.lax.dot_general(a, coefficients.astype(a.dtype), (((a.ndim - 1,), (1,)), ((), ())), _FULL)
-    return jax.lax.dot_general(matrix, b, (((a.ndim,), (a.ndim - 1,)), (batch, batch)), _FULL)
+    shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+    matrix, b = (jnp.broadcast_to(x, (*shape, *x.shape[x.ndim - n :])) for x, n in ((matrix, 2), (b, 1)))
+    batch, last = tuple(range(len(shape))), len(shape)
+    return jax.lax.dot_general(matrix, b, (((last + 1,), (last,)), (batch, batch)), _FULL)
 
 
 def _products() -> Callable[..., Array]:

@@ -19,9 +19,11 @@ Matrix33 = Float[Array, "3 3"]
 CROSS = np.cross(np.eye(3)[:, None], np.eye(3)).transpose(2, 0, 1)
 
 
-def cross(a: Float[Array | np.ndarray, "*#batch 3"], b: Float[Array, "*#batch 3"]) -> Float[Array, "*batch 3"]:
+def cross(
+    a: Float[Array | np.ndarray, "*#batch 3"], b: Float[Array | np.ndarray, "*#batch 3"]
+) -> Float[Array, "*batch 3"]:
     """Vector product a x b over the last axis."""
-    return bilinear(CROSS, a, b) if writing_out() and a.shape == b.shape else jnp.cross(a, b)
+    return bilinear(CROSS, a, b) if writing_out() else jnp.cross(a, b)
 
 
 def skew(a: Vector3) -> Matrix33:

@@ -40,7 +40,7 @@ FUNCTIONS = {
     quaternion.body_rates: (quaternion.body_rates, [(4,), (4,)]),
     quaternion.from_angles_xyz: (quaternion.from_angles_xyz, [(3,)]),
     quaternion.to_angles_xyz: (quaternion.to_angles_xyz, [(4,)]),
-    rotation.cross: (rotation.cross, [(2, 3), (2, 3)]),
+    rotation.cross: (rotation.cross, [(2, 1, 3), (1, 4, 3)]),
     rotation.skew: (rotation.skew, [(3,)]),
     rotation.unskew: (rotation.unskew, [(3, 3)]),
     rotation.rodrigues: (rotation.rodrigues, [(3,), ()]),
