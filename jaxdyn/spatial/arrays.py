@@ -34,12 +34,15 @@ def dot(a: Float[Array | np.ndarray, "..."], b: Float[Array | np.ndarray, "..."]
 
 
 def linear(coefficients: Float[np.ndarray, "*rest j"], a: Float[Array, "j"]) -> Float[Array, "*rest"]:
-    """Components c_i = sum over j of coefficients[i, j] a_j, for few nonzero coefficients in a scalar program.
+    """Components c_i = sum over j of coefficients[i, j] a_j, where most coefficients are 0, 1 or -1.
 
-    A scalar program contains only the products with nonzero coefficients, and those with 1 and -1 need no operation. Therefore one
-    operation here replaces the arrangement of single components, and its derivatives are as short.
+    Products with these need no operation in a scalar program. For XLA the sum is written out, so that it becomes a part of the
+    operations before and after it.
     """
-    return jax.lax.dot_general(coefficients.astype(a.dtype), a, (((coefficients.ndim - 1,), (0,)), ((), ())), _FULL)
+    coefficients = coefficients.astype(a.dtype)
+    if writing_out():
+        return jax.lax.dot_general(coefficients, a, (((coefficients.ndim - 1,), (0,)), ((), ())), _FULL)
+    return sum((coefficients[..., j] * a[j] for j in range(1, len(a))), coefficients[..., 0] * a[0])
 
 
 def bilinear(
@@ -47,7 +50,7 @@ def bilinear(
     a: Float[Array | np.ndarray, "*#batch j"],
     b: Float[Array | np.ndarray, "*#batch k"],
 ) -> Float[Array, "*batch i"]:
-    """Components c_i = sum over j and k of coefficients[i, j, k] a_j b_k, for few nonzero coefficients as in `linear`."""
+    """Components c_i = sum over j and k of coefficients[i, j, k] a_j b_k, for scalar programs, with coefficients as in `linear`."""
     matrix = jax.lax.dot_general(a, coefficients.astype(a.dtype), (((a.ndim - 1,), (1,)), ((), ())), _FULL)
     shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
     matrix, b = (jnp.broadcast_to(x, (*shape, *x.shape[x.ndim - n :])) for x, n in ((matrix, 2), (b, 1)))

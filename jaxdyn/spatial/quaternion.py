@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.lanes.tracing import writing_out
-from jaxdyn.spatial.arrays import bilinear, dot
-from jaxdyn.spatial.rotation import Matrix33, Vector3, cross, skew
+from jaxdyn.spatial.arrays import bilinear, dot, linear
+from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.series import arctan_quotient, cos_root, sinc_root
 
 Quaternion = Float[Array, "4"]
@@ -69,9 +69,15 @@ def rotate(q: Quaternion, r: Vector3) -> Vector3:
 
 
 def to_matrix(q: Quaternion) -> Matrix33:
-    """Rotation matrix R(q) = 1 + (2 q0 S(qv) + 2 S(qv)^2)/|q|^2, for any nonzero norm. Source: theory.md (A5)."""
-    s = skew(q[1:])
-    return 2.0 / dot(q, q) * (q[0] * s + dot(s, s)) + np.eye(3, dtype=q.dtype)  # (A5)
+    """Rotation matrix R(q) = 1 + (2 q0 S(qv) + 2 S(qv)^2)/|q|^2, for any nonzero norm. Source: theory.md (A5).
+
+    With S(qv)^2 = qv qv^T - |qv|^2 1 it is R(q) = 2/|q|^2 (q0 (q0 1 + S(qv)) + qv qv^T) - 1.
+    """
+    product = linear(
+        _PRODUCT[1:, :, 1:].transpose(0, 2, 1), q
+    )  # q0 1 + S(qv), the vector part of the products with vectors
+    qv = q[1:]
+    return 2.0 / dot(q, q) * (q[0] * product + qv[:, None] * qv[None]) - np.eye(3, dtype=q.dtype)  # (A5)
 
 
 def from_matrix(rotation: Matrix33) -> Quaternion:

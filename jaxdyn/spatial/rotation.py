@@ -31,10 +31,7 @@ def skew(a: Vector3) -> Matrix33:
 
     Source: theory.md (B1).
     """
-    if writing_out():
-        return linear(CROSS.transpose(0, 2, 1), a)
-    zero = jnp.zeros_like(a[0])
-    return jnp.stack([zero, -a[2], a[1], a[2], zero, -a[0], -a[1], a[0], zero]).reshape(3, 3)  # (B1)
+    return linear(CROSS.transpose(0, 2, 1), a)  # (B1)
 
 
 def unskew(matrix: Matrix33) -> Vector3:
