@@ -84,7 +84,9 @@ BUDGETS = {
     "forward dynamics, float32": (170, 0, 2450, 0),
     "rollout, float32": (210, 0, 2500, 2450),
     "forward dynamics, float64": (255, 260, 3750, 0),
-    "products, float32": (255, 580, 4950, 0),
+    # The derivative of a vector product is the sum of two products, whose operands live longer than those of single components: 688
+    # bytes are spilled instead of 524, in 4700 instructions instead of 4745.
+    "products, float32": (255, 760, 4800, 0),
     "gradient of a rollout, float32": (255, 580, 6850, 4150),
     "chain of 16, float32": (255, 2110, 8850, 0),
 }
