@@ -42,7 +42,7 @@ def linear(coefficients: Float[np.ndarray, "*rest j"], a: Float[Array, "j"]) -> 
     coefficients = coefficients.astype(a.dtype)
     if writing_out():
         return jax.lax.dot_general(coefficients, a, (((coefficients.ndim - 1,), (0,)), ((), ())), _FULL)
-    return sum((coefficients[..., j] * a[j] for j in range(1, len(a))), coefficients[..., 0] * a[0])
+    return sum((a[j] * coefficients[..., j] for j in range(1, len(a))), a[0] * coefficients[..., 0])
 
 
 def bilinear(
