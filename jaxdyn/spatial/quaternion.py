@@ -28,6 +28,8 @@ _PRODUCT = np.array(
         [[0, 0, 0, 1], [0, 0, 1, 0], [0, -1, 0, 0], [1, 0, 0, 0]],
     ]
 )
+# Coefficients of the matrix q0 1 + S(qv), whose product with r is the vector part of q (0, r).
+_PRODUCT_WITH_VECTOR = _PRODUCT[1:, :, 1:].transpose(0, 2, 1)
 
 
 def identity(dtype=None) -> Quaternion:
@@ -73,10 +75,7 @@ def to_matrix(q: Quaternion) -> Matrix33:
 
     With S(qv)^2 = qv qv^T - |qv|^2 1 it is R(q) = 2/|q|^2 (q0 (q0 1 + S(qv)) + qv qv^T) - 1.
     """
-    product = linear(
-        _PRODUCT[1:, :, 1:].transpose(0, 2, 1), q
-    )  # q0 1 + S(qv), the vector part of the products with vectors
-    qv = q[1:]
+    qv, product = q[1:], linear(_PRODUCT_WITH_VECTOR, q)
     return 2.0 / dot(q, q) * (q[0] * product + qv[:, None] * qv[None]) - np.eye(3, dtype=q.dtype)  # (A5)
 
 
