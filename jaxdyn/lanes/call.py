@@ -438,6 +438,13 @@ def _program_or_reason(params: dict) -> tuple[Program | None, str]:
     return program, ""
 
 
+def _of_only_sample(program: Program, params: dict) -> Program:
+    """The program for one sample if the call has only one and its matrix products can use vectors, otherwise `program`."""
+    if not program.has_matrix_products or params["size"] not in (None, 1):
+        return program
+    return program_of(params["jaxpr"], of_one_sample=True)
+
+
 def check_size(program: Program, backend: str) -> None:
     """Raise an error if a program needs too much memory per sample or, unless backend is "lanes", a long compilation.
 
@@ -458,6 +465,7 @@ def _on_cpu(*args, **params):
     if program is None:
         note(Record(params["name"], "xla", reason=reason))
         return on_xla(*args, **params)
+    program = _of_only_sample(program, params)
     return _divided(functools.partial(_compiled_call, program, params, []), params, args)(*args)
 
 

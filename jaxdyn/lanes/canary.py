@@ -69,7 +69,11 @@ def _of_width(i, unsigned_name: str):
 
 
 def loops_and_positions(x, k):
-    """A loop with carried and recorded values, a second loop that reads them, and reads at positions known only at run time."""
+    """Loops, and reads at positions known only at run time.
+
+    The first loop carries and records values, the second one reads them, and the number of iterations of the third one differs
+    between samples.
+    """
     table = jnp.asarray(np.linspace(0.0, 1.0, 60).reshape(15, 4), x.dtype)
     at = jnp.abs(k[0]) % 15
 
@@ -88,7 +92,13 @@ def loops_and_positions(x, k):
 
     (back, whole), _ = jax.lax.scan(turn_back, (last, at), (path, counts, truths), reverse=True)
     joined = jnp.concatenate([last[None], path])
-    return last, path, counts, truths, back, whole, path[at % _TURNS], x[at % 4], joined[3 * at]
+
+    def halved_or_more(state):
+        number, y = state
+        return jnp.where(number % 2 == 0, number // 2, 3 * number + 1), 0.5 * jnp.sin(y) + x
+
+    ended = jax.lax.while_loop(lambda state: state[0] != 1, halved_or_more, (at + 1, last))[1]
+    return last, path, counts, truths, back, whole, path[at % _TURNS], x[at % 4], joined[3 * at], ended
 
 
 def agree(actual: np.ndarray, expected: np.ndarray) -> bool:

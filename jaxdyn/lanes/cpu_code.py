@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 
 from jaxdyn.lanes import transcendental
-from jaxdyn.lanes.llvm_code import ProgramCode
 from jaxdyn.lanes.llvm_memory import KEPT_WHOLE, Place, transposition_code
 from jaxdyn.lanes.llvm_text import bytes_of
+from jaxdyn.lanes.matrix_code import MatrixCode
 from jaxdyn.lanes.program import Block, Node, Program, Region
 from jaxdyn.lanes.scalar_types import FLOATS
 
@@ -18,7 +18,7 @@ from jaxdyn.lanes.scalar_types import FLOATS
 _STRETCH = 400
 
 
-class CpuKernel(ProgramCode):
+class CpuKernel(MatrixCode):
     """LLVM text of the kernel of a program.
 
     Attributes:

@@ -5,6 +5,8 @@
 A product of a large matrix and a vector becomes a loop over parts of the result instead of thousands of operations. If each
 iteration of a loop adds an outer product to the gradient with respect to a matrix, the gradient is computed as one matrix product
 after the loop. The loop then only stores two vectors per iteration, not a matrix.
+
+In a program of one sample, products of smaller matrices become loops, too, which `matrix_code` compiles to vector instructions.
 """
 
 import dataclasses
@@ -14,7 +16,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxdyn.lanes.flatten import Deferred, Flattener, Memory, Value, contiguous, is_known, objects
-from jaxdyn.lanes.program import Block, Loop, Node, Program, Region, Scalar
+from jaxdyn.lanes.program import (
+    Block,
+    Loop,
+    Matrix,
+    MatrixProduct,
+    Node,
+    Program,
+    Region,
+    Scalar,
+    SumOfMatrixProducts,
+)
 
 # Number of results per iteration of the loop, with one accumulator each: enough to hide the latency of additions, and few enough
 # for the registers.
@@ -23,6 +35,10 @@ _TILE = 8
 _TERMS = 4
 # Products of matrices with more multiplications than this become loops.
 LONG = 512
+# The same for products that vectors of at least so many adjacent columns can compute.
+_LONG_FOR_VECTORS, _LEAST_VECTOR = 64, 4
+# Number of multiplications that justify storing a scalar in memory, from where a vector can be loaded.
+_MULTIPLICATIONS_PER_STORE = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,6 +85,11 @@ class SumOfProducts(Deferred):
         self._settled: Value | None = None
 
     @property
+    def computed(self) -> "SumOfProducts | Value":
+        """The array in memory if it has been computed there, otherwise the sum itself."""
+        return self._settled if isinstance(self._settled, Memory) else self
+
+    @property
     def sides(self) -> tuple[int, int]:
         return self.products[0].left.shape[1], self.products[0].right.shape[1]
 
@@ -93,13 +114,42 @@ class SumOfProducts(Deferred):
         """The transposed matrix; None if the array is not a matrix."""
         if self.shape != self.sides:
             return None
+        return self._turned
+
+    @property
+    def _is_for_vectors(self) -> bool:
+        """True if a vector instruction can compute adjacent columns of the sum."""
+        in_rows = self.base is None or _is_in_rows(self.base)
+        return in_rows and self.sides[1] >= _LEAST_VECTOR and all(_is_in_rows(p.right) for p in self.products)
+
+    @property
+    def _turned(self) -> "SumOfProducts":
+        """The transposed matrix."""
         base = None if self.base is None else _transposed(self.base)
-        return SumOfProducts(self.shape[::-1], self.type, tuple(p.transposed for p in self.products), base)
+        return SumOfProducts(self.sides[::-1], self.type, tuple(p.transposed for p in self.products), base)
+
+    @property
+    def suits_vectors(self) -> bool:
+        """True if vectors of adjacent columns can compute the sum or its transpose."""
+        return self._is_for_vectors or (self._can_be_turned and self._turned._is_for_vectors)
+
+    @property
+    def _can_be_turned(self) -> bool:
+        """True if the array can be a view of the transposed matrix in memory."""
+        return self.sides[1] == 1 or self.shape == self.sides
+
+    def _is_better_turned(self, flat: Flattener) -> bool:
+        rows, columns = self.sides
+        if not self._can_be_turned:
+            return False
+        if flat.of_one_sample and self.suits_vectors:
+            return not self._is_for_vectors
+        return columns < min(rows, _TILE)
 
     def settled(self, flat: Flattener) -> Value:
         if self._settled is None:
             apart = [p.apart for p in self.products]
-            if self.base is not None or None in apart:
+            if self.base is not None or None in apart or (flat.of_one_sample and self.suits_vectors):
                 self._settled = self.stored(flat)
             else:
                 self._settled = self._written_out(flat, [pair for pair in apart if pair is not None])
@@ -126,12 +176,10 @@ class SumOfProducts(Deferred):
     def stored(self, flat: Flattener) -> Memory:
         """Compute the entries by a loop that stores them in memory."""
         rows, columns = self.sides
-        if columns < min(rows, _TILE) and (columns == 1 or self.shape == self.sides):
-            # The longer side is divided into tiles.
-            base = None if self.base is None else _transposed(self.base)
-            region = _filled(flat, [p.transposed for p in self.products], base, (columns, rows), self.type)
+        if self._is_better_turned(flat):
+            region = _filled(flat, self._turned)
             return Memory(region, self.type, self.shape, contiguous(self.shape) if columns == 1 else (1, rows))
-        region = _filled(flat, self.products, self.base, self.sides, self.type)
+        region = _filled(flat, self)
         return Memory(region, self.type, self.shape, contiguous(self.shape))
 
 
@@ -139,22 +187,20 @@ def _transposed(x: Memory) -> Memory:
     return dataclasses.replace(x, shape=x.shape[::-1], strides=x.strides[::-1])
 
 
-def _filled(
-    flat: Flattener, products: Sequence[Product], base: Memory | None, sides: tuple[int, int], kind: str
-) -> Node:
+def _is_in_rows(x: Value) -> bool:
+    """True if the entries of a row are adjacent in memory, or will be when the matrix is stored."""
+    return not isinstance(x, Memory) or x.strides[1] == 1
+
+
+def _filled(flat: Flattener, total: SumOfProducts) -> Node:
     """Region with the entries of a sum of products, row by row.
 
     Each iteration of a loop computes some adjacent entries of a row. The last ones of a row may overlap the previous ones.
-
-    Args:
-        flat: Flattener.
-        products: Products to add.
-        base: Matrix to which the products are added, or None.
-        sides: Number of rows and of columns.
-        kind: Scalar type.
     """
-    program, (rows, columns) = flat.program, sides
-    factors = [(flat.memory(p.left, kind, gaps=True), flat.memory(p.right, kind, gaps=True)) for p in merged(products)]
+    program, (rows, columns), kind, base = flat.program, total.sides, total.type, total.base
+    factors = [
+        (flat.memory(p.left, kind, gaps=True), flat.memory(p.right, kind, gaps=True)) for p in merged(total.products)
+    ]
     tiles = -(-columns // _TILE)
     width = -(-columns // tiles)
     loop = Loop(rows * tiles, Block(flat.block))
@@ -171,8 +217,15 @@ def _filled(
         totals = _added(program, loop.body, totals, left, right, row, places, kind)
     position = program.add(program.mul(row, columns, "i64"), first, "i64")
     loop.collected = [(position, totals, width, kind)]
+    products = tuple(MatrixProduct(left.shape[0], _matrix(left), _matrix(right)) for left, right in factors)
+    loop.computes = SumOfMatrixProducts(rows, columns, products, None if base is None else _matrix(base))
     node = program.node("loop", (), "loop", data=loop, block=flat.block, shared=False)
     return program.node("region", (node,), "region", data=Region("loop", rows * columns, kind), shared=False)
+
+
+def _matrix(x: Memory) -> Matrix:
+    by_row, by_column = x.strides
+    return Matrix(x.region, x.offset, (by_row, by_column))
 
 
 def merged(products: Sequence[Product]) -> list[Product]:
@@ -227,10 +280,29 @@ def _number(program: Program, x: Memory, row: Scalar, column: Scalar) -> Scalar:
     return program.load(x.region, index)
 
 
-def has_many_terms(left: Value, right: Value) -> bool:
-    """True if left^T right has so many products of scalars without a known zero factor that a loop is worthwhile."""
+def has_many_terms(product: Product, least: int = LONG) -> bool:
+    """True if a product has so many products of scalars without a known zero factor that a loop is worthwhile.
+
+    Args:
+        product: Product of matrices.
+        least: Number of products of scalars, of which a loop must have more.
+    """
+    left, right = product.left, product.right
     multiplications = sum(a * b for a, b in zip(_present(left), _present(right), strict=True))
-    return multiplications > max(LONG, math.prod((*left.shape, right.shape[1])) // 2)
+    return multiplications > max(least, math.prod((*left.shape, right.shape[1])) // 2)
+
+
+def is_worth_vectors(total: SumOfProducts) -> bool:
+    """True if vectors of adjacent columns compute a product in a program of one sample faster than separate operations."""
+    (product,) = total.products
+    stored = _computed(product.left) + _computed(product.right)
+    least = max(_LONG_FOR_VECTORS, _MULTIPLICATIONS_PER_STORE * stored)
+    return total.suits_vectors and has_many_terms(product, least)
+
+
+def _computed(x: Value) -> int:
+    """Number of scalars that have been computed, and would have to be stored in memory."""
+    return 0 if isinstance(x, Memory) else sum(type(s) is Node and s.op != "load" for s in x.ravel().tolist())
 
 
 def _present(x: Value) -> list[int]:

@@ -19,9 +19,9 @@ from jaxdyn.lanes.tracing import nothing_kept, written_out
 
 
 @remembered(256)
-def program_of(jaxpr) -> Program:
-    """Scalar program of a closed jaxpr."""
-    return flatten(jaxpr)
+def program_of(jaxpr, of_one_sample: bool = False) -> Program:
+    """Scalar program of a closed jaxpr, see `flatten`."""
+    return flatten(jaxpr, of_one_sample)
 
 
 def function_of(jaxpr) -> Callable:

@@ -26,7 +26,7 @@ from jaxdyn.lanes.scalar_types import FLOATS, type_of_dtype
 
 # Larger arrays are not split into scalars: a program would become too large for registers and compilers.
 LARGEST_ARRAY = 4096
-# Inputs with at most this number of elements are split into scalars from the start.
+# Inputs, and their rows in loops, with at most this number of elements are split into scalars from the start.
 _SMALL_INPUT = 512
 
 
@@ -248,10 +248,13 @@ class Flattener:
     Attributes:
         program: Program under construction.
         block: Current block, in which loops are placed.
+        of_one_sample: True for a program of a single sample. Its matrices stay in memory, where vector instructions compute
+            products of matrices; in programs of many samples, a vector contains one value of each sample.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, of_one_sample: bool = False):
         self.program = program
+        self.of_one_sample = of_one_sample
         self.block = program.block
         self._prepared: dict[Any, _Prepared] = {}
 
@@ -266,6 +269,11 @@ class Flattener:
         at = [sum(i * s for i, s in zip(index, x.strides, strict=True)) for index in np.ndindex(x.shape)]
         load, add = self.program.load, self.program.add
         return objects([load(x.region, add(x.offset, k, "i64")) for k in at], x.shape)
+
+    def arranged(self, x: Memory) -> Value:
+        """An input, or a row of one, in the form in which rules use it: in memory if it is large, otherwise split into scalars."""
+        is_matrix = self.of_one_sample and x.ndim > 1
+        return x if is_matrix or x.size > _SMALL_INPUT else self.registers(x)
 
     def memory(self, x: Value, kind: str, gaps: bool = False) -> Memory:
         """The array in memory, where it is stored if necessary; there are no gaps between its elements unless `gaps` is true."""
@@ -395,14 +403,18 @@ def user_line(equation) -> str:
     return ""
 
 
-def flatten(jaxpr) -> Program:
+def flatten(jaxpr, of_one_sample: bool = False) -> Program:
     """The scalar program of a closed jaxpr.
+
+    Args:
+        jaxpr: Closed jaxpr of a function of one sample.
+        of_one_sample: True for a program of a single sample, see `Flattener`; False for any number of samples.
 
     Raises:
         CannotFlatten: An operation has no scalar form, or an array is too large.
     """
     program = Program()
-    flattener = Flattener(program)
+    flattener = Flattener(program, of_one_sample)
     args = []
     for v in jaxpr.jaxpr.invars:
         kind = type_of_dtype(v.aval.dtype)
@@ -410,7 +422,7 @@ def flatten(jaxpr) -> Program:
             raise CannotFlatten(f"an input of type {v.aval.dtype} has no scalar form")
         region = program.input(kind, v.aval.size)
         memory = Memory(region, kind, v.aval.shape, contiguous(v.aval.shape))
-        args.append(flattener.registers(memory) if memory.size <= _SMALL_INPUT else memory)
+        args.append(flattener.arranged(memory))
     outputs = flattener.closed(jaxpr, args)
     for v, x in zip(jaxpr.jaxpr.outvars, outputs, strict=True):
         kind = type_of_dtype(v.aval.dtype)

@@ -23,7 +23,7 @@ class Liveness:
         self.nodes: set[Node] = set()
         self.carries: dict[Loop, list[int]] = {}
         self.collected: dict[Loop, list[int]] = {}
-        self._wanted: list[Scalar] = []
+        self._wanted: list[Scalar | None] = []
         for output in program.outputs:
             self._wanted.extend(scalars_in(output))
         while self._wanted:
@@ -46,6 +46,7 @@ class Liveness:
             self.carries.setdefault(node.data, [])
             self.collected.setdefault(node.data, [])
             self.nodes.add(node.data.counter)
+            self._wanted.append(node.data.condition)
         elif node.op == "region" and node.data.kind == "loop":
             loop: Loop = node.args[0].data
             self.collected.setdefault(loop, []).append(node.data.which)
@@ -102,7 +103,7 @@ def _mark_varying(nodes: list[Node], live: Liveness, shared_inputs: list[bool], 
 
 
 def count_operations(program: Program, live: Liveness) -> int:
-    """Scalar operations of one evaluation, with loops counted by their iterations."""
+    """Scalar operations of one evaluation, with loops counted by their iterations, or once if their length is not known."""
 
     def count(nodes: list[Node]) -> int:
         total = 0

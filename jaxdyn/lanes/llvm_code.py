@@ -51,7 +51,7 @@ class ProgramCode(MemoryText):
 
     Attributes:
         inputs: Layout of each input.
-        operations: Scalar operations per sample, with loops counted by their iterations.
+        operations: Scalar operations per sample, see `count_operations`.
     """
 
     # See `Schedule`.
@@ -356,10 +356,20 @@ class ProgramCode(MemoryText):
         self._lines[phis:phis] = text
         self._emit(f"{following_counter} = add i64 {counter}, 1")
         more = self._let(f"icmp ult i64 {following_counter}, {loop.length}")
+        if loop.condition is not None:
+            more = self._for_any_sample(loop.condition)
         self._emit(f"br i1 {more}, label %{label}, label %{label}.end")
         kept = dict(self._splats)
         self._start(f"{label}.end")
         self._splats = kept  # splats of the last block of the loop remain valid after it
+
+    def _for_any_sample(self, condition: Scalar) -> str:
+        """Boolean that is true if a condition holds for any sample of a vector."""
+        truth = self._scalar_ref(condition, "bool")
+        if self.width == 1 or type(condition) is not Node or condition in self.uniform:
+            return truth
+        packed = self._let(f"bitcast <{self.width} x i1> {truth} to i{self.width}")
+        return self._let(f"icmp ne i{self.width} {packed}, 0")
 
     def _region_of(self, loop: Loop, which: int) -> Node:
         return self._collected_regions[loop, which]

@@ -14,7 +14,7 @@ is built.
 
 import math
 from collections.abc import Sequence
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -104,11 +104,38 @@ def _check_within(region: Region, offset: Scalar, size: int) -> None:
         raise IndexError(f"positions {bounds} and {size - 1} more may lie outside a region of {region.size} values")
 
 
+class Matrix(NamedTuple):
+    """A matrix in memory, whose entry (i, j) is at the position `offset + i strides[0] + j strides[1]` of a region."""
+
+    region: Node
+    offset: Scalar
+    strides: tuple[int, int]
+
+
+class MatrixProduct(NamedTuple):
+    """The product left^T right of matrices with `terms` rows."""
+
+    terms: int
+    left: Matrix
+    right: Matrix
+
+
+class SumOfMatrixProducts(NamedTuple):
+    """The matrix base + sum of products, with its entries row by row; `base` is None for zero."""
+
+    rows: int
+    columns: int
+    products: tuple[MatrixProduct, ...]
+    base: Matrix | None
+
+
 class Loop:
-    """A loop with a fixed number of iterations.
+    """A loop of at least one iteration.
 
     Attributes:
-        length: Number of iterations.
+        length: Number of iterations; 1 if it depends on values.
+        condition: Boolean after an iteration, of which a sample that needs a further iteration has a true one; None for a loop of a
+            known length. Samples that need none keep their carried values while the others go on.
         body: Block of one iteration.
         counter: Index of the iteration, 0 .. length-1, as a node in the body.
         carries: Carried values at the start of an iteration, as nodes in the body.
@@ -116,17 +143,21 @@ class Loop:
         following: Carried values after an iteration.
         collected: Collected arrays, each with the position of the first value of an iteration, its values or a `Stretch`, the
             number of values per iteration, and the scalar type.
+        computes: Matrix that is the only collected array of the loop, so that a code generator may compute it in another way;
+            None for other loops.
     """
 
-    __slots__ = ("body", "carries", "collected", "counter", "following", "initial", "length")
+    __slots__ = ("body", "carries", "collected", "computes", "condition", "counter", "following", "initial", "length")
 
     def __init__(self, length: int, body: Block):
         self.length, self.body = length, body
+        self.condition: Scalar | None = None
         self.counter: Node = None  # type: ignore[assignment]
         self.carries: list[Node] = []
         self.initial: list[Scalar] = []
         self.following: list[Scalar] = []
         self.collected: list[tuple] = []
+        self.computes: SumOfMatrixProducts | None = None
 
 
 _COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "xor", "eq"}
@@ -140,11 +171,14 @@ class Program:
         inputs: Type and size of each input array.
         outputs: Values of each output array, or a `Stretch`.
         output_types: Scalar type of each output array.
+        has_matrix_products: True if vectors of adjacent columns could compute matrix products of one sample.
     """
 
     def __init__(self):
         self.block = Block()
+        self.has_matrix_products = False
         self._made = 0
+        self._stored: dict[tuple, Node] = {}
         self.inputs: list[tuple[str, int]] = []
         self.outputs: list[Sequence[Scalar] | Stretch] = []
         self.output_types: list[str] = []
@@ -186,7 +220,15 @@ class Program:
         return self.block.memo[key]
 
     def pieces(self, parts: Sequence[Sequence[Scalar] | Stretch], scalar_type: str) -> Node:
-        """A region that concatenates values and parts of other regions."""
+        """A region that concatenates values and parts of other regions; equal computed values are stored once."""
+        if len(parts) == 1 and not isinstance(parts[0], Stretch) and all(type(x) is Node for x in parts[0]):
+            key = (scalar_type, *parts[0])
+            if key not in self._stored:
+                self._stored[key] = self._concatenated(parts, scalar_type)
+            return self._stored[key]
+        return self._concatenated(parts, scalar_type)
+
+    def _concatenated(self, parts: Sequence[Sequence[Scalar] | Stretch], scalar_type: str) -> Node:
         size = sum(p.size if isinstance(p, Stretch) else len(p) for p in parts)
         needs = []
         for part in parts:

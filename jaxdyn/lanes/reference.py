@@ -40,7 +40,7 @@ class Reference:
         context: Context of mpmath with a separate precision, independent of the global precision of mpmath.
 
     Raises:
-        CannotFlatten: The function has an operation without scalar form, such as a `while_loop`; the message states the operation
+        CannotFlatten: The function has an operation without scalar form, such as an eigenvalue; the message states the operation
             and its line.
     """
 
@@ -181,7 +181,7 @@ class _Evaluation:
         carried = [self.number(loop.initial[i], kind) for i, kind in zip(carries, kinds, strict=True)]
         for which in self.live.collected[loop]:
             self.collected[loop, which] = [None] * (loop.length * loop.collected[which][2])
-        for turn in range(loop.length):
+        for turn in itertools.count():
             self.values[loop.counter] = turn
             self.values.update(zip((loop.carries[i] for i in carries), carried, strict=True))
             self.run(loop.body)
@@ -190,6 +190,9 @@ class _Evaluation:
                 first = self.number(position, "i64")
                 self.collected[loop, which][first : first + size] = self.numbers(values, kind)
             carried = [self.number(loop.following[i], kind) for i, kind in zip(carries, kinds, strict=True)]
+            more = turn + 1 < loop.length if loop.condition is None else self.number(loop.condition, "bool")
+            if not more:
+                break
         final = dict(zip(carries, carried, strict=True))
         for node in self.live.nodes:
             if node.op == "result" and node.args[0].data is loop:

@@ -63,7 +63,7 @@ class Schedule:
         return needs
 
     def wanted_of(self, loop: Loop) -> list[Scalar]:
-        """Values of the body of a loop that are carried to the next iteration or collected."""
+        """Values of the body of a loop that are carried to the next iteration, collected, or that decide whether there is one."""
         return self._wanted[loop]
 
     def _plan_loop(self, node: Node) -> None:
@@ -73,6 +73,8 @@ class Schedule:
         for which in self._live.collected[loop]:
             position, values, _, _ = loop.collected[which]
             wanted += [position, *scalars_in(values)]
+        if loop.condition is not None:
+            wanted.append(loop.condition)
         self._wanted[loop] = wanted
         self._plan(loop.body, wanted)
         needs = [loop.initial[i] for i in self._live.carries[loop]] + wanted

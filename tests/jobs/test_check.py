@@ -107,21 +107,21 @@ def test_a_gradient_that_is_zero_has_no_row():
     assert list(found) == ["accelerations", *(f"accelerations by {x}" for x in ("q", "forces", "masses"))]
 
 
-class Searched(jaxdyn.JointForce):
-    """A force found by a search of unknown length."""
+class Spectral(jaxdyn.JointForce):
+    """A force that is an eigenvalue."""
 
     conservative = False
 
     def generalized_forces(self, model, q, v, t):
-        return jax.lax.while_loop(lambda f: jnp.sum(f) < 1.0, lambda f: 2.0 * f, jnp.ones_like(v) * 0.1)
+        return jnp.linalg.eigvalsh(q[:, None] * jnp.ones((1, len(v))))
 
 
 def test_what_has_no_reference_is_named_and_the_rest_checked(monkeypatch, capsys):
-    system = jaxdyn.System(PENDULUM.model, (Searched(),))
+    system = jaxdyn.System(PENDULUM.model, (Spectral(),))
     monkeypatch.setattr(check, "load_source", lambda arguments, path: system)
     table, text = printed(["pendulum.toml", "--states", "1", "--method", "articulated_body"], capsys)
     assert table.keys() == {"energy", "energy by q", "energy by v", "energy by masses"}
-    assert "accelerations and gradient: not checked, 'while_loop'" in text
+    assert "accelerations and gradient: not checked, 'eigh'" in text
 
 
 def test_accelerations_that_do_not_exist_are_named():

@@ -112,6 +112,51 @@ def scan_over_arrays(x, rows):
     return total, back, kept[-1]
 
 
+def steps_of_collatz(n):
+    """Samples need between 0 and 111 iterations."""
+
+    def again(state):
+        n, count = state
+        return jnp.where(n % 2 == 0, n // 2, 3 * n + 1), count + 1
+
+    return lax.while_loop(lambda state: state[0] != 1, again, (n, 0))
+
+
+def root_by_newton(x):
+    return lax.while_loop(lambda y: jnp.abs(y * y - x) > 1e-3, lambda y: 0.5 * (y + x / y), x)
+
+
+def while_of_arrays(x, n):
+    """An iteration with a loop, values of all types, and a value that stays."""
+
+    def again(state):
+        k, y, z, found = state
+        total, rows = lax.scan(lambda c, r: (0.9 * c + r, c), y[0], jnp.tile(y, 700))
+        return k + 1, jnp.sin(y) + 0.1 * rows[-1], z, found | (total > 1)
+
+    return lax.while_loop(lambda state: (state[0] < n) & ~state[3], again, (0, x, 2 * x, jnp.asarray(False)))
+
+
+def while_in_a_loop(x):
+    def outer(c, k):
+        c = lax.while_loop(lambda c: jnp.abs(c) > 0.5, lambda c: 0.7 * c, c + 0.001 * k.astype(x.dtype))
+        return c + 1, c
+
+    return lax.scan(outer, x, jnp.arange(1200))
+
+
+def first_large_draw(words):
+    """Rejection sampling: the first of a sequence of draws beyond a threshold, and the key after it."""
+
+    def again(state):
+        key, _ = state
+        key, draw = jax.random.split(key)
+        return key, jax.random.bits(draw, dtype=jnp.uint32)
+
+    key, found = lax.while_loop(lambda s: s[1] < 3 << 30, again, (jax.random.wrap_key_data(words), jnp.uint32(0)))
+    return jax.random.key_data(key), found
+
+
 def scan_of_scans(x):
     def outer(c, k):
         def inner(d, j):
@@ -701,6 +746,22 @@ TABLE = {
     "known rows": (known_rows, reals()),
     "positions in a loop": (in_loop_positions, reals(), reals(700)),
     "update in a loop": (update_in_loop, reals()),
+    "while": (steps_of_collatz, integers(low=1, high=40)),
+    "while of floats": (root_by_newton, reals(low=0.1)),
+    "while of nothing": (lambda x: lax.while_loop(lambda c: c > 9, lambda c: c * jnp.nan, x), reals()),
+    "while that is known": (lambda x: lax.while_loop(lambda c: False, lambda c: c * c, x), reals()),
+    "while of arrays": (while_of_arrays, reals(3), integers(low=-2, high=60)),
+    "while in a loop": (while_in_a_loop, reals()),
+    "while with keys": (first_large_draw, words(2)),
+    "while of known length": (
+        lambda x, n: lax.fori_loop(0, n, lambda k, c: jnp.sin(c) + k.astype(x.dtype), x),
+        reals(),
+        integers(),
+    ),
+    "while of a vector": (
+        lambda x: jax.vmap(lambda y: lax.while_loop(lambda c: c < 5, lambda c: c * c + 1.5, y))(x),
+        reals(4),
+    ),
     "cond in a loop": (
         lambda x: lax.fori_loop(0, 800, lambda k, c: lax.cond(c > 0, lambda c: c - 0.3, lambda c: c + 0.7, c), x),
         reals(),
@@ -776,14 +837,15 @@ def test_every_rule_has_a_row(dtype):
     for name, (function, *_) in TABLE.items():
         jaxpr = jax.make_jaxpr(function)(*jax.tree.map(lambda x: x[0], arguments(name, dtype)))
         used |= {e.primitive.name for e in equations(jaxpr.jaxpr)}
-    used.add("while")  # below
     assert set(RULES) - used - OF_OTHER_RELEASES == set()
     assert not used & OF_OTHER_RELEASES
     assert used - set(RULES) == set()
 
 
 REFUSED = {
-    "while": lambda x: lax.while_loop(lambda c: c > 1, lambda c: 0.5 * c, x),
+    "while_loop": lambda x: lax.while_loop(
+        lambda c: c > 1, lambda c: functools.reduce(lambda y, k: halved(y) + k, range(1200), c), x
+    ),
     "reduce_precision": lambda x: lax.reduce_precision(x, 5, 4),
     "sort": lambda x: lax.sort((x * jnp.arange(3.0), x * jnp.arange(3.0)), num_keys=2),
     "lgamma": jax.scipy.special.gammaln,

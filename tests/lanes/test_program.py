@@ -380,6 +380,7 @@ def rich(x):
 
     end, rows = lax.scan(outer, x[3], jnp.arange(60))
     back, _ = lax.scan(lambda c, r: (c * 0.5 + r * end, None), end, rows, reverse=True)
+    back = lax.while_loop(lambda c: c[0] > x[1], lambda c: (c[0] * 0.5, c[0] + end), (back, end))[1]
     return back, rows, jnp.stack([jnp.sin(x), jnp.cos(x) * end])
 
 
@@ -399,7 +400,7 @@ def test_every_operation_comes_after_what_it_needs():
                 loop: Loop = node.data
                 needs(known, [loop.initial[i] for i in live.carries[loop]])
                 run(loop.body, known)
-                needs(known, [loop.following[i] for i in live.carries[loop]])
+                needs(known, [loop.following[i] for i in live.carries[loop]] + [loop.condition])
                 for which in live.collected[loop]:
                     needs(known, [loop.collected[which][0], *scalars_in(loop.collected[which][1])])
             needs(known, node.args)

@@ -237,6 +237,21 @@ def test_positions_out_of_bounds_are_what_they_are_in_xla(dtype, function):
     assert_same(found, jax.jit(jax.vmap(function))(i, x, y), (i,))
 
 
+def test_the_length_of_a_loop_differs_between_threads():
+    def function(n, x):
+        def again(state):
+            n, y, count = state
+            return jnp.where(n % 2 == 0, n // 2, 3 * n + 1), 0.5 * jnp.sin(y) + x, count + 1
+
+        return jax.lax.while_loop(lambda state: state[0] != 1, again, (n, x, 0))[1:]
+
+    n, x = np.arange(1, 30, dtype=np.int32), np.random.default_rng(0).uniform(-1, 1, 29)
+    found, expected = by_gpu(jax.vmap(lane_function(function, backend="lanes")), n, x), jax.vmap(function)(n, x)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
+    np.testing.assert_array_equal(found[1], expected[1])
+    assert len(set(found[1].tolist())) > 10
+
+
 def test_results_without_arguments_that_vary():
     """No arguments at all, one that all samples share, and results that are known."""
 

@@ -153,8 +153,14 @@ def test_functions_undefined_results_and_integers():
 
 
 def test_what_has_no_scalar_form_is_refused_with_its_name():
-    with pytest.raises(CannotFlatten, match="while_loop"):
-        Reference(lambda x: jax.lax.while_loop(lambda y: y < 9.0, lambda y: y * 2.0, x), jnp.array(0.3))
+    with pytest.raises(CannotFlatten, match="reduce_precision"):
+        Reference(lambda x: jax.lax.reduce_precision(x, 5, 4), jnp.array(0.3))
+
+
+def test_a_loop_ends_when_its_condition_does():
+    root = Reference(lambda x: jax.lax.while_loop(lambda y: abs(y * y - x) > 1e-40, lambda y: (y + x / y) / 2, x), 2.0)
+    with mpmath.workdps(50):
+        assert abs(root(2.0).item() - mpmath.sqrt(2)) < 1e-40
 
 
 def test_the_precision_of_mpmath_stays():

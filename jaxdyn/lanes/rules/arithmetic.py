@@ -42,6 +42,7 @@ def _elementwise(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 @rule("add", "add_any", takes_deferred=True)
 def _add(flat: Flattener, equation, args: list[Any]) -> list[Any]:
+    args = [x.computed if isinstance(x, SumOfProducts) else x for x in args]
     for one, other in (args, args[::-1]):
         if isinstance(one, SumOfProducts) and one.shape == other.shape and (both := one.plus(other)) is not None:
             return [both]

@@ -1,6 +1,8 @@
 """Primitives that contain functions: calls, branches and loops."""
 
 import collections
+import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,6 +35,9 @@ from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 _MOST_COLLECTED = 256
 # A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and are folded.
 _UNROLLED_EQUATIONS = 2000
+# Largest number of equations of an iteration of a loop whose length depends on values. Longer ones are whole searches, which are
+# as fast as loops of XLA around compiled functions.
+_LONGEST_WHILE = 1000
 _USUAL_OPERATIONS = 64  # operations of an equation of usual size
 
 
@@ -90,9 +95,62 @@ def _cond(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return chosen
 
 
-@rule("while")
+@rule("while", of_whole_keys=True)
 def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    raise CannotFlatten("'while_loop' has a number of iterations that depends on the data and differs between lanes")
+    """A loop that ends when no sample needs a further iteration; samples that need none keep their values.
+
+    In a function that is mapped over an axis, the condition is an array. Each of its entries then holds for a part of the values.
+    """
+    p, program, outer = equation.params, flat.program, flat.block
+    condition, function = p["cond_jaxpr"], p["body_jaxpr"]
+    count = _count_written(condition.jaxpr) + _count_written(function.jaxpr)
+    if count > _LONGEST_WHILE:
+        raise CannotFlatten(f"'while_loop' has an iteration of {count} equations, more than {_LONGEST_WHILE}")
+    n_condition = len(arrays_of(equation.invars[: p["cond_nconsts"]]))
+    n_const = n_condition + len(arrays_of(equation.invars[p["cond_nconsts"] :][: p["body_nconsts"]]))
+    initial = [flat.registers(x) for x in args[n_const:]]
+
+    def is_needed(values: Sequence[Value]) -> np.ndarray:
+        (found,) = flat.closed(condition, [*args[:n_condition], *values])
+        return flat.registers(flat.settled(found))
+
+    begins = is_needed(initial)
+    if is_known(begins) and not begins.any():
+        return list(initial)
+    loop = Loop(1, Block(outer))
+    loop.counter = program.node("counter", (), "i64", data=1, block=loop.body, shared=False)
+    kinds = [*map(kind_of, arrays_of(equation.outvars)), "bool"]
+    carried = [*initial, begins]
+    loop.initial = [s for x in carried for s in scalars_of(x)]
+    loop.carries = [
+        program.node("carry", (), kind, data=(loop, i), block=loop.body, shared=False)
+        for i, kind in enumerate(kind for x, kind in zip(carried, kinds, strict=True) for _ in range(x.size))
+    ]
+    *before, goes_on = _divided(loop.carries, carried)
+    flat.block = loop.body
+    after = list(map(flat.settled, flat.closed(function, [*args[n_condition:n_const], *before])))
+    for new, old, kind in zip(after, before, kinds, strict=False):
+        chosen = goes_on.reshape((*goes_on.shape, *(1,) * (old.ndim - goes_on.ndim)))
+        following = flat.each(lambda c, a, b, kind=kind: program.select(c, a, b, kind), chosen, new, old)
+        loop.following += scalars_of(following)
+    needed = scalars_of(flat.apply("and", "bool", goes_on, is_needed(after)))
+    loop.following += needed
+    loop.condition = functools.reduce(lambda a, b: program.apply("or", (a, b), "bool"), needed)
+    flat.block = outer
+    node = program.node("loop", (), "loop", data=loop, block=outer, shared=False)
+    finals = [program.node("result", (node,), carry.type, data=i) for i, carry in enumerate(loop.carries)]
+    return list(_divided(finals, carried)[:-1])
+
+
+def _divided(scalars: Sequence[Scalar], like: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Arrays with the shapes of other arrays that contain the scalars one after the other."""
+    ends = list(itertools.accumulate((x.size for x in like), initial=0))
+    return [objects(scalars[a:b], x.shape) for a, b, x in zip(ends, ends[1:], like, strict=False)]
+
+
+def _count_written(jaxpr) -> int:
+    """Number of equations, with the body of a loop counted once."""
+    return len(jaxpr.eqns) + sum(_count_written(inner) for e in jaxpr.eqns for inner in inner_jaxprs(e))
 
 
 def _count_equations(jaxpr) -> int:
@@ -361,7 +419,6 @@ def _rows(flat: Flattener, x: Value, variable) -> Callable[[Scalar], Value]:
 
     def row(turn):
         offset = program.add(memory.offset, program.mul(turn, memory.strides[0], "i64"), "i64")
-        part = view(memory, memory.shape[1:], memory.strides[1:], offset)
-        return part if part.size > 512 else flat.registers(part)
+        return flat.arranged(view(memory, memory.shape[1:], memory.strides[1:], offset))
 
     return row

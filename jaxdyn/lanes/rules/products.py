@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdyn.lanes.deferred import Product, SumOfProducts, has_many_terms
+from jaxdyn.lanes.deferred import Product, SumOfProducts, has_many_terms, is_worth_vectors
 from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, objects, rule, zero_of
 from jaxdyn.lanes.folding import converted, flushed
 from jaxdyn.lanes.program import Node, Scalar
@@ -21,7 +21,7 @@ def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Any]:
     kind, shape = kind_of(equation.outvars[0]), equation.outvars[0].aval.shape
     left = _arranged(flat, args[0], left_batch, left_sum)
     right = _arranged(flat, args[1], right_batch, right_sum)
-    deferred = _deferred(left, right, {kind, *map(kind_of, equation.invars)}, shape)
+    deferred = _deferred(flat, left, right, {kind, *map(kind_of, equation.invars)}, shape)
     if deferred is not None:
         return [deferred]
     left, right = (_as_kind(flat, x, kind_of(v), kind) for x, v in zip((left, right), equation.invars, strict=True))
@@ -39,17 +39,22 @@ def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Any]:
     return [out.reshape(shape)]
 
 
-def _deferred(left: Value, right: Value, kinds: set[str], shape: tuple[int, ...]) -> SumOfProducts | None:
+def _deferred(
+    flat: Flattener, left: Value, right: Value, kinds: set[str], shape: tuple[int, ...]
+) -> SumOfProducts | None:
     """A large product as a deferred one, which a loop computes later; None for small products."""
     if len(kinds) > 1 or not kinds <= set(FLOATS) or left.shape[0] != 1 or (is_known(left) and is_known(right)):
         return None
     first, second = (
         view(x, x.shape[:0:-1], x.strides[:0:-1]) if isinstance(x, Memory) else x[0].T for x in (left, right)
     )
-    if any(not isinstance(x, Memory) and _is_mask(x) for x in (first, second)) or not has_many_terms(first, second):
+    if any(not isinstance(x, Memory) and _is_mask(x) for x in (first, second)):
         return None
     (kind,) = kinds
-    return SumOfProducts(shape, kind, (Product(first, second),))
+    product = SumOfProducts(shape, kind, (Product(first, second),))
+    for_vectors = is_worth_vectors(product)
+    flat.program.has_matrix_products |= for_vectors
+    return product if has_many_terms(product.products[0]) or (for_vectors and flat.of_one_sample) else None
 
 
 def _arranged(flat: Flattener, x: Value, batch: Sequence[int], summed: Sequence[int]) -> Value:

@@ -77,7 +77,9 @@ def _expand_dims(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 def _transpose(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     x, order = args[0], equation.params["permutation"]
     if isinstance(x, SumOfProducts):
-        turned = x.transposed() if tuple(order) == (1, 0) else None
+        # In a program of one sample, a view of the computed matrix avoids that both are computed.
+        in_memory = flat.of_one_sample and x.suits_vectors
+        turned = x.transposed() if tuple(order) == (1, 0) and not in_memory else None
         if turned is not None:
             return [turned]
         x = flat.settled(x)

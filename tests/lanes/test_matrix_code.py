@@ -1,0 +1,124 @@
+"""Products of matrices in programs of one sample, whose vectors contain adjacent columns."""
+
+import itertools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdyn.lanes import lane_function
+from jaxdyn.lanes.cpu_code import CpuKernel
+from jaxdyn.lanes.derived import program_of, traced
+from jaxdyn.lanes.matrix_code import Blocks
+
+
+@pytest.mark.parametrize("item", [4, 8])
+def test_blocks_cover_the_matrix_and_nothing_else(item):
+    for rows, columns in itertools.product(range(1, 20), range(16 // item, 80)):
+        blocks = Blocks(rows, columns, item)
+        filled = np.zeros((rows, columns), bool)
+        for i, j in itertools.product(range(blocks.down), range(blocks.across)):
+            first_row = min(i * blocks.rows_each, rows - blocks.rows_each)
+            first_column = min(j * blocks.columns_each, columns - blocks.columns_each)
+            assert first_row >= 0
+            assert first_column >= 0
+            for start in blocks.starts:
+                assert 0 <= start <= blocks.columns_each - blocks.lanes
+                begin = first_column + start
+                filled[first_row : first_row + blocks.rows_each, begin : begin + blocks.lanes] = True
+        assert filled.all(), (rows, columns)
+
+
+def looped(x, a, b):
+    """A recursion like that of Riccati, with products of carried, constant and given matrices."""
+
+    def step(p, row):
+        ahead = p @ row
+        p = row.T @ ahead + a.T @ (p @ b)
+        p = jnp.tanh(0.1 * (p + p.T))
+        return p, ahead @ b[: ahead.shape[1]]
+
+    return jax.lax.scan(step, x, jnp.stack([a, b, 0.5 * a, a - b] * 8))
+
+
+def read_before(a, b):
+    product = a @ b
+    return product[0] + 1.0, product + a, product.T @ b
+
+
+# Each function of two matrices with the shapes for which it makes sense: (rows, terms, columns).
+PRODUCTS = {
+    "a b": (lambda a, b: a @ b, lambda m, k, n: ((m, k), (k, n))),
+    "a' b": (lambda a, b: a.T @ b, lambda m, k, n: ((k, m), (k, n))),
+    "a b'": (lambda a, b: a @ b.T, lambda m, k, n: ((m, k), (n, k))),
+    "(a b)'": (lambda a, b: (a @ b).T, lambda m, k, n: ((m, k), (k, n))),
+    "a b of computed values": (lambda a, b: jnp.sin(a) @ (b * b), lambda m, k, n: ((m, k), (k, n))),
+    "parts": (lambda a, b: a[1:, 1:] @ b[1:, 1:], lambda m, k, n: ((m + 1, k + 1), (k + 1, n + 1))),
+    "reversed": (lambda a, b: a[::-1] @ b[::-1, ::-1], lambda m, k, n: ((m, k), (k, n))),
+    "sum of products and a matrix": (
+        lambda a, b: a @ b + 2.0 * a @ jnp.cos(b) + a[:, :1] * b[:1],
+        lambda m, k, n: ((m, k), (k, n)),
+    ),
+    "matrix and vector": (lambda a, b: (b.T @ a[0], a @ b[:, 0]), lambda m, k, n: ((m, k), (k, n))),
+}
+SIZES = [(14, 14, 7), (7, 14, 14), (2, 5, 33), (9, 33, 5), (1, 20, 8), (12, 3, 4), (30, 17, 21)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_one_sample_agree_with_xla(name, dtype):
+    function, shapes = PRODUCTS[name]
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        for size in SIZES:
+            a, b = (jnp.asarray(rng.normal(size=s), dtype) for s in shapes(*size))
+            _close(jax.jit(lane_function(function, backend="lanes"))(a, b), jax.jit(function)(a, b), dtype)
+
+
+def _close(found, expected, dtype):
+    bound = 50 * np.finfo(dtype).eps
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert x.shape == y.shape
+        np.testing.assert_allclose(x, y, rtol=bound, atol=bound * (1.0 + np.abs(y).max()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_within_loops_have_the_values_and_derivatives_of_xla(dtype):
+    rng = np.random.default_rng(1)
+    with jax.enable_x64(True):
+        x, a, b = (jnp.asarray(0.3 * rng.normal(size=(9, 9)), dtype) for _ in range(3))
+
+        def value(function):
+            return lambda *args: sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(function(*args)))
+
+        lanes = lane_function(looped, backend="lanes")
+        _close(jax.jit(lanes)(x, a, b), jax.jit(looped)(x, a, b), dtype)
+        gradients = [jax.jit(jax.grad(value(f), argnums=(0, 1, 2)))(x, a, b) for f in (lanes, looped)]
+        _close(*gradients, dtype)
+        along = [jax.jit(lambda *v, f=f: jax.jvp(f, v, v)[1])(x, a, b) for f in (lanes, looped)]
+        _close(*along, dtype)
+
+
+def test_one_sample_and_a_batch_of_one_use_vectors_and_a_batch_does_not():
+    a = jax.ShapeDtypeStruct((9, 9), np.float32)
+    jaxpr = traced(lambda a, b: [a @ b], [a, a])
+    plain, single = program_of(jaxpr), program_of(jaxpr, of_one_sample=True)
+    assert plain.has_matrix_products
+    layouts = (["rows", "rows"], ["rows"])
+    assert "matrix" in CpuKernel(single, 1, *layouts).text
+    assert "matrix" not in CpuKernel(single, 8, *layouts).text
+    assert "matrix" not in CpuKernel(single, 1, ["columns", "columns"], ["columns"]).text
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(3, 9, 9)), np.float32)
+    product = lane_function(lambda a, b: a @ b, backend="lanes")
+    for count in (1, 3):
+        _close(jax.vmap(product)(x[:count], x[:count]), x[:count] @ x[:count], np.float32)
+
+
+def test_a_product_is_computed_and_stored_once():
+    a = jax.ShapeDtypeStruct((8, 8), np.float32)
+    program = program_of(traced(lambda a, b: list(read_before(jnp.sin(a), b)), [a, a]), of_one_sample=True)
+    text = CpuKernel(program, 1, ["rows", "rows"], ["rows"] * 3).text
+    # The product itself, and its transpose times b.
+    assert len(re.findall(r"^matrix\d+:", text, re.MULTILINE)) == 2
