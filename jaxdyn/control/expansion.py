@@ -160,7 +160,7 @@ def expanded(
         terms: Multipliers and weights of the constraints.
         gaps: Defects of the plan, see `plan.gaps`.
         costates: Costates of x_1 to x_N, which weight the second derivatives of the dynamics; by default they are computed by the
-            adjoint recursion.
+            adjoint recursion if `curvature` is given.
         feedback: Feedback gains in the adjoint recursion: with gains, costates are the derivatives of the cost under feedback;
             without gains, they are the derivatives at fixed controls. At an optimum, costates with and without gains are equal.
             Elsewhere, costates of unstable motions would be very large without gains.
@@ -206,8 +206,11 @@ def expanded(
 
     if costates is None:
         flat = linearized(problem, plan, terms, gaps, backend=backend)
-        backward = lane_function(adjoint, backend=backend, name="costates")
-        costates = backward(flat.model, feedback)[:, :nx]
+        if curvature is None:  # they weight nothing
+            costates = jnp.zeros_like(gaps)
+        else:
+            backward = lane_function(adjoint, backend=backend, name="costates")
+            costates = backward(flat.model, feedback)[:, :nx]
         effort = 0.0 if curvature is None else _SECOND_ORDER
         H = of_steps(second, effort, "expansion, second order", costates)
     else:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.lanes import Backend, lane_function, writing_out
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
@@ -86,7 +86,9 @@ def riccati(
         k, K = box_minimum(H, gu, Huz, low, high) if bounded else _minimum(H, gu, Huz)
         Huu_k = Huu @ k
         gradient = gz + K.T @ (Huu_k + gu) + Huz.T @ k
-        hessian = Hzz + K.T @ (Huu @ K + Huz) + Huz.T @ K
+        # The cost of the policy is Hzz + K' (Huu K + Huz) + Huz' K, and K satisfies K' (H K + Huz) = 0.
+        added = jnp.diagonal(H) - jnp.diagonal(Huu)
+        hessian = Hzz + (Huz - added[:, None] * K).T @ K
         # The lane compiler computes the lower triangle only.
         hessian = jnp.tril(hessian) + jnp.tril(hessian, -1).T
         return (gradient, hessian, slope + k @ gu, curvature + k @ Huu_k), (k, K, *reached)
@@ -194,10 +196,20 @@ def change(
     problem: LinearQuadratic, z: Float[Array, "N_1 n"], u: Float[Array, "N m"]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Slope a and curvature b of the cost along (z, u): the step alpha (z, u) changes the cost by alpha a + alpha^2 b / 2."""
-    p, before, end = problem, z[:-1], z[-1]
-    slope = einsum("ki,ki->", p.q, before) + einsum("km,km->", p.r, u) + p.q_end @ end
-    curvature = einsum("ki,kij,kj->", before, p.Q, before) + einsum("km,kmo,ko->", u, p.R, u)
-    return slope, curvature + 2.0 * einsum("km,kmi,ki->", u, p.S, before) + end @ p.Q_end @ end
+    p = problem
+
+    def of_step(q, r, Q, R, S, z, u):
+        return q @ z + r @ u, z @ (Q @ z) + u @ (R @ u) + 2.0 * (u @ (S @ z))
+
+    def added(total, step):
+        return jax.tree.map(jnp.add, total, of_step(*step)), None
+
+    steps, end = (p.q, p.r, p.Q, p.R, p.S, z[:-1], u), z[-1]
+    at_end = p.q_end @ end, end @ p.Q_end @ end
+    if writing_out():
+        return jax.lax.scan(added, at_end, steps)[0]
+    slopes, curvatures = jax.vmap(of_step)(*steps)
+    return at_end[0] + jnp.sum(slopes), at_end[1] + jnp.sum(curvatures)
 
 
 def costates(policy: Policy, z: Float[Array, "N_1 n"]) -> Float[Array, "N n"]:
@@ -314,16 +326,32 @@ def box_minimum(
         free = jnp.where(fixed(k), 0.0, 1.0).astype(g.dtype)
         return _solve(free[:, None] * H * free[None] + (1.0 - free)[:, None] * one, free[:, None] * right)
 
-    def improve(k, _):
+    def improve(k):
         step = -among_free(k, (H @ k + g)[:, None])[:, 0]
         tried = jnp.clip(k[None] + lengths[:, None] * step[None], lower[None], upper[None])
         value = 0.5 * einsum("ai,ij,aj->a", tried, H, tried) + tried @ g
         best = jnp.argmin(value)
-        return tried[best], None
+        # After a whole step within the bounds, k is the minimizer if the same components stay at their bounds.
+        is_whole = jnp.all(tried[best] == k + step) & jnp.all(fixed(tried[best]) == fixed(k))
+        return tried[best], is_whole
 
-    start = jnp.clip(-_solve(H, g[:, None])[:, 0], lower, upper)
-    k = start if m == 1 else jax.lax.scan(improve, start, None, length=m + _EXTRA)[0]
+    free = -_solve(H, g[:, None])[:, 0]
+    k = jnp.clip(free, lower, upper)
+    if m > 1 and writing_out():
+        k = _until(improve, k, jnp.all(k == free), m + _EXTRA)
+    elif m > 1:  # without a lane compiler, a loop of known length is faster
+        k = jax.lax.scan(lambda k, _: (improve(k)[0], None), k, None, length=m + _EXTRA)[0]
     return k, -among_free(k, Hz)
+
+
+def _until(improve, x, done, most: int):
+    """Improve x until `improve` says that it is done, at most a number of times."""
+
+    def again(state):
+        count, x, _ = state
+        return count + 1, *improve(x)
+
+    return jax.lax.while_loop(lambda state: ~state[2] & (state[0] < most), again, (0, x, done))[1]
 
 
 _LENGTHS, _EXTRA = 8, 3  # step lengths that are tried, and iterations in addition to the number of controls

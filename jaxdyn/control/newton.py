@@ -60,7 +60,7 @@ class Search(eqx.Module):
 
     Attributes:
         plan, feedback: Best plan so far, and the feedback gains of the policy that led to this plan.
-        cost, violation: Cost and largest violation of the plan.
+        found, violation: Cost and constraint values of the plan, and its largest violation.
         multipliers: Multipliers of the constraints.
         damping: Regularization of the next step.
         wait, last_wait: Number of iterations until second derivatives of the dynamics are used again, and the value of `wait` after
@@ -74,7 +74,7 @@ class Search(eqx.Module):
 
     plan: Plan
     feedback: Float[Array, "N nu nx"]
-    cost: Float[Array, ""]
+    found: Outcome
     violation: Float[Array, ""]
     multipliers: Multipliers
     damping: Float[Array, ""]
@@ -86,6 +86,10 @@ class Search(eqx.Module):
     flat: Int[Array, ""]
     iterations: Int[Array, ""]
     result: Int[Array, ""]
+
+    @property
+    def cost(self) -> Float[Array, ""]:
+        return self.found.cost
 
 
 class Step(eqx.Module):
@@ -156,7 +160,7 @@ class NewtonSolver(IterativeSolver):
         return Search(
             initial,
             jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), dtype),
-            found.cost,
+            found,
             infeasible_by,
             no_multipliers(problem, self.penalty),
             zero,
@@ -174,7 +178,7 @@ class NewtonSolver(IterativeSolver):
         plan, multipliers = search.plan, search.multipliers
         use_curvature = search.wait == 0 if self.uses_curvature(problem) else None
         curvature = None if use_curvature is None else use_curvature.astype(search.cost.dtype)
-        found = outcome(problem, plan, backend=self.backend)
+        found = search.found
         model = expanded(
             problem,
             plan,
@@ -299,10 +303,10 @@ class NewtonSolver(IterativeSolver):
             return jnp.where(settled, new, old)
 
         return eqx.tree_at(
-            lambda s: (s.cost, s.violation, s.multipliers, s.settled, s.violation_before, s.result),
+            lambda s: (s.found, s.violation, s.multipliers, s.settled, s.violation_before, s.result),
             search,
             (
-                there.cost,
+                there,
                 infeasible_by,
                 jax.tree.map(follow, next_multipliers, multipliers),
                 follow(jnp.maximum(_FINER * search.settled, tolerance), search.settled),

@@ -16,6 +16,7 @@ from jaxdyn.control.linear_quadratic import (
     riccati,
     steps_of,
 )
+from jaxdyn.lanes import lane_function
 
 N, n, m = 9, 3, 2
 
@@ -119,14 +120,33 @@ def test_parallel_recursion_is_the_sequential_one(problem):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_box_minimum_meets_its_conditions(size):
+def one_by_one(function):
+    """A map over samples that the lane compiler computes one after the other."""
+    alone = jax.jit(lane_function(function, backend="lanes"))
+
+    def mapped(*args):
+        results = [alone(*(a[k] for a in args)) for k in range(len(args[0]))]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
+
+    return mapped
+
+
+ROUTES = {
+    "xla": jax.vmap,
+    "lanes": lambda function: jax.vmap(lane_function(function, backend="lanes")),
+    "single lanes": one_by_one,
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("size", [1, 3, 6])
+def test_box_minimum_meets_its_conditions(size, route):
     rng = np.random.default_rng(size)
     H = jnp.asarray(np.stack([positive(rng, size, 0.05) for _ in range(200)]))
     g = jnp.asarray(3.0 * rng.normal(size=(200, size)))
     lower, upper = -jnp.asarray(rng.uniform(0, 1, (200, size))), jnp.asarray(rng.uniform(0, 1, (200, size)))
     Hz = jnp.asarray(rng.normal(size=(200, size, 2)))
-    k, K = jax.jit(jax.vmap(box_minimum))(H, g, Hz, lower, upper)
+    k, K = ROUTES[route](box_minimum)(H, g, Hz, lower, upper)
     slope = np.einsum("sij,sj->si", H, k) + g
     np.testing.assert_allclose(np.clip(k - slope, lower, upper), k, atol=1e-9)
     fixed = (np.asarray(k) <= lower) | (np.asarray(k) >= upper)
@@ -145,6 +165,20 @@ def test_bounded_policy_and_clipped_steps(problem):
     assert jnp.all((u >= low) & (u <= high))
     wide = riccati(problem, jnp.full((N, m), -1e6), jnp.full((N, m), 1e6))
     np.testing.assert_allclose(wide.feedback, riccati(problem).feedback, rtol=1e-10)
+
+
+def test_the_cost_to_go_is_that_of_the_policy(problem):
+    """With damping and with bounds, where the policy is not the minimizer of the model."""
+    low, high = jnp.full((N, m), -0.3), jnp.full((N, m), 0.2)
+    policy = riccati(problem, low, high, 0.7)
+    at_bounds = (policy.feedforward <= low) | (policy.feedforward >= high)
+    assert 3 < at_bounds.sum() < N * m - 3
+    hessian = np.asarray(problem.Q_end)
+    for k in reversed(range(N)):
+        A, B, Q, S, R, K = (np.asarray(x[k]) for x in (*(getattr(problem, s) for s in "ABQSR"), policy.feedback))
+        closed = A + B @ K
+        hessian = Q + K.T @ S + S.T @ K + K.T @ R @ K + closed.T @ hessian @ closed
+        np.testing.assert_allclose(policy.hessians[k], hessian, rtol=1e-9, atol=1e-9)
 
 
 def test_damping_shortens_and_a_step_without_minimum_is_no_number(problem):
