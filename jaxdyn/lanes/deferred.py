@@ -217,9 +217,14 @@ def _filled(flat: Flattener, total: SumOfProducts) -> Node:
         totals = _added(program, loop.body, totals, left, right, row, places, kind)
     position = program.add(program.mul(row, columns, "i64"), first, "i64")
     loop.collected = [(position, totals, width, kind)]
-    products = tuple(MatrixProduct(left.shape[0], _matrix(left), _matrix(right)) for left, right in factors)
-    loop.computes = SumOfMatrixProducts(rows, columns, products, None if base is None else _matrix(base))
-    node = program.node("loop", (), "loop", data=loop, block=flat.block, shared=False)
+    needs: list[Scalar] = []
+    if flat.of_one_sample:
+        products = tuple(MatrixProduct(left.shape[0], _matrix(left), _matrix(right)) for left, right in factors)
+        loop.computes = SumOfMatrixProducts(rows, columns, products, None if base is None else _matrix(base))
+        # The operations of the loop may use the entries instead of the memory where they are stored.
+        stored = [x for pair in factors for x in pair] + ([] if base is None else [base])
+        needs = [s for x in stored for s in (x.region, x.offset) if type(s) is Node]
+    node = program.node("loop", tuple(needs), "loop", data=loop, block=flat.block, shared=False)
     return program.node("region", (node,), "region", data=Region("loop", rows * columns, kind), shared=False)
 
 

@@ -57,6 +57,7 @@ class MemoryText(FunctionText):
         read = {node.args[0] for node in self.live.nodes if node.op == "load"}
         for node in self.live.nodes:
             if node.op == "loop":
+                read.update(a for a in node.args if type(a) is Node and a.op == "region")
                 for which in self.live.collected[node.data]:
                     values = node.data.collected[which][1]
                     if isinstance(values, Stretch):

@@ -134,8 +134,8 @@ class Loop:
 
     Attributes:
         length: Number of iterations; 1 if it depends on values.
-        condition: Boolean after an iteration, of which a sample that needs a further iteration has a true one; None for a loop of a
-            known length. Samples that need none keep their carried values while the others go on.
+        condition: Boolean after an iteration that is true for each sample that needs a further iteration; None for a loop of a
+            known length. Samples that need none keep their carried values during the iterations of the others.
         body: Block of one iteration.
         counter: Index of the iteration, 0 .. length-1, as a node in the body.
         carries: Carried values at the start of an iteration, as nodes in the body.
@@ -144,7 +144,7 @@ class Loop:
         collected: Collected arrays, each with the position of the first value of an iteration, its values or a `Stretch`, the
             number of values per iteration, and the scalar type.
         computes: Matrix that is the only collected array of the loop, so that a code generator may compute it in another way;
-            None for other loops.
+            the factors in memory are operands of the node of the loop. None for other loops.
     """
 
     __slots__ = ("body", "carries", "collected", "computes", "condition", "counter", "following", "initial", "length")

@@ -77,7 +77,7 @@ class Schedule:
             wanted.append(loop.condition)
         self._wanted[loop] = wanted
         self._plan(loop.body, wanted)
-        needs = [loop.initial[i] for i in self._live.carries[loop]] + wanted
+        needs = [*node.args, *(loop.initial[i] for i in self._live.carries[loop]), *wanted]
         for inner in self.order[loop.body]:
             needs += self.needed_by(inner)
         outside = dict.fromkeys(n for n in needs if type(n) is Node and n.block.depth <= node.block.depth)

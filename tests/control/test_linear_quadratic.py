@@ -125,7 +125,8 @@ def one_by_one(function):
     alone = jax.jit(lane_function(function, backend="lanes"))
 
     def mapped(*args):
-        results = [alone(*(a[k] for a in args)) for k in range(len(args[0]))]
+        samples = [jax.tree.map(lambda x, k=k: x[k], args) for k in range(len(jax.tree.leaves(args)[0]))]
+        results = [alone(*sample) for sample in samples]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
 
     return mapped
@@ -165,6 +166,39 @@ def test_bounded_policy_and_clipped_steps(problem):
     assert jnp.all((u >= low) & (u <= high))
     wide = riccati(problem, jnp.full((N, m), -1e6), jnp.full((N, m), 1e6))
     np.testing.assert_allclose(wide.feedback, riccati(problem).feedback, rtol=1e-10)
+
+
+@pytest.mark.parametrize("route", ["lanes", "single lanes"])
+def test_recursions_of_the_size_of_an_arm_agree_with_xla(route):
+    """With 14 states and 7 controls, a program of one sample computes products of matrices by vectors."""
+    size, nz, nu = 3, 14, 7
+    rng = np.random.default_rng(7)
+    both = np.stack([positive(rng, nz + nu) for _ in range(size)])
+    arm = LinearQuadratic(
+        *(jnp.asarray(rng.normal(size=s) / nz) for s in ((size, nz, nz), (size, nz, nu), (size, nz))),
+        *(jnp.asarray(both[:, a, b]) for a, b in _blocks(nz)),
+        *(jnp.asarray(rng.normal(size=s)) for s in ((size, nz), (size, nu))),
+        jnp.asarray(positive(rng, nz)),
+        jnp.asarray(rng.normal(size=nz)),
+    )
+    low, high, start = jnp.full((size, nu), -0.03), jnp.full((size, nu), 0.02), jnp.asarray(rng.normal(size=nz))
+
+    def solved(arm, low, high, start):
+        policy = riccati(arm, low, high, 0.1)
+        z, u = steps_of(arm, policy, start, low, high)
+        return policy, z, u, change(arm, z, u)
+
+    args = jax.tree.map(lambda x: jnp.stack([x, 0.5 * x, 1.1 * x, x]), (arm, low, high, start))
+    found, expected = ROUTES[route](solved)(*args), jax.jit(jax.vmap(solved))(*args)
+    at_bounds = (expected[0].feedforward <= args[1]) | (expected[0].feedforward >= args[2])
+    assert 10 < at_bounds.sum() < at_bounds.size - 10
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-10)
+
+
+def _blocks(nz: int):
+    z, u = slice(nz), slice(nz, None)
+    return (z, z), (u, z), (u, u)
 
 
 def test_the_cost_to_go_is_that_of_the_policy(problem):

@@ -31,16 +31,16 @@ def test_blocks_cover_the_matrix_and_nothing_else(item):
         assert filled.all(), (rows, columns)
 
 
-def looped(x, a, b):
+def looped(x, a, b, rows):
     """A recursion like that of Riccati, with products of carried, constant and given matrices."""
 
     def step(p, row):
         ahead = p @ row
         p = row.T @ ahead + a.T @ (p @ b)
-        p = jnp.tanh(0.1 * (p + p.T))
+        p = 0.1 * (p + p.T) / (1.0 + p * p)
         return p, ahead @ b[: ahead.shape[1]]
 
-    return jax.lax.scan(step, x, jnp.stack([a, b, 0.5 * a, a - b] * 8))
+    return jax.lax.scan(step, x, rows)
 
 
 def read_before(a, b):
@@ -61,9 +61,10 @@ PRODUCTS = {
         lambda a, b: a @ b + 2.0 * a @ jnp.cos(b) + a[:, :1] * b[:1],
         lambda m, k, n: ((m, k), (k, n)),
     ),
+    "matrix and computed vector": (lambda a, b: b.T @ jnp.sin(a[0]), lambda m, k, n: ((m, k), (k, n))),
     "matrix and vector": (lambda a, b: (b.T @ a[0], a @ b[:, 0]), lambda m, k, n: ((m, k), (k, n))),
 }
-SIZES = [(14, 14, 7), (7, 14, 14), (2, 5, 33), (9, 33, 5), (1, 20, 8), (12, 3, 4), (30, 17, 21)]
+SIZES = [(14, 14, 7), (7, 14, 14), (2, 5, 33), (9, 33, 5), (1, 20, 8), (12, 3, 4), (30, 17, 21), (1, 7, 14)]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -84,20 +85,19 @@ def _close(found, expected, dtype):
         np.testing.assert_allclose(x, y, rtol=bound, atol=bound * (1.0 + np.abs(y).max()))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_products_within_loops_have_the_values_and_derivatives_of_xla(dtype):
+@pytest.mark.parametrize(("dtype", "turns"), [(np.float64, 120), (np.float32, 3)])  # the short loop is written out
+def test_products_within_loops_have_the_values_and_derivatives_of_xla(dtype, turns):
     rng = np.random.default_rng(1)
     with jax.enable_x64(True):
-        x, a, b = (jnp.asarray(0.3 * rng.normal(size=(9, 9)), dtype) for _ in range(3))
+        x, a, b, rows = (jnp.asarray(0.3 * rng.normal(size=s), dtype) for s in (*[(9, 9)] * 3, (turns, 9, 9)))
 
         def value(function):
             return lambda *args: sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(function(*args)))
 
-        lanes = lane_function(looped, backend="lanes")
-        _close(jax.jit(lanes)(x, a, b), jax.jit(looped)(x, a, b), dtype)
-        gradients = [jax.jit(jax.grad(value(f), argnums=(0, 1, 2)))(x, a, b) for f in (lanes, looped)]
-        _close(*gradients, dtype)
-        along = [jax.jit(lambda *v, f=f: jax.jvp(f, v, v)[1])(x, a, b) for f in (lanes, looped)]
+        both = lane_function(looped, backend="lanes"), looped
+        _close(*[jax.jit(f)(x, a, b, rows) for f in both], dtype)
+        _close(*[jax.jit(jax.grad(value(f), argnums=(0, 1, 2, 3)))(x, a, b, rows) for f in both], dtype)
+        along = [jax.jit(lambda *v, f=f: jax.jvp(f, v, v)[1])(x, a, b, rows) for f in both]
         _close(*along, dtype)
 
 
