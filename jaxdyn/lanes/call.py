@@ -442,7 +442,10 @@ def _of_only_sample(program: Program, params: dict) -> Program:
     """The program for one sample if the call has only one and its matrix products can use vectors, otherwise `program`."""
     if not program.has_matrix_products or params["size"] not in (None, 1):
         return program
-    return program_of(params["jaxpr"], of_one_sample=True)
+    try:
+        return program_of(params["jaxpr"], of_one_sample=True)
+    except CannotFlatten:  # a matrix in memory may be too large for an operation that uses its entries
+        return program
 
 
 def check_size(program: Program, backend: str) -> None:

@@ -42,7 +42,7 @@ class Compiled:
     Attributes:
         key: Name of the program for the handlers.
         width: Samples per vector.
-        operations: Scalar operations per sample, with loops counted by their iterations.
+        operations: Scalar operations per sample, see `count_operations`.
         made: Completed when the code is in memory. The result is the time of code generation, s.
     """
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdyn.lanes.flatten import Deferred, Flattener, Memory, Value, contiguous, is_known, objects
+from jaxdyn.lanes.flatten import LARGEST_ARRAY, Deferred, Flattener, Memory, Value, contiguous, is_known, objects
 from jaxdyn.lanes.program import (
     Block,
     Loop,
@@ -302,7 +302,8 @@ def is_worth_vectors(total: SumOfProducts) -> bool:
     (product,) = total.products
     stored = _computed(product.left) + _computed(product.right)
     least = max(_LONG_FOR_VECTORS, _MULTIPLICATIONS_PER_STORE * stored)
-    return total.suits_vectors and has_many_terms(product, least)
+    # The entries of a larger result could not be used one by one any more.
+    return total.size <= LARGEST_ARRAY and total.suits_vectors and has_many_terms(product, least)
 
 
 def _computed(x: Value) -> int:

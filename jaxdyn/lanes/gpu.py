@@ -36,7 +36,7 @@ class Kernel:
 
     Attributes:
         ptx: Code, which the driver compiles when XLA loads it.
-        operations: Scalar operations per sample, with loops counted by their iterations.
+        operations: Scalar operations per sample, see `count_operations`.
         launch: Threads and blocks.
         scratch_bytes: Size of the buffer, for all threads, of the values that loops store and read again.
         code_s: Time of code generation, s.

@@ -103,7 +103,7 @@ def _mark_varying(nodes: list[Node], live: Liveness, shared_inputs: list[bool], 
 
 
 def count_operations(program: Program, live: Liveness) -> int:
-    """Scalar operations of one evaluation, with loops counted by their iterations, or once if their length is not known."""
+    """Scalar operations of one evaluation, with loops counted by their iterations; a `while_loop` counts once."""
 
     def count(nodes: list[Node]) -> int:
         total = 0

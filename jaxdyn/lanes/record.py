@@ -16,7 +16,7 @@ class Record:
         name: Name of the function, with ".jvp", ".transpose" or ".tangent" for its derivatives.
         backend: Backend, "lanes" or "xla".
         width: Samples per vector.
-        operations: Scalar operations per sample, with loops counted by their iterations.
+        operations: Scalar operations per sample, with loops counted by their iterations; a `while_loop` counts once.
         code_s: Time of code generation, s; NaN if the code could not be made.
         reason: Reason why XLA was used.
     """
