@@ -339,7 +339,7 @@ def box_minimum(
     k = jnp.clip(free, lower, upper)
     if m > 1 and writing_out():
         k = _until(improve, k, jnp.all(k == free), m + _EXTRA)
-    elif m > 1:  # without a lane compiler, a loop of known length is faster
+    elif m > 1:  # outside of a kernel, a GPU would wait for the host in each iteration of a loop of unknown length
         k = jax.lax.scan(lambda k, _: (improve(k)[0], None), k, None, length=m + _EXTRA)[0]
     return k, -among_free(k, Hz)
 

@@ -98,7 +98,7 @@ class MatrixCode(ProgramCode):
             added = [f"%s{i}.{label}" for i in range(len(sums))]
             for k in range(_TERMS):
                 term = self._plus(self._let(f"mul i64 {turn}, {_TERMS}"), k)
-                added = self._with_term(added, left, right, steps, term, kind, vector)
+                added = self._with_term(added, left, right, steps, term, kind, blocks)
             text = [f" {turn} = phi i64 [0, %{before}], [{following}, %{label}]"]
             for i, (first, last) in enumerate(zip(sums, added, strict=True)):
                 text.append(f" %s{i}.{label} = phi {vector} [{first}, %{before}], [{last}, %{label}]")
@@ -109,7 +109,7 @@ class MatrixCode(ProgramCode):
             self._start(f"{label}.end")
             sums = added
         for k in range(turns * _TERMS, product.terms):
-            sums = self._with_term(sums, left, right, steps, str(k), kind, blocks.vector(kind))
+            sums = self._with_term(sums, left, right, steps, str(k), kind, blocks)
         return sums
 
     def _with_term(
@@ -120,7 +120,7 @@ class MatrixCode(ProgramCode):
         steps: tuple[int, int],
         term: str,
         kind: str,
-        vector: str,
+        blocks: "Blocks",
     ) -> list[str]:
         """The sums and the products of a term.
 
@@ -131,21 +131,22 @@ class MatrixCode(ProgramCode):
             steps: Distances between the terms of both factors.
             term: Index of the term.
             kind: Scalar type.
-            vector: Type of a vector.
+            blocks: Blocks of the matrix.
         """
-        scalar, align = scalar_type(kind), bytes_of(kind)
+        scalar, align, vector = scalar_type(kind), bytes_of(kind), blocks.vector(kind)
         from_left, from_right = (self._times(term, step) for step in steps)
         factors = []
         for p in right:
             pointer = self._let(f"getelementptr {scalar}, ptr {p}, i64 {from_right}")
             factors.append(self._let(f"load {vector}, ptr {pointer}, align {align}"))
         added = []
-        lanes = vector[1 : vector.index(" ")]
         for i, p in enumerate(left):
             pointer = self._let(f"getelementptr {scalar}, ptr {p}, i64 {from_left}")
             one = self._let(f"load {scalar}, ptr {pointer}, align {align}")
             first = self._let(f"insertelement {vector} poison, {scalar} {one}, i64 0")
-            all_lanes = self._let(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
+            all_lanes = self._let(
+                f"shufflevector {vector} {first}, {vector} poison, <{blocks.lanes} x i32> zeroinitializer"
+            )
             for j, factor in enumerate(factors):
                 product = self._let(f"fmul contract {vector} {all_lanes}, {factor}")
                 added.append(self._let(f"fadd contract {vector} {sums[i * len(factors) + j]}, {product}"))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.lanes import lane_function
+from jaxdyn.lanes import CannotFlatten, lane_function
 from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.matrix_code import Blocks
@@ -114,6 +114,19 @@ def test_one_sample_and_a_batch_of_one_use_vectors_and_a_batch_does_not():
     product = lane_function(lambda a, b: a @ b, backend="lanes")
     for count in (1, 3):
         _close(jax.vmap(product)(x[:count], x[:count]), x[:count] @ x[:count], np.float32)
+
+
+def test_a_matrix_in_memory_that_is_too_large_to_be_split_leaves_the_usual_program():
+    def function(a, b):
+        return (2.0 * jnp.concatenate([a] * 80).reshape(1, -1, 8))[0, ::320] + (a @ b)[:2]
+
+    a = jax.ShapeDtypeStruct((8, 8), np.float32)
+    jaxpr = traced(lambda *x: [function(*x)], [a, a])
+    assert program_of(jaxpr).has_matrix_products
+    with pytest.raises(CannotFlatten):
+        program_of(jaxpr, of_one_sample=True)
+    x, y = jnp.asarray(np.random.default_rng(3).normal(size=(2, 8, 8)), np.float32)
+    _close(jax.jit(lane_function(function, backend="lanes"))(x, y), jax.jit(function)(x, y), np.float32)
 
 
 def test_a_product_is_computed_and_stored_once():
