@@ -762,6 +762,10 @@ TABLE = {
         lambda x: jax.vmap(lambda y: lax.while_loop(lambda c: c < 5, lambda c: c * c + 1.5, y))(x),
         reals(4),
     ),
+    "while of an empty vector": (
+        lambda x: jax.vmap(lambda y: lax.while_loop(lambda c: c < 5, lambda c: c * c + 1.5, y))(x[:0]),
+        reals(4),
+    ),
     "cond in a loop": (
         lambda x: lax.fori_loop(0, 800, lambda k, c: lax.cond(c > 0, lambda c: c - 0.3, lambda c: c + 0.7, c), x),
         reals(),

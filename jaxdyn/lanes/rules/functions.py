@@ -115,7 +115,7 @@ def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         return flat.registers(flat.settled(found))
 
     begins = is_needed(initial)
-    if is_known(begins) and not begins.any():
+    if not any(type(s) is Node or s for s in scalars_of(begins)):
         return list(initial)
     loop = Loop(1, Block(outer))
     loop.counter = program.node("counter", (), "i64", data=1, block=loop.body, shared=False)
