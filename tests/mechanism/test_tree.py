@@ -17,6 +17,7 @@ PARENTS = {
     "bodies on the ground": [-1, -1, -1],
     "two roots": [-1, 0, -1, 2, 2, 1, 4],
     "random": random_parents(np.random.default_rng(0), 13),
+    "deep": [-1, *range(10)],
 }
 
 
@@ -30,6 +31,12 @@ def topology_of(parents, classes=None) -> Topology:
 @pytest.fixture(params=PARENTS)
 def parents(request):
     return PARENTS[request.param]
+
+
+@pytest.fixture(params=["cpu", "default"])
+def of_platform(request, monkeypatch):
+    """Computes what is meant for a CPU, then what is meant for other devices."""
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *arguments, **ways: ways[request.param](*arguments))
 
 
 def path(parents, i) -> list[int]:
@@ -46,10 +53,12 @@ def test_incidence_matrix_says_who_precedes_whom(parents):
     assert np.array_equal(topology.roots, [path(parents, i)[-1] for i in range(len(parents))])
 
 
+@pytest.mark.usefixtures("of_platform")
 def test_placements_are_composed_along_the_path_from_the_root(parents):
     rng = np.random.default_rng(1)
     n = len(parents)
-    local = RigidTransform(jnp.asarray([random_unit(rng, 4) for _ in range(n)]), jnp.asarray(rng.normal(size=(n, 3))))
+    quaternions = [random_unit(rng, 4) * rng.uniform(0.5, 2.0) for _ in range(n)]  # of any norm
+    local = RigidTransform(jnp.asarray(quaternions), jnp.asarray(rng.normal(size=(n, 3))))
     composed = tree.compose_along_paths(topology_of(parents), local)
     one_by_one = []
     for i, parent in enumerate(parents):
@@ -59,6 +68,7 @@ def test_placements_are_composed_along_the_path_from_the_root(parents):
     close(composed.translation, jnp.stack([x.translation for x in one_by_one]))
 
 
+@pytest.mark.usefixtures("of_platform")
 @pytest.mark.parametrize("rest", [(), (3,), (2, 3)])
 def test_sums_over_ancestors_and_descendants_are_those_over_paths_and_subtrees(parents, rest):
     n = len(parents)
