@@ -1,13 +1,11 @@
 """Sweeps over the tree of bodies; no other module iterates over the tree.
 
 Composition along paths and sums have no loop over bodies, so their compile time does not grow with the mechanism: composition uses
-pointer jumping (the number of steps is log2 of the depth of the tree; short paths are composed in one kernel on GPUs), and sums are
-products with the incidence matrix eta. The recursions `from_root_to_leaves` and `from_leaves_to_root` use `jax.lax.scan` over
-bodies. When the lane compiler (`jaxdyn.lanes`) unrolls a function, all sweeps are computed body by body instead.
+pointer jumping (the number of steps is log2 of the depth of the tree), and sums are products with the incidence matrix eta. The
+recursions `from_root_to_leaves` and `from_leaves_to_root` use `jax.lax.scan` over bodies. When the lane compiler (`jaxdyn.lanes`)
+unrolls a function, all sweeps are computed body by body instead.
 """
 
-import functools
-import operator
 from collections.abc import Callable
 
 import jax
@@ -17,19 +15,16 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, rows_at
-from jaxdyn.spatial.rotation import CROSS
 from jaxdyn.spatial.transform import RigidTransform
 
-_LONGEST_PATH = 8  # bodies; the work of composing a path at once grows with its square
 _LONGEST_SUM = 32  # summands; the work of a plain sum grows with their square
 
 
 def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTransform:
     """Placements in the ground: product of the local placements along the path from the root to each body.
 
-    Source: theory.md (A6), (E1), (E2).
+    Each step of pointer jumping doubles the length of the path that a placement covers. Source: theory.md (A6), (E1), (E2).
 
     Args:
         topology: Topology of the mechanism.
@@ -37,14 +32,6 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
     """
     if writing_out():
         return _composed_one_by_one(topology, local)
-    jumping = functools.partial(_composed_by_jumps, topology)
-    if topology.precedes.sum(axis=0).max() > _LONGEST_PATH:
-        return jumping(local)
-    return jax.lax.platform_dependent(local, cpu=jumping, default=functools.partial(_composed_at_once, topology))
-
-
-def _composed_by_jumps(topology: Topology, local: RigidTransform) -> RigidTransform:
-    """The result of `compose_along_paths` by pointer jumping: each step doubles the length of the path that a placement covers."""
 
     def compose(above: Float[Array, "7"], placement: Float[Array, "7"]) -> Float[Array, "7"]:
         longer = RigidTransform(above[:4], above[4:]).compose(RigidTransform(placement[:4], placement[4:]))
@@ -58,42 +45,6 @@ def _composed_by_jumps(topology: Topology, local: RigidTransform) -> RigidTransf
         placement = jnp.where(moving[:, None], jax.vmap(compose)(rows_at(placement, ahead), placement), placement)
         ahead = np.where(moving, ahead[ahead], GROUND)
     return RigidTransform(placement[:, :4], placement[:, 4:])
-
-
-def _composed_at_once(topology: Topology, local: RigidTransform) -> RigidTransform:
-    """The result of `compose_along_paths` with all compositions of a path in one kernel of a GPU.
-
-    Every component is a separate array, because XLA puts elementwise operations into one kernel.
-    """
-    parts = placed = [*local.quaternion.T, *local.translation.T]
-    above = np.array(topology.parents)
-    while np.any(above != GROUND):
-        moving = above != GROUND
-        longer = _composed_components([rows_at(x, above) for x in parts], placed)
-        placed = [jnp.where(moving, new, old) for new, old in zip(longer, placed, strict=True)]
-        above = np.where(moving, np.array(topology.parents)[above], GROUND)
-    return RigidTransform(jnp.stack(placed[:4], axis=1), jnp.stack(placed[4:], axis=1))
-
-
-def _composed_components(outer: list[Float[Array, "nb"]], inner: list[Float[Array, "nb"]]) -> list[Float[Array, "nb"]]:
-    """`RigidTransform.compose`, given and returned by the four components of quaternions and the three of translations."""
-    (q, t), (p, r) = ((x[:4], x[4:]) for x in (outer, inner))
-    product = _bilinear(quaternion.PRODUCT, q, p)  # (A1)
-    inside = [q[0] * x + y for x, y in zip(r, _bilinear(CROSS, q[1:], r), strict=True)]
-    factor = 2.0 / (q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3])
-    turned = [x + factor * y for x, y in zip(r, _bilinear(CROSS, q[1:], inside), strict=True)]  # (A4)
-    return [*product, *(x + y for x, y in zip(t, turned, strict=True))]
-
-
-def _bilinear(coefficients: Float[np.ndarray, "i j k"], a: list[Array], b: list[Array]) -> list[Array]:
-    """Components c_i = sum over j and k of coefficients[i, j, k] a_j b_k, where all coefficients are 0, 1 or -1."""
-
-    def component(signs: Float[np.ndarray, "j k"]) -> Array:
-        products = [(signs[j, k] > 0, a[j] * b[k]) for j, k in np.argwhere(signs)]
-        positive, negative = ([x for is_positive, x in products if is_positive == sign] for sign in (True, False))
-        return functools.reduce(operator.sub, negative, functools.reduce(operator.add, positive))
-
-    return [component(signs) for signs in coefficients]
 
 
 def _composed_one_by_one(topology: Topology, local: RigidTransform) -> RigidTransform:

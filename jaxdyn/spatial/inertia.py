@@ -81,8 +81,8 @@ class SpatialInertia(eqx.Module):
         """
         first_moment = mass * com
         planar = about_com + jnp.outer(first_moment, com)  # (F6)
-        # Exactly symmetric; three of the nine entries need not be computed.
-        return SpatialInertia(mass, first_moment, symmetric_matrix(symmetric_entries(planar)))
+        # Exactly symmetric; in code that is written out, three of the nine entries need not be computed.
+        return SpatialInertia(mass, first_moment, jnp.where(np.tri(3, dtype=bool), planar.T, planar))
 
     @property
     def pseudo_inertia(self) -> Float[Array, "4 4"]:

@@ -55,12 +55,7 @@ def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Moti
     Source: theory.md (D2), (F6).
     """
     w = dot(rotation, motion[:3])
-    v = dot(rotation, motion[3:])
-    if writing_out():
-        return jnp.concatenate([w, v + cross(offset, w)])  # (D2)
-    # In a batch, XLA makes one kernel of components that are stacked at once.
-    linear = [v[i] + (offset[j] * w[k] - offset[k] * w[j]) for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1))]
-    return jnp.stack([w[0], w[1], w[2], *linear])
+    return jnp.concatenate([w, dot(rotation, motion[3:]) + cross(offset, w)])  # (D2)
 
 
 def force_at_point(point: Vector3, force: Vector3, couple: Vector3) -> Force:
