@@ -9,7 +9,7 @@ that are not installed are left out.
 Expected. A second process starts computing within two seconds, import included; the second result in one process takes
 milliseconds.
 
-Run time. About 2 min on two cores. Another checkout of jaxdyn, named in `checkout`, is timed by the same tasks.
+Run time. About 3 min on two cores. Another checkout of jaxdyn, named in `checkout`, is timed by the same tasks.
 
     python experiments/first_result.py [configs/first_result.toml] [--out DIR] [--smoke] [key=value ...]
 """
@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from peers.first_tasks import COMMANDS, PEERS, TASKS
+from peers.first_tasks import COMMANDS, PANDA, PEERS, TASKS
 from tqdm import tqdm
 
 from jaxdyn.io import RunDirectory, RunError, setting
@@ -59,17 +59,21 @@ class Config:
 
     Attributes:
         tasks: Names of the tasks; empty for all tasks.
+        panda: Folder of the recording for `configs/identify_panda.toml`, which says where to get it. Without it, this task is left out.
         rounds: Number of runs of each task, of which the fastest counts.
         checkout: Folder of another checkout of jaxdyn, which is timed instead of this one.
     """
 
     tasks: tuple[str, ...] = ()
+    panda: Path | None = None
     rounds: int = setting(1, positive=True)
     checkout: Path | None = None
 
 
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
-    names = config.tasks or (*TASKS, *COMMANDS, *PEERS)
+    names = config.tasks or tuple(name for name in (*TASKS, *COMMANDS, *PEERS) if name != PANDA or config.panda is not None)
+    if PANDA in names and config.panda is None:
+        raise RunError(f"the task {PANDA!r} needs a recording: give its folder as panda=FOLDER")
     unknown = sorted(set(names) - {*TASKS, *COMMANDS, *PEERS})
     if unknown:
         raise RunError(f"there is no task {unknown[0]!r}; there are {', '.join((*TASKS, *COMMANDS, *PEERS))}")
@@ -106,10 +110,13 @@ def in_process(name: str, config: Config, folder: Path, run: str) -> list[tuple[
     environment = os.environ | {
         "PYTHONPATH": str(home),
         "JAXDYN_CACHE_DIR": str(folder / "cache"),
+        "JAX_TRACEBACK_FILTERING": "off",  # else the last line of an error is a note on the filter
         "STARTED": repr(time.time()),
     }
     if name in COMMANDS:
         command = [sys.executable, "-m", "jaxdyn", *COMMANDS[name].split(), "--out", str(folder / run)]
+        if name == PANDA:
+            command.append(f"data={config.panda.resolve()}")
     else:
         setup = textwrap.dedent((TASKS | PEERS)[name])
         command = [sys.executable, "-c", _SCRIPT.format(setup=setup)]

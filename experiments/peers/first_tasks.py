@@ -43,10 +43,28 @@ def result():
 """,
     **{
         f"{task}, {name}": _JAXDYN + _MECHANISM.format(name=name) + code
-        for name in ("chain 7", "tree 27")
+        for name in ("chain 7", "tree 27", "chain 64")
         for task, code in _DYNAMICS.items()
     },
-    "forward dynamics, chain 64": _JAXDYN + _MECHANISM.format(name="chain 64") + _DYNAMICS["forward dynamics"],
+    "training step of a network policy": _JAXDYN
+    + """
+import equinox as eqx, optax
+system = jaxdyn.as_dtype(jaxdyn.System(jaxdyn.library.panda()), jnp.float32)
+network = eqx.nn.MLP(14, 7, 64, 2, jnp.tanh, dtype=jnp.float32, key=jax.random.key(0))
+q, optimizer = 0.1 * jax.random.normal(jax.random.key(1), (1024, 7)), optax.adam(1e-3)
+def loss(network, q):
+    policy = lambda t, state, key: network(jnp.concatenate([state.q, state.v]))
+    start = jaxdyn.State(q, jnp.zeros(7, jnp.float32))
+    return jnp.sum(jaxdyn.rollout(system, start, policy, dt=1e-3, steps=100, save_every=100).final.q ** 2)
+@eqx.filter_jit
+def step(network, optimizer_state):
+    slope = eqx.filter_grad(lambda network: jnp.mean(jax.vmap(lambda q: loss(network, q))(q)))(network)
+    updates, optimizer_state = optimizer.update(slope, optimizer_state)
+    return eqx.apply_updates(network, updates), optimizer_state
+def result():
+    trained, _ = step(network, optimizer.init(eqx.filter(network, eqx.is_array)))
+    return jax.tree.leaves(eqx.filter(trained, eqx.is_array))
+""",
     "four-bar with reactions": _JAXDYN
     + """
 system = jaxdyn.library.four_bar()
@@ -81,10 +99,14 @@ result = lambda: jaxdyn.rollout(system, state, dt=1e-3, steps=1000, integrator=j
 """,
 }
 
+# This command needs a recording, whose folder is given.
+PANDA = "jaxdyn identify panda"
+
 COMMANDS = {
     "jaxdyn --help": "--help",
     "jaxdyn rollout panda": "rollout configs/panda_rollouts.toml",
     "jaxdyn identify synthetic arm": "identify configs/identify_synthetic_arm.toml",
+    PANDA: "identify configs/identify_panda.toml",
     "jaxdyn optimize P1": "optimize configs/optimize_p1_cartpole.toml",
     "jaxdyn optimize P4": "optimize configs/optimize_p4_double_pendulum.toml",
 }
