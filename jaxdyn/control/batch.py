@@ -167,7 +167,7 @@ def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
     devices = 1 if mesh is None else mesh.size
     size = -(-most // devices)
     if jax.default_backend() == "cpu":
-        size = min(size, _TOGETHER)
+        size = -(-size // -(-size // _TOGETHER))  # as many packs as necessary, all of nearly the same size
     filled = -(-count // (size * devices)) * size * devices
     return np.minimum(np.arange(filled), count - 1).reshape(-1, size * devices)
 
