@@ -25,7 +25,7 @@ import llvmlite.binding as llvm
 
 from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.handler import Code, Handlers
-from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, code_in_cache, effort_for, key_of_code, loaded, source_of_code
+from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, USUAL_EFFORT, code_in_cache, key_of_code, loaded, source_of_code
 from jaxdyn.lanes.program import Program
 
 # Number of scalar operations that justify waking another thread, some ten microseconds of work.
@@ -156,7 +156,7 @@ def compile_program(
     blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))
     effort = _effort.get()
     if effort is None or has_lanes or kernel.operations > _LONG:
-        effort = effort_for(kernel.text)
+        effort = USUAL_EFFORT
     sizes = (kernel.scratch_bytes, width, blocks, axis)
     key = key_of_code(kernel.text, effort, *sizes)
     return _owned(key, sizes, kernel.operations, source_of_code(key, kernel.text, effort), in_background=True)

@@ -17,7 +17,7 @@ import ctypes
 import jax
 import llvmlite.binding as llvm
 
-from jaxdyn.lanes.llvm_engine import MOST_EFFORT, key_of_code, loaded, source_of_code
+from jaxdyn.lanes.llvm_engine import USUAL_EFFORT, key_of_code, loaded, source_of_code
 
 # Target of the custom calls, and type of the object that an executable keeps for each of them.
 TARGET = "jaxdyn_lanes"
@@ -558,7 +558,7 @@ class Handlers:
         self._type, self._threads = ctypes.c_int64(0), threads
         llvm.add_symbol("jaxdyn_lanes_threads", ctypes.addressof(self._threads))
         llvm.add_symbol("jaxdyn_lanes_type", ctypes.addressof(self._type))
-        engine = loaded(source_of_code(key_of_code(_HANDLERS, MOST_EFFORT), _HANDLERS, MOST_EFFORT)())
+        engine = loaded(source_of_code(key_of_code(_HANDLERS, USUAL_EFFORT), _HANDLERS, USUAL_EFFORT)())
         address = engine.get_function_address
         self._info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("forget"))
         self._enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address("enter"))

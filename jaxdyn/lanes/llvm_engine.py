@@ -15,20 +15,9 @@ import llvmlite.binding as llvm
 
 from jaxdyn.cache import location
 
-# Optimization levels of LLVM. The lowest takes a tenth of the compile time, and its code runs two to three times as long.
-LEAST_EFFORT, MOST_EFFORT = 0, 2
-# The highest level orders the instructions once more after it has chosen their registers. The time for this grows with the square
-# of the length of a block, and long blocks do not become faster.
-_EFFORT_FOR_LONG_BLOCKS, _LONG_BLOCK = 1, 4_500  # lines
-
-
-def effort_for(text: str) -> int:
-    """Optimization level for code that runs often."""
-    length = longest = 0
-    for line in text.splitlines():
-        length = 0 if line.endswith(":") else length + 1
-        longest = max(longest, length)
-    return _EFFORT_FOR_LONG_BLOCKS if longest > _LONG_BLOCK else MOST_EFFORT
+# Optimization levels of LLVM. The lowest takes a tenth of the compile time, and its code runs two to three times as long. A higher
+# level takes up to a quarter more time, which grows with the square of the length of a block, and its code is not faster.
+LEAST_EFFORT, USUAL_EFFORT = 0, 1
 
 
 # A call of llvmlite waits until calls of other threads have returned, also for a compilation of some seconds. Therefore the facts
@@ -95,7 +84,7 @@ def loaded(code: bytes):
 
     Damaged object code terminates the process.
     """
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), _machine(MOST_EFFORT))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly("", llvm.create_context()), _machine(USUAL_EFFORT))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return engine
