@@ -113,13 +113,14 @@ def in_process(name: str, config: Config, folder: Path, run: str) -> list[tuple[
         "JAX_TRACEBACK_FILTERING": "off",  # else the last line of an error is a note on the filter
         "STARTED": repr(time.time()),
     }
+    python = (sys.executable, "-P")  # the working directory, which contains this checkout, is not searched for modules
     if name in COMMANDS:
-        command = [sys.executable, "-m", "jaxdyn", *COMMANDS[name].split(), "--out", str(folder / run)]
+        command = [*python, "-m", "jaxdyn", *COMMANDS[name].split(), "--out", str(folder / run)]
         if name == PANDA:
             command.append(f"data={config.panda.resolve()}")
     else:
         setup = textwrap.dedent((TASKS | PEERS)[name])
-        command = [sys.executable, "-c", _SCRIPT.format(setup=setup)]
+        command = [*python, "-c", _SCRIPT.format(setup=setup)]
     before, start = os.times(), time.perf_counter()
     found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=_ROOT, timeout=_TIMEOUT)
     wall, after = time.perf_counter() - start, os.times()
