@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.linear_quadratic import LinearQuadratic
 from jaxdyn.control.newton import NewtonSolver, Step
-from jaxdyn.control.plan import Plan
-from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.plan import Outcome, Plan
+from jaxdyn.control.problem import ControlProblem, end_constraints, final_cost, path_constraints, running_cost
 from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.mechanism.quantity import quantity
 
@@ -49,7 +49,7 @@ class ILQR(NewtonSolver):
 
     def tried(
         self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, step: Step, fractions: Float[Array, "A"]
-    ) -> Plan:
+    ) -> tuple[Plan, Outcome]:
         gaps = model.d[:, : problem.dynamics.nx]
 
         def rolled(fraction, plan, step, gaps):
@@ -61,8 +61,8 @@ class ILQR(NewtonSolver):
 
 def roll_out(
     problem: ControlProblem, plan: Plan, step: Step, gaps: Float[Array, "N nx"], fraction: Float[Array, ""]
-) -> Plan:
-    """The plan that results from simulating a policy with a fraction of its feedforward and its full feedback.
+) -> tuple[Plan, Outcome]:
+    """The plan that results from simulating a policy with a fraction of its feedforward and its full feedback, and its outcome.
 
     The simulation closes the same fraction of the gaps of the plan. Source: theory.md (S4); Mastalli et al. 2020.
 
@@ -77,16 +77,20 @@ def roll_out(
     placed = problem.with_design(plan.design + moved)
     dynamics, dt = placed.dynamics, placed.dt
 
-    def forward(x, row):
+    def forward(x_and_cost, row):
+        x, cost = x_and_cost
         k, before, u, gap, feedforward, feedback = row
         off = jnp.concatenate([dynamics.difference(before, x), moved])
         u = jnp.clip(u + fraction * feedforward + feedback @ off, placed.lower, placed.upper)
-        after = dynamics.step(x, u, k.astype(u.dtype) * dt, dt)
-        return dynamics.retract(after, (fraction - 1.0) * gap), (x, u)  # (S4)
+        after = dynamics.retract(dynamics.step(x, u, k.astype(u.dtype) * dt, dt), (fraction - 1.0) * gap)  # (S4)
+        # Costs need the positions of bodies, like dynamics, which the lane compiler computes once for both.
+        return (after, cost + running_cost(placed, k, x, u)), (x, u, path_constraints(placed, k, x, u))
 
     before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
     policy = step.policy
     rows = (jnp.arange(problem.steps), before, plan.controls, gaps, policy.feedforward, policy.feedback)
-    end, (states, controls) = jax.lax.scan(forward, placed.initial, rows)
+    begin = (placed.initial, jnp.zeros((), plan.controls.dtype))
+    (end, cost), (states, controls, path) = jax.lax.scan(forward, begin, rows)
     states = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), states, end)
-    return Plan(states, controls, plan.design + moved)
+    found = Outcome(cost + final_cost(placed, end), path, end_constraints(placed, end))
+    return Plan(states, controls, plan.design + moved), found

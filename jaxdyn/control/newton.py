@@ -136,8 +136,8 @@ class NewtonSolver(IterativeSolver):
         model: LinearQuadratic,
         step: Step,
         fractions: Float[Array, "A"],
-    ) -> Plan:
-        """The plan after each fraction of a step, which closes the same fraction of the gaps between the states."""
+    ) -> tuple[Plan, Outcome]:
+        """The plan after each fraction of a step, which closes the same fraction of the gaps between the states, and its outcome."""
 
     def uses_curvature(self, problem: ControlProblem) -> bool:
         """Whether second derivatives of the dynamics are used for a problem.
@@ -190,8 +190,7 @@ class NewtonSolver(IterativeSolver):
         ).model
         step = self._step(problem, plan, model, search.damping)
         fractions = jnp.asarray(_FRACTIONS, search.cost.dtype)
-        plans = self.tried(problem, plan, model, step, fractions)
-        outcomes = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
+        plans, outcomes = self.tried(problem, plan, model, step, fractions)
         moves = jnp.max(jnp.abs(search.gaps)) <= allowed_violation(self, search.cost.dtype)
         before = merit(problem, found, multipliers)
         after = jax.vmap(lambda found: merit(problem, found, multipliers))(outcomes)
