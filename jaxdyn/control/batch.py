@@ -49,9 +49,9 @@ def solve_batch(
 ) -> Solution:
     """Solve one problem from a batch of initial guesses, or a batch of problems from one initial guess each.
 
-    Finished searches are removed from the batch, whereas `jax.vmap(solve)` computes all searches until the last one has ended. This
-    function compiles the solver internally and cannot be transformed by JAX (`jit`, `vmap`, `grad`). The compiled code is reused
-    for problems with the same cost functions and array shapes.
+    On CPUs, finished searches are removed from the batch, whereas `jax.vmap(solve)` computes all searches until the last one has
+    ended. This function compiles the solver internally and cannot be transformed by JAX (`jit`, `vmap`, `grad`). The compiled code
+    is reused for problems with the same cost functions and array shapes.
 
     Args:
         problem: One problem for all initial guesses, or a batch of problems, whose arrays have a leading axis.
@@ -119,7 +119,7 @@ def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: 
 
 @solve_each.register
 def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: Options) -> Solution:
-    """All searches together; finished ones are removed from the batch."""
+    """All searches together, in packs; when finished searches fill a pack, the remaining ones are packed anew."""
     max_steps, history, every, progress, mesh = options
     solver = with_history(solver, history, max_steps)
     arrays, structure = eqx.partition(problem, eqx.is_array)
@@ -127,39 +127,91 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
     # A single problem is a constant of the code, so that operations with its zeros are removed.
     known = Constant((structure if several else problem, solver))
     count = initial.controls.shape[0]
+    found = _Found(count)
 
-    def parts(function, rows, tree, limit):
-        """Results of the function for these rows of the tree, in packs of equal size, so that it is compiled once."""
-        for pack in _packs(len(rows), count, mesh):
-            part = rows[pack]
-            batch = (arrays if several else None, tree)
-            batch = batch if _is_all(part, count) else _taken(batch, part)
-            yield part, whole(mesh, _on_devices(function, mesh)(known, divided(mesh, batch), np.asarray(limit)))
+    def results(function, packs, limit=0):
+        """Results of the function for each pack."""
+        compiled = _on_devices(function, mesh)
+        return [
+            whole(mesh, compiled(known, divided(mesh, (pack.arrays, pack.tree)), np.asarray(limit))) for pack in packs
+        ]
 
-    def of_all(function, tree):
-        packs, results = zip(*parts(function, np.arange(count), tree, 0), strict=True)
-        return results[0] if _is_all(packs[0], count) else _joined(list(results), count)
+    def following(function, packs, limit=0):
+        """Packs with the results of the function."""
+        trees = results(function, packs, limit)
+        return [pack._replace(tree=tree) for pack, tree in zip(packs, trees, strict=True)]
 
-    search = of_all(_begin, initial)
+    rows = _packs(count, count, mesh)
+    packs = following(_begin, [_Pack(part, *_taken((arrays if several else None, initial), part)) for part in rows])
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
         for limit in range(every, max_steps + every, every):
-            running = np.flatnonzero(np.asarray(search.result) == ControlResult.RUNNING)
-            if not len(running):
+            running = [np.asarray(pack.tree.result) == ControlResult.RUNNING for pack in packs]
+            if not any(np.any(part) for part in running):
                 break
-            search = _updated(search, list(parts(_search, running, search, min(limit, max_steps))), count)
+            # The last search of a pack may be repeated.
+            left = np.unique(np.concatenate([pack.rows[part] for pack, part in zip(packs, running, strict=True)]))
+            rows = _packs(len(left), count, mesh)
+            if len(rows) < len(packs):
+                found.add(packs, results(_solution, packs))
+                packs = _packed_anew(packs, [left[part] for part in rows])
+            packs = following(_search, packs, min(limit, max_steps))
             if progress:
-                bar.set_postfix_str(_progress_text(_standing(of_all(_solution, search))), refresh=False)
-                bar.update(int(np.sum(np.asarray(search.result) != ControlResult.RUNNING)) - bar.n)
+                found.state(packs, results(_standing_of, packs))
+                bar.set_postfix_str(_progress_text(found.standing), refresh=False)
+                bar.update(int(np.sum(found.standing.result != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
-    return of_all(_solution, search)
+    return found.all(packs, results(_solution, packs))
 
 
-def _is_all(rows: np.ndarray, count: int) -> bool:
-    """Whether the rows are all rows of a batch in order, so that nothing needs to be selected."""
-    return len(rows) == count and np.array_equal(rows, np.arange(count))
+class _Pack(NamedTuple):
+    """Searches that are computed together.
+
+    Attributes:
+        rows: Their indices in the batch.
+        arrays: Arrays of their problems; None if all have the same problem.
+        tree: Their initial guesses, then their states.
+    """
+
+    rows: np.ndarray
+    arrays: Any
+    tree: Any
 
 
-_TOGETHER = 64  # plans that a processor computes at once, so that their data fit into its caches
+class _Found:
+    """What the searches of a batch have found so far.
+
+    Attributes:
+        standing: Current state of all searches; filled by `state`.
+    """
+
+    def __init__(self, count: int):
+        self._count, self._solutions, self.standing = count, None, None
+
+    def state(self, packs: list[_Pack], parts: list[Any]) -> None:
+        """Enter the current states of searches."""
+        self.standing = self._entered(self.standing, packs, parts)
+
+    def add(self, packs: list[_Pack], parts: list[Solution]) -> None:
+        """Enter solutions."""
+        self._solutions = self._entered(self._solutions, packs, parts)
+
+    def all(self, packs: list[_Pack], parts: list[Solution]) -> Solution:
+        """The solutions of all searches, after those of the last packs are entered."""
+        if self._solutions is None and len(parts) == 1:
+            return parts[0]
+        self.add(packs, parts)
+        return jax.tree.map(jax.device_put, self._solutions)
+
+    def _entered(self, values: Any, packs: list[_Pack], parts: list[Any]) -> Any:
+        """The values, NumPy arrays, with those of the packs in their rows."""
+        if values is None:
+            values = jax.tree.map(lambda leaf: np.empty((self._count, *leaf.shape[1:]), leaf.dtype), parts[0])
+        for pack, part in zip(packs, parts, strict=True):
+            jax.tree.map(lambda all_rows, own, rows=pack.rows: all_rows.__setitem__(rows, own), values, part)
+        return values
+
+
+_TOGETHER = 48  # plans that a processor computes at once, so that their data fit into its caches
 
 
 def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
@@ -170,6 +222,23 @@ def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
         size = -(-size // -(-size // _TOGETHER))  # as many packs as necessary, all of nearly the same size
     filled = -(-count // (size * devices)) * size * devices
     return np.minimum(np.arange(filled), count - 1).reshape(-1, size * devices)
+
+
+def _packed_anew(packs: list[_Pack], rows: list[np.ndarray]) -> list[_Pack]:
+    """Packs with these rows of the batch, which the given packs contain. Only CPUs have several packs; NumPy compiles nothing."""
+    before = np.concatenate([pack.rows for pack in packs])
+    where = np.empty(before.max() + 1, int)
+    where[before] = np.arange(len(before))
+    together = jax.tree.map(lambda *leaves: np.concatenate(leaves), *((pack.arrays, pack.tree) for pack in packs))
+    return [_Pack(part, *jax.tree.map(lambda leaf, at=where[part]: leaf[at], together)) for part in rows]
+
+
+def _taken(tree: Any, rows: np.ndarray) -> Any:
+    """These rows of a tree of arrays."""
+    count = jax.tree.leaves(tree)[0].shape[0]
+    if np.array_equal(rows, np.arange(count)):
+        return tree
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], tree)
 
 
 def _of_each(function: Callable, known: Constant, batch: tuple, limit: Array) -> Any:
@@ -193,9 +262,13 @@ def _solution(known: Constant, batch: tuple, limit: Array) -> Solution:
     return _of_each(lambda problem, solver, search, _: solver.solution(problem, search), known, batch, limit)
 
 
+def _standing_of(known: Constant, batch: tuple, limit: Array) -> Any:
+    return _standing(_solution(known, batch, limit))
+
+
 @functools.cache
 def _on_devices(function: Callable, mesh: Mesh | None) -> Callable:
-    """One of the three functions above, compiled; each device of the mesh processes its part of the batch."""
+    """One of the four functions above, compiled; each device of the mesh processes its part of the batch."""
     if mesh is None:
         return stored_jit(function)
 
@@ -203,40 +276,6 @@ def _on_devices(function: Callable, mesh: Mesh | None) -> Callable:
         return each_on_its_own(mesh, functools.partial(function, known))(batch, limit)
 
     return stored_jit(over_mesh)
-
-
-@stored_jit
-def _taken(tree: Any, rows: Array) -> Any:
-    return jax.tree.map(lambda leaf: leaf[rows] if eqx.is_array(leaf) else leaf, tree)
-
-
-def _updated(tree: Any, parts: list[tuple[np.ndarray, Any]], count: int) -> Any:
-    """The tree in which the rows of each part are replaced."""
-    if len(parts) == 1:
-        rows, new = parts[0]
-        return new if _is_all(rows, count) else _replaced(tree, rows, new)
-    # Only CPUs have several parts. NumPy copies the tree once, and not once for each part, and compiles nothing.
-    rows = np.concatenate([rows for rows, _ in parts])
-
-    def replaced(leaf, *new):
-        if not eqx.is_array(leaf):
-            return leaf
-        values = np.array(leaf)
-        values[rows] = np.concatenate(new)
-        return jax.device_put(values)
-
-    return jax.tree.map(replaced, tree, *(new for _, new in parts))
-
-
-@stored_jit
-def _replaced(tree: Any, rows: Array, new: Any) -> Any:
-    """The tree with these rows replaced; duplicate rows must be equal."""
-    return jax.tree.map(lambda leaf, own: leaf.at[rows].set(own) if eqx.is_array(leaf) else leaf, tree, new)
-
-
-@stored_jit
-def _joined(parts: list, count: int) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[:count], *parts)
 
 
 class Optimum(NamedTuple):
