@@ -14,6 +14,8 @@ from jaxdyn.control.problem import ControlProblem, end_constraints, final_cost, 
 from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.mechanism.quantity import quantity
 
+_FARTHEST = 1e10  # distance from the plan (rad, m, rad/s, m/s) beyond which a simulation is given up
+
 
 class ILQR(NewtonSolver):
     """Iterative linear-quadratic regulator (iLQR), or differential dynamic programming (DDP) with second derivatives of dynamics.
@@ -81,6 +83,8 @@ def roll_out(
         x, cost = x_and_cost
         k, before, u, gap, feedforward, feedback = row
         off = jnp.concatenate([dynamics.difference(before, x), moved])
+        # A simulation that diverges is rejected; functions of huge angles would take several times as long as others.
+        off = jnp.where(jnp.max(jnp.abs(off), initial=0.0) < _FARTHEST, off, jnp.nan)
         u = jnp.clip(u + fraction * feedforward + feedback @ off, placed.lower, placed.upper)
         after = dynamics.retract(dynamics.step(x, u, k.astype(u.dtype) * dt, dt), (fraction - 1.0) * gap)  # (S4)
         # Costs need the positions of bodies, like dynamics, which the lane compiler computes once for both.
