@@ -6,8 +6,8 @@ the arm is, by two iterations of iLQR from the last plan moved on by a step. The
 plan: for a while a torque pushes it that the plan does not know. For comparison the first plan is carried out as it is, and with
 the feedback of the gains of the plan.
 
-Expected. A plan takes a few milliseconds, so that plans could be made at some hundred Hz, where the steps ask for 50 Hz. With new
-plans the hand ends within a millimeter of its target; with the feedback of the first plan it is off by decimeters, and without any
+Expected. A plan takes half a millisecond on one core of an AMD EPYC, so that plans could be made at 2 kHz, where the steps ask for
+50 Hz. With new plans the hand ends 3 mm from its target; with the feedback of the first plan it ends 9 cm from it, and without any
 the arm diverges.
 
 Run time. About a minute on two cores, most of which it compiles.

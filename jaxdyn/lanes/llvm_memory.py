@@ -226,6 +226,8 @@ class MemoryText(FunctionText):
 
     def _copy(self, source: Stretch, place: Place, offset: str) -> None:
         """Copy a part of a region, element by element, in a loop."""
+        if not source.size:  # the loop would copy one element
+            return
         kind = source.region.data.type
         start, varying = self._index(source.offset), self._varies(source.offset)
         origin = self._place(source.region)

@@ -100,7 +100,7 @@ class PtxKernel(ProgramCode):
         length = -(-size * bytes_of(kind) // 8) * 8
         if self._local_bytes + length <= LARGEST_LOCAL:
             self._local_bytes += length
-            name = f"%local{self._local_bytes}"
+            name = f"%local{len(self._allocations)}"
             self._allocations.append(f" {name} = alloca [{length} x i8], align 8")
             return Place("vectors", name)
         threads = self.launch.threads

@@ -1,5 +1,7 @@
 """What the code generator may do to a program without changing its results."""
 
+import ctypes
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,8 @@ import pytest
 import jaxdyn
 from jaxdyn.lanes import cpu_code, llvm_code
 from jaxdyn.lanes.cpu_code import CpuKernel
+from jaxdyn.lanes.flatten import flatten
+from jaxdyn.lanes.llvm_engine import USUAL_EFFORT, loaded, object_code
 
 MODEL = jaxdyn.library.double_pendulum()
 
@@ -50,6 +54,38 @@ def test_straight_lines_broken_into_stretches_compute_the_same(samples, length, 
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(broken), strict=True):
         # Multiplications and additions may be fused differently on the two sides of a break.
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("width", [1, 4])
+def test_kernels_write_nothing_beside_their_outputs(width, layout):
+    """Some of which are empty."""
+    batch, guard = 13, 64
+
+    def function(x):
+        def turn(carry, t):
+            y = 0.5 * carry + x * t
+            return y, (y, y[:0], y[:0], y[1:])
+
+        last, (path, none, same, part) = jax.lax.scan(turn, x, jnp.arange(1000.0))
+        back, _ = jax.lax.scan(lambda s, p: (0.5 * s + p, none[0]), x[0], part[:, 0], reverse=True)
+        return back, none, path, same, part, path[:, 1:], last
+
+    x = np.random.default_rng(0).uniform(-1, 1, (batch, 2))
+    expected = jax.device_get(jax.jit(jax.vmap(function))(x))
+    kernel = CpuKernel(flatten(jax.make_jaxpr(function)(x[0])), width, ["rows"], [layout] * len(expected))
+    engine = loaded(object_code(kernel.text, USUAL_EFFORT))
+    results = [np.full(y.size + guard, 7.0) for y in expected]
+    scratch = np.empty(kernel.scratch_bytes + 64, np.uint8)
+    buffers = (ctypes.c_void_p * (1 + len(results)))(*(a.ctypes.data for a in (x, *results)))
+    whole = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p)
+    run = whole(engine.get_function_address("kernel"))
+    run(ctypes.addressof(buffers), 0, -(-batch // width), batch, -(-scratch.ctypes.data // 64) * 64)
+    for found, y in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(found[y.size :], 7.0)
+        values = found[: y.size].reshape(-1, batch).T if layout == "columns" else found[: y.size]
+        np.testing.assert_allclose(values.reshape(y.shape), y, rtol=1e-13)
+    engine.close()
 
 
 def test_a_rollout_within_a_compiled_function_says_that_lanes_ran_it():

@@ -195,6 +195,23 @@ def with_records(turns: int):
     return function
 
 
+def test_records_without_entries_are_told_apart_from_others():
+    def function(x):
+        def turn(carry, t):
+            y = 0.5 * carry + x * t
+            return y, (y, y[:0], y[1:], y[:0])
+
+        _, (path, *others) = jax.lax.scan(turn, x, jnp.arange(400, dtype=jnp.float32))
+        back, empty = jax.lax.scan(lambda s, p: (0.5 * s + p[0] * p[2], p[1]), x[:1], (path[:, :1], *others[:2]))
+        return back, empty, others[2]
+
+    x = np.linspace(-1.0, 1.0, 20, dtype=np.float32).reshape(10, 2)
+    found, expected = by_gpu(lanes(function), x), jax.device_get(jax.jit(jax.vmap(function))(x))
+    for a, b in zip(found, expected, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 def arranged(x: np.ndarray, layout: str) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(x, 0, -1)) if layout == "columns" else x
 
