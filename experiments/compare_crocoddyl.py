@@ -20,16 +20,16 @@ Repetitions alternate; medians are reported. Processor time, of all threads, is 
 disturbs least.
 
 Expected. FDDP as shipped: 54 iterations to 0.02059. The same accelerations and costs to 1e-14. Ratios of times per problem and
-iteration, Crocoddyl 3.1.0 divided by jaxdyn, in one run on two cores:
+iteration, Crocoddyl 3.1.0 divided by jaxdyn, in one run on two idle cores; other work on the machine makes them smaller:
 
-    one problem                           4.0 to 6.0
-    1000 starts, Crocoddyl in 1 thread    17 to 18
-    1000 starts, Crocoddyl in 2 threads   8.8 to 9.6
-    1000 starts, processor time           9.1 to 10
+    one problem                           7.7 to 9.6
+    1000 starts, Crocoddyl in 1 thread    20 to 24
+    1000 starts, Crocoddyl in 2 threads   10 to 12
+    1000 starts, processor time           11 to 13
 
-jaxdyn uses both cores. The batch reaches the same best cost, 0.00367357, and the same median, in 92 iterations by FDDP, 108 by DDP
-and 121 by iLQR, so that the ratios per solution are smaller: 13 to 14 against one thread, 7 against two. FDDP solves all problems,
-DDP 99 % and iLQR 98 % of them. Compilation takes 3 s for a batch.
+jaxdyn uses both cores. The batch reaches the same best cost, 0.00367357, and the same median, in 92 iterations by FDDP, 109 by DDP
+and 120 by iLQR, so that the ratios per solution are smaller: 16 to 17 against one thread, 8 against two. FDDP solves all problems,
+DDP 99 % and iLQR 98 % of them. Compilation takes 4 s for a batch.
 
 The mass centers of the example lie 2e-6 m and 2e-10 m beside the plane through the axes. Leave that out, as a model written by hand
 might, and the acceleration at the check point is 350.736 instead of 350.733 rad/s^2.

@@ -59,7 +59,8 @@ class Config:
 
     Attributes:
         tasks: Names of the tasks; empty for all tasks.
-        panda: Folder of the recording for `configs/identify_panda.toml`, which says where to get it. Without it, this task is left out.
+        panda: Folder of the recording for `configs/identify_panda.toml`, which says where to get it; without it, this task is left
+            out.
         rounds: Number of runs of each task, of which the fastest counts.
         checkout: Folder of another checkout of jaxdyn, which is timed instead of this one.
     """
@@ -71,7 +72,9 @@ class Config:
 
 
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
-    names = config.tasks or tuple(name for name in (*TASKS, *COMMANDS, *PEERS) if name != PANDA or config.panda is not None)
+    names = config.tasks or tuple(
+        name for name in (*TASKS, *COMMANDS, *PEERS) if name != PANDA or config.panda is not None
+    )
     if PANDA in names and config.panda is None:
         raise RunError(f"the task {PANDA!r} needs a recording: give its folder as panda=FOLDER")
     unknown = sorted(set(names) - {*TASKS, *COMMANDS, *PEERS})
@@ -116,7 +119,7 @@ def in_process(name: str, config: Config, folder: Path, run: str) -> list[tuple[
     python = (sys.executable, "-P")  # the working directory, which contains this checkout, is not searched for modules
     if name in COMMANDS:
         command = [*python, "-m", "jaxdyn", *COMMANDS[name].split(), "--out", str(folder / run)]
-        if name == PANDA:
+        if name == PANDA and config.panda is not None:
             command.append(f"data={config.panda.resolve()}")
     else:
         setup = textwrap.dedent((TASKS | PEERS)[name])

@@ -119,7 +119,7 @@ def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: 
 
 @solve_each.register
 def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: Options) -> Solution:
-    """All searches together, in packs; when finished searches fill a pack, the remaining ones are packed anew."""
+    """All searches together, in packs; when finished searches fill a pack, the remaining ones are packed again."""
     max_steps, history, every, progress, mesh = options
     solver = with_history(solver, history, max_steps)
     arrays, structure = eqx.partition(problem, eqx.is_array)
@@ -153,14 +153,23 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
             rows = _packs(len(left), count, mesh)
             if len(rows) < len(packs):
                 found.add(packs, results(_solution, packs))
-                packs = _packed_anew(packs, [left[part] for part in rows])
+                packs = _packed_again(packs, [left[part] for part in rows])
             packs = following(_search, packs, min(limit, max_steps))
             if progress:
-                found.state(packs, results(_standing_of, packs))
-                bar.set_postfix_str(_progress_text(found.standing), refresh=False)
-                bar.update(int(np.sum(found.standing.result != ControlResult.RUNNING)) - bar.n)
+                standing = found.state(packs, results(_standing_of, packs))
+                bar.set_postfix_str(_progress_text(standing), refresh=False)
+                bar.update(int(np.sum(np.asarray(standing.result) != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
     return found.all(packs, results(_solution, packs))
+
+
+class _Standing(NamedTuple):
+    """Current state of searches."""
+
+    cost: Array
+    violation: Array
+    result: Array
+    iterations: Array
 
 
 class _Pack(NamedTuple):
@@ -178,29 +187,26 @@ class _Pack(NamedTuple):
 
 
 class _Found:
-    """What the searches of a batch have found so far.
-
-    Attributes:
-        standing: Current state of all searches; filled by `state`.
-    """
+    """Solutions and states of the searches of a batch."""
 
     def __init__(self, count: int):
-        self._count, self._solutions, self.standing = count, None, None
+        self._count, self._solutions, self._standing = count, None, None
 
-    def state(self, packs: list[_Pack], parts: list[Any]) -> None:
-        """Enter the current states of searches."""
-        self.standing = self._entered(self.standing, packs, parts)
+    def state(self, packs: list[_Pack], parts: list[_Standing]) -> _Standing:
+        """Enter the current states of searches; returns the states of all."""
+        self._standing = self._entered(self._standing, packs, parts)
+        return self._standing
 
-    def add(self, packs: list[_Pack], parts: list[Solution]) -> None:
-        """Enter solutions."""
+    def add(self, packs: list[_Pack], parts: list[Solution]) -> Solution:
+        """Enter solutions; returns all."""
         self._solutions = self._entered(self._solutions, packs, parts)
+        return self._solutions
 
     def all(self, packs: list[_Pack], parts: list[Solution]) -> Solution:
         """The solutions of all searches, after those of the last packs are entered."""
         if self._solutions is None and len(parts) == 1:
             return parts[0]
-        self.add(packs, parts)
-        return jax.tree.map(jax.device_put, self._solutions)
+        return jax.tree.map(jax.device_put, self.add(packs, parts))
 
     def _entered(self, values: Any, packs: list[_Pack], parts: list[Any]) -> Any:
         """The values, NumPy arrays, with those of the packs in their rows."""
@@ -224,7 +230,7 @@ def _packs(count: int, most: int, mesh: Mesh | None) -> np.ndarray:
     return np.minimum(np.arange(filled), count - 1).reshape(-1, size * devices)
 
 
-def _packed_anew(packs: list[_Pack], rows: list[np.ndarray]) -> list[_Pack]:
+def _packed_again(packs: list[_Pack], rows: list[np.ndarray]) -> list[_Pack]:
     """Packs with these rows of the batch, which the given packs contain. Only CPUs have several packs; NumPy compiles nothing."""
     before = np.concatenate([pack.rows for pack in packs])
     where = np.empty(before.max() + 1, int)
@@ -336,15 +342,6 @@ def describe_optima(found: Solution, *, alike: float = 1e-4, kinds: Sequence[str
 def best_of(found: Solution) -> int:
     """Index of the solution with the lowest cost in a batch, or of the plan with the smallest violation if no problem is solved."""
     return _best(_standing(found))
-
-
-class _Standing(NamedTuple):
-    """Current state of searches."""
-
-    cost: Array
-    violation: Array
-    result: Array
-    iterations: Array
 
 
 def _standing(found: Solution) -> _Standing:

@@ -137,7 +137,7 @@ class NewtonSolver(IterativeSolver):
         step: Step,
         fractions: Float[Array, "A"],
     ) -> tuple[Plan, Outcome]:
-        """The plan after each fraction of a step, which closes the same fraction of the gaps between the states, and its outcome."""
+        """The plan after each fraction of a step, and its outcome; it closes the same fraction of the gaps between the states."""
 
     def uses_curvature(self, problem: ControlProblem) -> bool:
         """Whether second derivatives of the dynamics are used for a problem.

@@ -213,10 +213,28 @@ def test_a_share_of_a_step_closes_that_share_of_the_gaps():
     @jax.jit
     def before_and_after(share):
         apart = gaps(problem, plan)
-        return apart, gaps(problem, roll_out(problem, plan, step, apart, share)[0])
+        rolled, found = roll_out(problem, plan, step, apart, share)
+        return apart, gaps(problem, rolled), found, outcome(problem, rolled)
 
-    before, after = before_and_after(jnp.asarray(0.3))
+    before, after, found, expected = before_and_after(jnp.asarray(0.3))
     np.testing.assert_allclose(after, 0.7 * before, atol=1e-12)
+    np.testing.assert_allclose(found.cost, expected.cost, rtol=1e-12)
+
+
+def test_a_step_that_leads_too_far_from_the_plan_has_no_outcome():
+    problem = regulator()
+    plan = start_of(problem)
+    shape = {"K": (problem.steps, 1, 2), "gradients": (problem.steps + 1, 2), "hessians": (problem.steps + 1, 2, 2)}
+    rest, zero = [jnp.zeros(size) for size in shape.values()], jnp.zeros(())
+
+    @jax.jit
+    def rolled(size):
+        policy = Policy(jnp.full((problem.steps, 1), size), *rest, zero, zero)
+        step = Step(policy, jnp.zeros((problem.steps + 1, 2)), jnp.zeros((problem.steps, 1)), zero, zero)
+        return roll_out(problem, plan, step, gaps(problem, plan), jnp.ones(()))[1].cost
+
+    assert 1e10 < float(rolled(1e6)) < np.inf
+    assert np.isnan(rolled(1e14))
 
 
 def test_searches_that_do_not_converge_end_with_the_code_of_their_reason():
@@ -257,8 +275,13 @@ def test_conditions_that_just_hold_are_kept():
     np.testing.assert_array_equal(pull.end, [0.0, 20.0, 0.0, 0.0, 30.0])
 
 
-def test_a_batch_in_which_lanes_end_early():
-    """As if all had been solved side by side; one that is no number leaves the others alone."""
+@pytest.mark.parametrize("together", [48, 5])
+def test_a_batch_in_which_searches_end_early(together, monkeypatch):
+    """In one pack, or in several ones, which are packed again: as if all had been solved side by side.
+
+    A guess that is no number leaves the others alone.
+    """
+    monkeypatch.setattr("jaxdyn.control.batch._TOGETHER", together)
     problem, solver = acrobot(), ILQR(second_order=True)
     starts = 3.0 * jax.random.normal(jax.random.key(0), (12, 50, 1))
     starts = starts.at[0].set(0.0).at[1, 7].set(jnp.nan)
@@ -347,12 +370,14 @@ def test_the_best_of_equal_solutions_represents_its_optimum():
     assert optima(found)[0].best == best_of(found) == np.argmin(cost)
 
 
-def test_a_batch_of_problems():
+@pytest.mark.parametrize("together", [48, 2])
+def test_a_batch_of_problems(together, monkeypatch):
     """Each with a start of its own; the same as one by one."""
-    values = (0.3, -1.0, 2.0)
+    monkeypatch.setattr("jaxdyn.control.batch._TOGETHER", together)
+    values = (0.3, -1.0, 2.0, 0.6, -0.1)
     problems = eqx.filter_vmap(lambda x: fixed_at(regulator(), x))(jnp.array(values))
     plans = eqx.filter_vmap(start_of)(problems)
-    batch = solve_batch(problems, ILQR(), plans, progress=False)
+    batch = solve_batch(problems, ILQR(), plans, every=1, progress=True)
     alone = eqx.filter_jit(jax.vmap(lambda x, plan: solve(fixed_at(regulator(), x), ILQR(), plan).cost))
     np.testing.assert_allclose(batch.cost, alone(jnp.array(values), plans), rtol=1e-10)
     assert np.all(np.diff(np.sort(np.asarray(batch.cost))) > 0.1)
