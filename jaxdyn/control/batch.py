@@ -204,7 +204,7 @@ class _Found:
 
     def all(self, packs: list[_Pack], parts: list[Solution]) -> Solution:
         """The solutions of all searches, after those of the last packs are entered."""
-        if self._solutions is None and len(parts) == 1:
+        if self._solutions is None and len(packs) == 1 and len(packs[0].rows) == self._count:
             return parts[0]
         return jax.tree.map(jax.device_put, self.add(packs, parts))
 
