@@ -213,7 +213,8 @@ class _Found:
         if values is None:
             values = jax.tree.map(lambda leaf: np.empty((self._count, *leaf.shape[1:]), leaf.dtype), parts[0])
         for pack, part in zip(packs, parts, strict=True):
-            jax.tree.map(lambda all_rows, own, rows=pack.rows: all_rows.__setitem__(rows, own), values, part)
+            for leaf, own in zip(jax.tree.leaves(values), jax.tree.leaves(part), strict=True):
+                leaf[pack.rows] = own
         return values
 
 
