@@ -151,7 +151,9 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
             # The last search of a pack may be repeated.
             left = np.unique(np.concatenate([pack.rows[part] for pack, part in zip(packs, running, strict=True)]))
             rows = _packs(len(left), count, mesh)
-            if len(rows) < len(packs):
+            # A line search may take many evaluations at a solution, and all searches of a pack wait for it.
+            waiting = len(packs) <= _FEW and not all(np.all(part) for part in running)
+            if len(rows) < len(packs) or waiting:
                 found.add(packs, results(_solution, packs))
                 packs = _packed_again(packs, [left[part] for part in rows])
             packs = following(_search, packs, min(limit, max_steps))
@@ -218,6 +220,7 @@ class _Found:
         return values
 
 
+_FEW = 4  # packs that are packed again as soon as one search has finished, which costs little for few packs
 _TOGETHER = 48  # plans that a processor computes at once, so that their data fit into its caches
 
 
