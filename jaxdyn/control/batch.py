@@ -119,7 +119,7 @@ def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: 
 
 @solve_each.register
 def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: Options) -> Solution:
-    """All searches together, in packs; when finished searches fill a pack, the remaining ones are packed again."""
+    """All searches together, in packs; when searches have finished, the remaining ones are packed again."""
     max_steps, history, every, progress, mesh = options
     solver = with_history(solver, history, max_steps)
     arrays, structure = eqx.partition(problem, eqx.is_array)
@@ -150,12 +150,10 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
                 break
             # The last search of a pack may be repeated.
             left = np.unique(np.concatenate([pack.rows[part] for pack, part in zip(packs, running, strict=True)]))
-            rows = _packs(len(left), count, mesh)
-            # A line search may take many evaluations at a solution, and all searches of a pack wait for it.
-            waiting = len(packs) <= _FEW and not all(np.all(part) for part in running)
-            if len(rows) < len(packs) or waiting:
+            # Ended searches would cost as much as others, and their line searches more. On a device, copies would cost more still.
+            if jax.default_backend() == "cpu" and not all(np.all(part) for part in running):
                 found.add(packs, results(_solution, packs))
-                packs = _packed_again(packs, [left[part] for part in rows])
+                packs = _packed_again(packs, [left[part] for part in _packs(len(left), count, mesh)])
             packs = following(_search, packs, min(limit, max_steps))
             if progress:
                 standing = found.state(packs, results(_standing_of, packs))
@@ -220,7 +218,6 @@ class _Found:
         return values
 
 
-_FEW = 4  # packs that are packed again as soon as one search has finished, which costs little for few packs
 _TOGETHER = 48  # plans that a processor computes at once, so that their data fit into its caches
 
 
