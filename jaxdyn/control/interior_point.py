@@ -25,6 +25,7 @@ from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
+_FIRST_BARRIER = 0.1
 _FRACTIONS = 0.5 ** np.arange(8)  # step fractions, relative to the longest admissible step, evaluated in parallel
 _LEAST_FRACTION = 0.99  # smallest value of the fraction to the boundary
 INSIDE = 1e-2  # least initial distance from bounds, relative to upper - lower, or absolute if a bound is infinite
@@ -73,6 +74,7 @@ class InteriorSearch(eqx.Module):
         gaps: Defects of the dynamics at the plan.
         found: Cost and constraint values of the plan.
         violation: Largest violation of the dynamics or of a constraint.
+        far: The infeasibility, see `infeasibility`.
         feedback: Feedback gains of the last accepted step.
         barrier: Barrier parameter mu.
         damping: Regularization of the Hessian in the next step.
@@ -84,6 +86,11 @@ class InteriorSearch(eqx.Module):
         iterations: Number of iterations.
         result: Code of a `ControlResult`.
         scale: Factor by which costs, and therefore multipliers, are multiplied during the search.
+        restoring: Whether the search is in a restoration phase.
+        goal: Infeasibility at which the restoration phase ends.
+        short: Number of short steps in a row.
+        lost: Number of restoration phases that gave up.
+        flat: Number of accepted steps in a row that hardly changed the cost of a plan without violation.
     """
 
     plan: Plan
@@ -92,6 +99,7 @@ class InteriorSearch(eqx.Module):
     gaps: Float[Array, "N nx"]
     found: Outcome
     violation: Float[Array, ""]
+    far: Float[Array, ""]
     feedback: Float[Array, "N nu nx"]
     barrier: Float[Array, ""]
     damping: Float[Array, ""]
@@ -102,11 +110,28 @@ class InteriorSearch(eqx.Module):
     iterations: Int[Array, ""]
     result: Int[Array, ""]
     scale: Float[Array, ""]
+    restoring: Bool[Array, ""]
+    goal: Float[Array, ""]
+    short: Int[Array, ""]
+    lost: Int[Array, ""]
+    flat: Int[Array, ""]
 
     @property
     def cost(self) -> Float[Array, ""]:
         """Cost of the plan."""
         return self.found.cost
+
+
+class StepLength(NamedTuple):
+    """The length of an accepted step.
+
+    Attributes:
+        longest: The largest fraction of the Newton step that slacks and bounds permit.
+        share: The accepted share of this fraction, 0 if no step was accepted.
+    """
+
+    longest: Float[Array, ""]
+    share: Float[Array, ""]
 
 
 class InteriorStep(NamedTuple):
@@ -125,16 +150,57 @@ class InteriorStep(NamedTuple):
 def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
     """The plan with the initial state of the problem, and with controls and design parameters strictly inside their bounds."""
 
-    def moved(x, lower, upper):
-        room = jnp.where(jnp.isfinite(upper - lower), INSIDE * (upper - lower), INSIDE)
-        return jnp.clip(x, lower + room, upper - room)
-
-    design = plan.design
-    if problem.design is not None:
-        design = moved(design, problem.design.lower, problem.design.upper)
+    design = _inside_design(problem, plan.design)
     placed = problem.with_design(design)
     states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), plan.states, placed.initial)
-    return Plan(states, moved(plan.controls, placed.lower[None], placed.upper[None]), design)
+    return Plan(states, _inside(plan.controls, placed.lower[None], placed.upper[None]), design)
+
+
+def _inner(lower: Array, upper: Array) -> tuple[Array, Array]:
+    """Bounds of values that are strictly inside the given bounds."""
+    room = jnp.where(jnp.isfinite(upper - lower), INSIDE * (upper - lower), INSIDE)
+    return lower + room, upper - room
+
+
+def _inside(x: Array, lower: Array, upper: Array) -> Array:
+    return jnp.clip(x, *_inner(lower, upper))
+
+
+def _inside_design(problem: ControlProblem, design: Float[Array, "P"]) -> Float[Array, "P"]:
+    return design if problem.design is None else _inside(design, problem.design.lower, problem.design.upper)
+
+
+def first_barrier(problem: ControlProblem) -> Float[Array, ""]:
+    """The barrier parameter where a search begins, zero for a problem without bounds and inequality constraints."""
+    bounds = [problem.lower, problem.upper]
+    if problem.design is not None:
+        bounds += [problem.design.lower, problem.design.upper]
+    bounded = jnp.any(jnp.isfinite(jnp.concatenate(bounds)))
+    inequality_path, inequality_end = inequalities(problem)
+    limited = bool(inequality_path.any() or inequality_end.any())
+    return jnp.where(bounded | limited, _FIRST_BARRIER, 0.0).astype(problem.lower.dtype)
+
+
+def first_slacks(problem: ControlProblem, found: Outcome) -> Slacks:
+    """Slacks of the inequality constraints of a plan where a search begins."""
+    inequality_path, inequality_end = inequalities(problem)
+    return Slacks(
+        jnp.where(inequality_path[None], jnp.maximum(-found.path, INSIDE), 0.0),
+        jnp.where(inequality_end, jnp.maximum(-found.end, INSIDE), 0.0),
+    )
+
+
+def first_multipliers(problem: ControlProblem, plan: Plan, slacks: Slacks, barrier: Float[Array, ""]) -> DualVariables:
+    """Multipliers where a search begins: complementary to slacks and distances from bounds, and zero for equality constraints."""
+    inequality_path, inequality_end = inequalities(problem)
+    distances = distances_from_bounds(problem, plan)
+    return DualVariables(
+        jnp.zeros((problem.steps, problem.dynamics.nx + problem.size), barrier.dtype),
+        jnp.where(inequality_path[None], barrier / jnp.where(inequality_path[None], slacks.path, 1.0), 0.0),
+        jnp.where(inequality_end, barrier / jnp.where(inequality_end, slacks.end, 1.0), 0.0),
+        barrier / distances[0],
+        barrier / distances[1],
+    )
 
 
 def distances_from_bounds(problem: ControlProblem, plan: Plan) -> tuple[Float[Array, "2 N nu"], Float[Array, "2 P"]]:
@@ -149,14 +215,19 @@ def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> Constra
     """Constraint terms of the Newton system after the steps of slacks and multipliers have been eliminated from it.
 
     The remaining system belongs to a linear-quadratic problem. A constraint with linearized change dg adds y' dg + 1/2 w dg^2 to
-    the cost of this problem; the function returns the multipliers y and weights w.
+    the cost of this problem; the function returns the multipliers y and weights w. In a restoration phase they are those of half
+    the sum of the squared residuals g + s.
     """
     delta, mu = regularization(search.barrier.dtype), search.barrier
 
     def of(c, s, y, may):
         soft = jnp.where(may, s + delta * y, 1.0)
         weight = jnp.where(may, y / soft, 1.0 / delta)
-        return jnp.where(may, y + (y * c + mu) / soft, y + weight * c), weight
+        pull = jnp.where(may, y + (y * c + mu) / soft, y + weight * c)
+        off = c + s
+        return jnp.where(search.restoring, off, pull), jnp.where(
+            search.restoring, jnp.where(off != 0.0, 1.0, 0.0), weight
+        )
 
     inequality_path, inequality_end = inequalities(problem)
     path, path_weight = of(search.found.path, search.slacks.path, search.multipliers.path, inequality_path[None])
@@ -266,7 +337,7 @@ def _barrier_of(problem: ControlProblem, plan: Plan, slacks: Slacks) -> Float[Ar
 
 def line_search(
     problem: ControlProblem, search: InteriorSearch, cost_model: LinearQuadratic, step: InteriorStep, backend: Backend
-) -> tuple[InteriorSearch, Bool[Array, ""]]:
+) -> tuple[InteriorSearch, StepLength]:
     """Filter line search: apply the largest step fraction that the filter accepts.
 
     If the plan is nearly feasible and the cost decreases along the step, the Armijo condition on the cost is required. Otherwise
@@ -274,6 +345,10 @@ def line_search(
     accepted, the same fractions are tried with simulated states, that is, with the motion that follows the straight plan under the
     feedback of the step. Such a plan has no gaps, so its constraints and its cost alone decide; it must also decrease the exact
     penalty function cost + (largest multiplier) infeasibility.
+
+    In a restoration phase, all fractions of straight and of simulated steps are tried, and the plan of the smallest infeasibility
+    is taken. Controls and design parameters are clipped to values that are as far inside their bounds as those of an initial guess,
+    and slacks follow from the constraint values, so that a search can begin from every plan of the phase.
 
     Args:
         problem: The control problem.
@@ -283,7 +358,7 @@ def line_search(
         backend: Compiler of the computation, see `lanes`.
 
     Returns:
-        The new state of the search, unchanged if no fraction is accepted, and whether a fraction was accepted.
+        The new state of the search, unchanged if no fraction is accepted, and the length of the step.
 
     Source: Waechter and Biegler 2006, section 2.3.
     """
@@ -301,9 +376,10 @@ def line_search(
         _reach(search.slacks.path, jnp.where(inequality_path[None], step.slacks.path, 0.0), kept),
         _reach(search.slacks.end, jnp.where(inequality_end, step.slacks.end, 0.0), kept),
     ]
-    longest = jnp.min(jnp.stack(reaches))
+    restoring = search.restoring
+    longest = jnp.where(restoring, 1.0, jnp.min(jnp.stack(reaches)))
     fractions = longest * jnp.asarray(_FRACTIONS, mu.dtype)
-    far_now = infeasibility(search.gaps, search.found, search.slacks)
+    far_now = search.far
     cost_now = search.found.cost - mu * _barrier_of(problem, plan, search.slacks)
     slope = (
         einsum("ki,ki->", cost_model.q, step.z[:-1])
@@ -335,15 +411,22 @@ def line_search(
     def straight(fraction):
         there = plan.design + fraction * design
         states = jax.vmap(problem.dynamics.retract)(plan.states, fraction * step.z[:, :nx])
+        there = jnp.where(restoring, _inside_design(problem, there), there)
         first = problem.with_design(there).initial
         states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, first)
-        return Plan(states, plan.controls + fraction * step.u, there)
+        u = plan.controls + fraction * step.u
+        u = jnp.where(restoring, _inside(u, problem.lower[None], problem.upper[None]), u)
+        return Plan(states, u, there)
 
     @jax.vmap
     def simulated(straight):
         first = jax.tree.map(lambda leaf: leaf[0], straight.states)
         below, above = distances[0]
-        bounds = plan.controls - kept * below, plan.controls + kept * above
+        low, high = _inner(problem.lower[None], problem.upper[None])
+        bounds = (
+            jnp.where(restoring, low, plan.controls - kept * below),
+            jnp.where(restoring, high, plan.controls + kept * above),
+        )
         return closed_loop(problem, straight, step.feedback, first, *bounds, backend=backend)
 
     @jax.jit  # traced once, for straight and simulated plans
@@ -351,8 +434,13 @@ def line_search(
         """The plan that is accepted with the largest fraction, and whether there is one."""
 
         def tried(fraction, new):
-            slacks = jax.tree.map(lambda s, ds: s + fraction * ds, search.slacks, step.slacks)
             found, defects = outcome(problem, new, backend=backend), gaps(problem, new, backend=backend)
+            slacks = jax.tree.map(
+                lambda s, ds, first: jnp.where(restoring, first, s + fraction * ds),
+                search.slacks,
+                step.slacks,
+                first_slacks(problem, found),
+            )
             far = infeasibility(defects, found, slacks)
             return slacks, found, defects, far, found.cost - mu * _barrier_of(problem, new, slacks)
 
@@ -363,16 +451,22 @@ def line_search(
         new_to_filter = jnp.all((far[:, None] <= seen[None, :, 0]) | (costs[:, None] <= seen[None, :, 1]), axis=1)
         good = jnp.where(descends, cheaper, better) & new_to_filter & (far <= search.farthest)
         good = good & (~is_simulated | (costs - cost_now <= steepest * (far_now - far) + rounding))
+        good = jnp.where(restoring, far <= (1.0 - _LEAST_GAIN * fractions) * far_now, good)
         good = good & jnp.isfinite(far) & jnp.isfinite(costs)
-        best = jnp.argmax(good)
+        best = jnp.argmax(jnp.where(good, jnp.where(restoring, -far, fractions), -jnp.inf))
         entry = jnp.stack([(1.0 - _MARGIN) * far_now, cost_now - _MARGIN * far_now])
         memory = jnp.where(descends[best] & cheaper[best], seen, jnp.concatenate([seen[1:], entry[None]]))
         chosen = jax.tree.map(lambda leaf: leaf[best], (plans, slacks, founds, defects, fractions))
-        return (*chosen, memory), good[best]
+        return (*chosen, memory), good[best], jnp.where(good[best], far[best], jnp.inf)
 
     plans = straight(fractions)
     first = best_of(plans, jnp.asarray(False))
-    found, accepted = jax.lax.cond(first[1], lambda: first, lambda: best_of(simulated(plans), jnp.asarray(True)))
+
+    def second():  # in a restoration phase, the better one of both
+        other = best_of(simulated(plans), jnp.asarray(True))
+        return jax.tree.map(lambda a, b: jnp.where(first[2] <= other[2], a, b), first, other)
+
+    found, accepted, _ = jax.lax.cond(first[1] & ~restoring, lambda: first, second)
     now = (plan, search.slacks, search.found, search.gaps, longest, search.filter)
     plan, slacks, there, defects, fraction, memory = jax.tree.map(
         lambda new, old: jnp.where(accepted, new, old), found, now
@@ -393,7 +487,7 @@ def line_search(
             jnp.where(accepted, step.feedback, search.feedback),
             memory,
         ),
-    ), accepted
+    ), StepLength(longest, jnp.where(accepted, fraction / longest, 0.0))
 
 
 def _moved_multipliers(search, change: DualVariables, fraction, kept, accepted, may) -> DualVariables:

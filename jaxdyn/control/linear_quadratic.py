@@ -265,10 +265,12 @@ def optimum(
     return policy, p, z, u, costates(policy, z)
 
 
-def damped(H: Float[Array, "*batch n n"], damping: Float[Array, ""] | float) -> Float[Array, "*batch n n"]:
-    """The Hessian H with the diagonal entries H_ii + damping |H_ii|."""
+def damped(
+    H: Float[Array, "*batch n n"], damping: Float[Array, ""] | float, added: Array | float = 0.0
+) -> Float[Array, "*batch n n"]:
+    """The Hessian H with the diagonal entries H_ii + damping |H_ii| + added."""
     diagonal = np.broadcast_to(np.eye(H.shape[-1], dtype=bool), H.shape)
-    return jnp.where(diagonal, H + damping * jnp.abs(H), H)
+    return jnp.where(diagonal, H + damping * jnp.abs(H) + jnp.broadcast_to(added, H.shape), H)
 
 
 def residual(

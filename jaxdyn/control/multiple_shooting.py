@@ -15,13 +15,16 @@ from jaxtyping import Array, Bool, Float
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expanded, initial_jacobian
 from jaxdyn.control.interior_point import (
     FARTHEST,
-    INSIDE,
     DualVariables,
     InteriorSearch,
     InteriorStep,
     Slacks,
+    StepLength,
     distances_from_bounds,
     eliminate_slacks,
+    first_barrier,
+    first_multipliers,
+    first_slacks,
     infeasibility,
     line_search,
     optimality_error,
@@ -32,16 +35,23 @@ from jaxdyn.control.interior_point import (
 from jaxdyn.control.linear_quadratic import LinearQuadratic, damped, optimum, residual
 from jaxdyn.control.plan import Multipliers, Plan, gaps, outcome, regularization, violation
 from jaxdyn.control.problem import ControlProblem, inequalities
+from jaxdyn.control.restoration import proximal_weights, turned
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats, in_precision
 from jaxdyn.lanes import Backend
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import einsum
 
-_FIRST_BARRIER, _BARRIER_FACTOR, _BARRIER_POWER = 0.1, 0.2, 1.5
+_BARRIER_FACTOR, _BARRIER_POWER = 0.2, 1.5
 _LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes in which costs are not scaled
 _SOLVED_ENOUGH = 10.0  # error, in units of the barrier parameter, below which the barrier parameter is decreased
 _MEMORY = 16  # plans in the filter, on which later plans must improve in infeasibility or in cost
-_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-10, 1e10
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e10
+_SHARE_DAMPING = 1e-2  # least damping after a step of which a small share was accepted
+_FLAT, _MOST_FLAT = (
+    5,
+    20,
+)  # steps in a row with nearly the same cost after which a larger error suffices, and a search ends
+_LESS_EXACT = 100.0  # factor of the tolerance of the error after these steps
 _LONGEST_WAIT = 16  # maximum number of iterations without second derivatives of dynamics and constraints
 
 
@@ -50,8 +60,11 @@ class MultipleShooting(IterativeSolver):
 
     If the line search accepts no step, it tries simulated ones, that is, the motions that follow the steps under the feedback of
     the linear-quadratic problem. If this problem is not convex, the second derivatives of dynamics and constraints are omitted for
-    some iterations. If it is not convex even without them, regularization is added. Costs whose derivatives at the initial guess
-    are very small or very large are scaled during the search to match the initial barrier parameter of 0.1.
+    some iterations. If it is not convex even without them, or only a small share of a step is accepted, steps are damped. If steps
+    stay short far from feasibility, a restoration phase reduces the infeasibility alone. A search also ends as solved if cost and
+    violation have converged and the KKT residual is at most 100 times the tolerance, which rounding permits for long motions. Costs
+    whose derivatives at the initial guess are very small or very large are scaled during the search to match the initial barrier
+    parameter of 0.1.
 
     Attributes:
         parallel: If true, the Riccati recursion is computed by associative scans, in O(log N) parallel rounds instead of N
@@ -81,32 +94,18 @@ class MultipleShooting(IterativeSolver):
         )
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, defects))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
-        inequality_path, inequality_end = inequalities(problem)
-        slacks = Slacks(
-            jnp.where(inequality_path[None], jnp.maximum(-found.path, INSIDE), 0.0),
-            jnp.where(inequality_end, jnp.maximum(-found.end, INSIDE), 0.0),
-        )
-        distances = distances_from_bounds(problem, plan)
-        bounded = jnp.any(jnp.isfinite(distances[0])) | jnp.any(jnp.isfinite(distances[1]))
-        barrier = jnp.where(bounded | bool(inequality_path.any() or inequality_end.any()), _FIRST_BARRIER, 0.0).astype(
-            dtype
-        )
-        multipliers = DualVariables(
-            jnp.zeros((problem.steps, problem.dynamics.nx + problem.size), dtype),
-            jnp.where(inequality_path[None], barrier / jnp.where(inequality_path[None], slacks.path, 1.0), 0.0),
-            jnp.where(inequality_end, barrier / jnp.where(inequality_end, slacks.end, 1.0), 0.0),
-            barrier / distances[0],
-            barrier / distances[1],
-        )
+        slacks = first_slacks(problem, found)
+        barrier = first_barrier(problem)
         none, zero = jnp.zeros((), int), jnp.zeros((), dtype)
         distance = infeasibility(defects, found, slacks)
         return InteriorSearch(
             plan,
             slacks,
-            multipliers,
+            first_multipliers(problem, plan, slacks, barrier),
             defects,
             found,
             jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects))),
+            distance,
             jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), dtype),
             barrier,
             zero,
@@ -117,14 +116,22 @@ class MultipleShooting(IterativeSolver):
             none,
             code.astype(int),
             scale,
+            jnp.zeros((), bool),
+            zero,
+            none,
+            none,
+            none,
         )
 
     def iterate(self, problem: ControlProblem, search: InteriorSearch) -> InteriorSearch:
+        restoring = search.restoring
+        # A restoration phase does not see the costs.
+        modeled = problem.with_cost_scale(jnp.where(restoring, 0.0, search.scale))
         problem = problem.with_cost_scale(search.scale)
-        use_curvature = search.wait == 0
+        use_curvature = (search.wait == 0) & ~restoring
         terms = eliminate_slacks(problem, search)
         expansion = expanded(
-            problem,
+            modeled,
             search.plan,
             terms,
             search.gaps,
@@ -133,14 +140,15 @@ class MultipleShooting(IterativeSolver):
             backend=self.backend,
         )
         cost_model = without_constraint_terms(expansion, terms)
-        solved = optimality_error(
-            problem, search, cost_model, expansion, jnp.zeros_like(search.barrier)
-        ) <= self._tolerance(search)
+        error = optimality_error(problem, search, cost_model, expansion, jnp.zeros_like(search.barrier))
+        # Rounding may prevent a smaller error in long motions, where cost and violation have converged.
+        enough = jnp.where(search.flat >= _FLAT, _LESS_EXACT, 1.0) * self._tolerance(search)
+        solved = (error <= enough) & ~restoring
         search = self._lowered(search, optimality_error(problem, search, cost_model, expansion, search.barrier))
         terms = eliminate_slacks(problem, search)
         step = self._step(problem, search, with_constraint_terms(cost_model, expansion, terms), expansion, terms)
-        after, accepted = line_search(problem, search, cost_model, step, self.backend)
-        after = self._adapted(problem, after, accepted, use_curvature)
+        after, length = line_search(problem, search, cost_model, step, self.backend)
+        after = self._adapted(problem, self._counted(search, after, length), length, use_curvature)
         code = jnp.where(solved, ControlResult.SOLVED.value, after.result).astype(search.result.dtype)
         search = jax.tree.map(lambda old, new: jnp.where(solved, old, new), search, after)
         return eqx.tree_at(lambda s: (s.result, s.iterations), search, (code, after.iterations))
@@ -158,7 +166,7 @@ class MultipleShooting(IterativeSolver):
         """Decrease the barrier parameter and empty the filter if the present barrier problem is solved accurately enough."""
         now = search.barrier
         lower = jnp.maximum(0.1 * self._tolerance(search), jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
-        enough = (error <= _SOLVED_ENOUGH * now) & (lower < now)
+        enough = (error <= _SOLVED_ENOUGH * now) & (lower < now) & ~search.restoring
         return eqx.tree_at(
             lambda s: (s.barrier, s.filter),
             search,
@@ -175,21 +183,34 @@ class MultipleShooting(IterativeSolver):
     ) -> "InteriorStep":
         """The Newton step of all unknowns of the barrier problem."""
         mu, multipliers, plan = search.barrier, search.multipliers, search.plan
-        (below, above), (design_below, design_above) = distances_from_bounds(problem, plan)
+        distances = distances_from_bounds(problem, plan)
+        (below, above), (design_below, design_above) = distances
         damping = search.damping
+        near, near_controls, near_design = proximal_weights(problem, search)
+        mu = jnp.where(search.restoring, near, mu)
+        primal = tuple(mu / distance for distance in distances)
+        multipliers = eqx.tree_at(
+            lambda m: (m.controls, m.design),
+            multipliers,
+            jax.tree.map(
+                lambda new, old: jnp.where(search.restoring, new, old),
+                primal,
+                (multipliers.controls, multipliers.design),
+            ),
+        )
         stiff = multipliers.controls[0] / below + multipliers.controls[1] / above
         model = eqx.tree_at(
             lambda m: (m.Q, m.R, m.Q_end, m.r),
             model,
             (
-                damped(model.Q, damping),
-                damped(model.R + jax.vmap(jnp.diag)(stiff), damping),
-                damped(model.Q_end, damping),
+                damped(model.Q, damping, near),
+                damped(model.R + jax.vmap(jnp.diag)(stiff), damping, near_controls),
+                damped(model.Q_end, damping, near),
                 model.r - mu / below + mu / above,
             ),
         )
         along = initial_jacobian(problem, plan)
-        stiff = multipliers.design[0] / design_below + multipliers.design[1] / design_above
+        stiff = multipliers.design[0] / design_below + multipliers.design[1] / design_above + near_design
         design_gradient = mu / design_above - mu / design_below
 
         def solved(model, terms):
@@ -230,37 +251,50 @@ class MultipleShooting(IterativeSolver):
         )
         return InteriorStep(z, u, slacks, change, policy.feedback[:, :, : problem.dynamics.nx])
 
+    def _counted(self, before: InteriorSearch, after: InteriorSearch, length: StepLength) -> InteriorSearch:
+        """Count accepted steps in a row that hardly change the cost of a plan without violation."""
+        tolerance = self._tolerance(after)
+        change = jnp.abs(after.cost - before.cost) <= tolerance * jnp.abs(before.cost)
+        held = (jnp.maximum(before.violation, after.violation) <= tolerance) & ~after.restoring
+        flat = jnp.where(length.share > 0.0, jnp.where(change & held, after.flat + 1, 0), after.flat)
+        return eqx.tree_at(lambda s: s.flat, after, flat)
+
     def _adapted(
-        self,
-        problem: ControlProblem,
-        search: InteriorSearch,
-        accepted: Bool[Array, ""],
-        use_curvature: Bool[Array, ""],
+        self, problem: ControlProblem, search: InteriorSearch, length: StepLength, use_curvature: Bool[Array, ""]
     ) -> InteriorSearch:
         """Adapt the regularization to the outcome of the line search.
 
         After a failure, second derivatives of dynamics and constraints are omitted for some iterations. If the line search fails
-        without them too, the damping is increased.
+        without them too, or accepts a small share of the step only, the damping is increased. Short steps lead to the restoration
+        phase.
         """
+        share, restoring = length.share, search.restoring
+        accepted = share > 0.0
         wait, last_wait, damping = search.wait, search.last_wait, search.damping
         more = jnp.maximum(10.0 * damping, _FIRST_DAMPING)
-        less = jnp.where(damping > _LEAST_DAMPING, 0.1 * damping, 0.0)
+        usual = jnp.where(share < 0.1, jnp.maximum(4.0 * damping, _SHARE_DAMPING), damping)
+        usual = jnp.where(share > 0.4, jnp.where(damping > _LEAST_DAMPING, 0.1 * damping, 0.0), usual)
+        restored = jnp.where(share > 0.3, 0.3 * damping, jnp.where(share > 0.1, damping, 3.0 * damping))
         failed = use_curvature & ~accepted
         last_wait = jnp.where(
             failed, jnp.minimum(2 * last_wait + 1, _LONGEST_WAIT), jnp.where(use_curvature, 0, last_wait)
         )
         wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
-        damping = jnp.where(accepted, less, jnp.where(failed, damping, more))
+        damping = jnp.where(accepted, jnp.where(restoring, restored, usual), jnp.where(failed, damping, more))
         held = search.violation <= self._tolerance(search)
         constrained = bool(problem.constraints or problem.final_constraints)
         missed = ControlResult.INFEASIBLE if constrained else ControlResult.GAPS
         lost = jnp.where(held, ControlResult.STUCK.value, missed.value)
-        result = jnp.where(damping > _MOST_DAMPING, lost, search.result).astype(search.result.dtype)
-        return eqx.tree_at(
-            lambda s: (s.wait, s.last_wait, s.damping, s.result, s.iterations),
+        search = eqx.tree_at(
+            lambda s: (s.wait, s.last_wait, s.damping, s.iterations),
             search,
-            (wait, last_wait, damping, result, search.iterations + 1),
+            (wait, last_wait, damping, search.iterations + 1),
         )
+        after, hopeless = turned(problem, search, jnp.where(failed, jnp.nan, length.longest * share))
+        result = jnp.where(search.flat >= _MOST_FLAT, ControlResult.SLOW.value, search.result)
+        gave_up = ((damping > _MOST_DAMPING) & ~restoring) | hopeless
+        result = jnp.where(gave_up, lost, result).astype(search.result.dtype)
+        return eqx.tree_at(lambda s: s.result, after, result)
 
 
 def _scale_of(size: Float[Array, ""]) -> Float[Array, ""]:

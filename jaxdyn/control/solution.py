@@ -40,8 +40,8 @@ class ControlResult(ResultCode):
     )
     SLOW = (
         6,
-        "The cost has converged, but the optimality condition is not satisfied; use ILQR with second_order=True or "
-        "MultipleShooting, or increase the tolerance.",
+        "The cost has converged, but the optimality condition is not satisfied; use another solver, "
+        "ILQR with second_order=True or MultipleShooting, or increase the tolerance.",
     )
     REFUTED = (
         7,

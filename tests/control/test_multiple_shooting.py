@@ -37,7 +37,7 @@ from jaxdyn.control import (
     solve_batch,
 )
 from jaxdyn.control.expansion import cost_size, expanded
-from jaxdyn.control.interior_point import eliminate_slacks
+from jaxdyn.control.interior_point import StepLength, eliminate_slacks
 from jaxdyn.control.multiple_shooting import _scale_of
 from jaxdyn.control.plan import gaps, outcome
 
@@ -224,28 +224,33 @@ def test_searches_that_get_nowhere_rest_curvature_then_damp_and_then_give_up():
     search = solver.begin(problem, start_of(problem))
     adapted = jax.jit(functools.partial(solver._adapted, problem))
     no, yes = jnp.asarray(False), jnp.asarray(True)
+    refused, whole = (StepLength(jnp.asarray(1.0), jnp.asarray(share)) for share in (0.0, 1.0))
     waits = []
     for _ in range(5):
-        search = adapted(search, no, yes)
+        search = adapted(search, refused, yes)
         waits.append(int(search.wait))
     assert waits == [1, 3, 7, 15, 16]
     assert (float(search.damping), int(search.result)) == (0.0, ControlResult.RUNNING)
-    back = adapted(search, yes, no)
+    back = adapted(search, whole, no)
     assert (int(back.wait), int(back.last_wait)) == (15, 16)
-    assert int(adapted(search, yes, yes).last_wait) == 0
+    assert int(adapted(search, whole, yes).last_wait) == 0
     sizes = []
     for _ in range(16):
-        search = adapted(search, no, no)
+        search = adapted(search, refused, no)
         sizes.append(float(search.damping))
     np.testing.assert_allclose(sizes, 1e-4 * 10.0 ** np.arange(16), rtol=1e-12)
     assert (int(search.wait), int(search.result)) == (0, ControlResult.STUCK)
     missed = eqx.tree_at(lambda s: (s.violation, s.result), search, (jnp.asarray(1e-3), jnp.asarray(0)))
-    assert int(adapted(missed, no, no).result) == ControlResult.GAPS  # there are no constraints
+    assert int(adapted(missed, refused, no).result) == ControlResult.GAPS  # there are no constraints
     constrained = regulator(final_constraints=Equality(lambda dynamics, t, x, u: x))
-    assert (
-        int(jax.jit(functools.partial(solver._adapted, constrained))(missed, no, no).result) == ControlResult.INFEASIBLE
+    ended = eqx.tree_at(
+        lambda s: (s.violation, s.damping),
+        solver.begin(constrained, start_of(constrained)),
+        (jnp.asarray(1e-3), jnp.asarray(1e11)),
     )
-    np.testing.assert_allclose(adapted(search, yes, no).damping, 1e10, rtol=1e-12)
+    after = jax.jit(functools.partial(solver._adapted, constrained))(ended, refused, no)
+    assert int(after.result) == ControlResult.INFEASIBLE
+    np.testing.assert_allclose(adapted(search, whole, no).damping, 1e10, rtol=1e-12)
 
 
 @pytest.mark.thorough
@@ -341,3 +346,34 @@ def test_bounded_mass_is_solved_from_every_mixed_guess():
     assert np.all(found.result == control.ControlResult.SOLVED)
     np.testing.assert_allclose(found.cost, found.cost[0], rtol=1e-6)
     assert float(found.cost[0]) == pytest.approx(4.0, rel=1e-3)
+
+
+def test_least_time_is_solved_from_every_mixed_guess():
+    """First steps shorten the free duration so much that no plan arrives; the restoration phase lengthens it again."""
+    problem = control.ControlProblem(
+        control.ContinuousDynamics(lambda x, u, t: jnp.array([x[1], u[0]]), 2, 1),
+        jnp.zeros(2),
+        duration=3.0,
+        steps=20,
+        final=control.ElapsedTime(),
+        lower=-1.0,
+        upper=1.0,
+        final_constraints=control.Equality(lambda dynamics, t, x, u: x - jnp.array([1.0, 0.0])),
+        design=control.free_duration(3.0, 0.5, 10.0),
+    )
+    found = control.solve_batch(problem, control.MultipleShooting(), starts=40, progress=False)
+    assert np.all(found.result == control.ControlResult.SOLVED)
+    np.testing.assert_allclose(found.cost, 2.0, rtol=1e-6)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("straight_line", [False, True])
+def test_long_swing_up_of_an_acrobot(straight_line):
+    """In 6000 steps of 1 ms, from guesses that are no motions; at the end, the plan obeys dynamics and bounds and is upright."""
+    problem = eqx.tree_at(lambda p: p.duration, folded_acrobot(6000)[0], jnp.asarray(6.0))
+    up = jnp.array([np.pi, np.pi, 0.0, 0.0])
+    guess = straight(problem, up) if straight_line else control.guess.rest(problem)
+    found = solved(problem, MultipleShooting(), guess, max_steps=1000)
+    assert int(found.result) == ControlResult.SOLVED
+    checked = control.verify(problem, found.value)
+    assert max(float(checked.gap), float(checked.violation), float(checked.excess)) < 1e-7
