@@ -6,12 +6,12 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from jaxdyn.identify.estimates import Uncertainty
+from jaxdyn.identify.held_out import held_out_errors
 from jaxdyn.identify.least_squares import Problem, Unknowns, compiled_parts, information, prior_terms
+from jaxdyn.identify.pseudoinverse import pseudoinverse
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 
-# A direction of the scaled information below this fraction of the largest one is not identified, because it is a rounding error.
-_UNSEEN = 1e-10
 # A warning is issued for a direction whose standard deviation exceeds this multiple of that of the best one.
 _POOR = 1e3
 # A value that changes less than this with the unconstrained parameters is at a bound of its chart, for example at zero friction.
@@ -29,7 +29,8 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
 
     g_k is the gradient of the loss of group k among G groups (windows, or blocks of samples), and F_0 is the information of the
     priors. The kind "noise" is correct if all residuals are independent and the model is perfect. The kind "groups" only requires
-    that groups are independent, so it is appropriate for real recordings.
+    that groups are independent, so it is appropriate for real recordings; it also estimates the errors of predictions of data that
+    are left out (`held_out_errors`).
 
     Args:
         problem: Problem that was fitted.
@@ -57,7 +58,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         )
     freedom = problem.count - parameters.size - local.size
     noise_scale = np.sqrt(2.0 * max(float(loss), 0.0) / max(freedom, 1))
-    inverse, scale_of, seen, unseen = _inverse(F, eps)
+    inverse, scale_of, seen, unseen = pseudoinverse(F, eps)
     if kind == "noise":
         C = inverse * (noise_scale**2 if scale else 1.0)
     else:
@@ -89,6 +90,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         parameters.addresses,
         parameters.followers,
         jnp.asarray((G * scale_of) @ unseen),
+        held_out_errors(problem, unknowns, parts, F) if kind == "groups" else None,
     )
 
 
@@ -107,22 +109,6 @@ def _evaluated(problem: Problem, unknowns: Unknowns, parts: PyTree) -> tuple[Arr
         P,
         normal.local_gradient,
     )
-
-
-def _inverse(F: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Pseudoinverse of the information F, and its directions that the data determine and do not determine.
-
-    F is scaled to a unit diagonal; the scale, and the eigenvalues and eigenvectors of the scaled F, are returned too.
-    """
-    # The influence of a parameter counts as zero if it is below the rounding errors of the influence of others.
-    influence = np.diag(F) > (4.0 * eps) ** 2 * np.max(np.diag(F))
-    F = np.where(influence[:, None] & influence, F, 0.0)
-    diagonal = np.diag(F)
-    scale = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 1.0)
-    eigenvalues, vectors = np.linalg.eigh(scale[:, None] * F * scale)
-    seen = eigenvalues > _UNSEEN * eigenvalues[-1]
-    good = scale[:, None] * vectors[:, seen]
-    return (good / eigenvalues[seen]) @ good.T, scale, (eigenvalues[seen], vectors[:, seen]), vectors[:, ~seen]
 
 
 def _warnings(

@@ -134,7 +134,7 @@ def cross_validate(
             "viscous": lambda train: fitted(train, [mass, viscous]),
             "viscous, long windows": lambda train: fitted(train, [mass, viscous], 2.0),
         }
-        found = identify.cross_validate(candidates, recordings, [identify.WindowsCheck((1.0,), 0.01)])
+        found = identify.cross_validate(candidates, recordings, [identify.WindowsCheck(durations=(1.0,), interval=0.01)])
         print(found)
         plant = candidates[found.chosen](recordings)
 
@@ -253,6 +253,6 @@ def _check(candidates: object, recordings: Sequence[object], checks: Sequence[ob
         if not isinstance(entry, Recording | Part):
             raise TypeError(f"among the recordings there is {described(entry)}; give Recording or Part objects")
     if isinstance(checks, Check) or not all(isinstance(check, Check) for check in checks):
-        raise TypeError(f"the checks are {described(checks)}; give a list, [WindowsCheck((0.5,), 0.002)]")
+        raise TypeError(f"the checks are {described(checks)}; give a list, [WindowsCheck(durations=(0.5,))]")
     if not checks:
-        raise ValueError("there is no check, so there are no figures of merit; give [WindowsCheck((0.5,), 0.002)]")
+        raise ValueError("there is no check, so there are no figures of merit; give [WindowsCheck(durations=(0.5,))]")

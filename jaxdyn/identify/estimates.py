@@ -47,6 +47,18 @@ class Follower(eqx.Module):
     factor: Float[Array, "values"]
 
 
+class HeldOut(eqx.Module):
+    """Errors of predictions of training data that are left out, see `jaxdyn.identify.held_out`.
+
+    Attributes:
+        times: Times since the start of a prediction; the single time 0 for forces, whose errors do not depend on it.
+        deviations: Standard deviations at these times: 95 % of the errors are within 1.96 of them.
+    """
+
+    times: Float[Array, "times"]
+    deviations: Float[Array, "times channels"]
+
+
 class Uncertainty(Displayed, eqx.Module):
     """Estimates of a fit and their uncertainty.
 
@@ -63,6 +75,7 @@ class Uncertainty(Displayed, eqx.Module):
         addresses: Places of the estimated values in the plant, in the order of `values`.
         followers: Values of the plant that depend on estimated values.
         undetermined: Changes of the values, one column per direction, that neither data nor priors determine.
+        held_out: Errors of predictions of training data that are left out; None if they were not computed.
     """
 
     labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
@@ -76,6 +89,23 @@ class Uncertainty(Displayed, eqx.Module):
     addresses: tuple[Address, ...] = eqx.field(static=True, default=())
     followers: tuple[Follower, ...] = ()
     undetermined: Float[Array, "values directions"] | None = None
+    held_out: HeldOut | None = None
+
+    def noise_after(self, times: Float[Array | np.ndarray, "*times"]) -> Float[np.ndarray, "*times channels"]:
+        """Standard deviations of the errors of predictions that exact estimates would have, some times (s) after their start.
+
+        They are those of left-out training data; without these, they are the observed noise of the fit. After the longest
+        prediction of the fit they do not grow further.
+
+        Args:
+            times: Times since the start of a prediction, s.
+        """
+        times = np.asarray(times)
+        if self.held_out is None:
+            noise = np.zeros(0) if self.noise is None else np.asarray(self.noise)
+            return np.broadcast_to(noise, (*times.shape, noise.size))
+        columns = np.asarray(self.held_out.deviations).T
+        return np.stack([np.interp(times, np.asarray(self.held_out.times), column) for column in columns], axis=-1)
 
     def without(self, path: str) -> "Uncertainty":
         """The estimates without the estimates of one array of the plant.

@@ -1,4 +1,4 @@
-"""Standard deviations of predictions, from the covariance of the estimates and the noise that was observed in the fit.
+"""Standard deviations of predictions, from the covariance of the estimates and the errors of left-out training data.
 
 A prediction is linearized in the estimated values. The 95 % interval is the prediction +- 1.96 standard deviations;
 `Check.calibration` counts how often measurements are inside this interval.
@@ -63,7 +63,7 @@ def force_deviations(plant: Plant, motions: Motions) -> Float[np.ndarray, "sampl
         return jnp.sum(jax.jacfwd(of_step)(jnp.zeros(root.shape[1], root.dtype)) ** 2, axis=1)
 
     variance = stored_jit(jax.vmap(variance_of, (None, None, 0)))(plant.bare, root_of_covariance(known), motions)
-    return np.sqrt(np.asarray(variance) + np.asarray(known.noise) ** 2)
+    return np.sqrt(np.asarray(variance) + known.noise_after(np.zeros(len(variance))) ** 2)
 
 
 def window_deviations(
@@ -95,7 +95,7 @@ def window_deviations(
 
     compiled = stored_jit(jax.vmap(variance_of, (None, None, None, 0, 0)))
     variance = compiled(plant.bare, root_of_covariance(known), jnp.asarray(start_noise), starts, windows)
-    return np.sqrt(np.asarray(variance) + np.asarray(known.noise) ** 2)
+    return np.sqrt(np.asarray(variance) + known.noise_after(windows.times) ** 2)
 
 
 def start_deviations(plant: Plant, parts: Sequence[Part]) -> Float[np.ndarray, "L"]:
@@ -111,7 +111,9 @@ def start_deviations(plant: Plant, parts: Sequence[Part]) -> Float[np.ndarray, "
     interval = float(np.median(np.concatenate([np.diff(part.recording.time) for part in parts])))
     cutoff = min(max(part.processed.velocity_cutoff for part in parts), 0.5 / interval)
     known = plant.estimates
-    noise = np.asarray(plant.sensors.deviations if known is None or known.noise is None else known.noise)
+    noise = np.asarray(
+        plant.sensors.deviations if known is None or known.noise is None else known.noise_after(np.zeros(()))
+    )
     q = np.resize(noise, plant.system.model.nv)
     return np.concatenate([q, q * 2.0 * np.pi * np.sqrt(2.0 * interval * cutoff**3 / 3.0)])
 

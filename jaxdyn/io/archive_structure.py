@@ -203,7 +203,7 @@ def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.A
 
 
 # Fields that were added after the first version of the format; older files do not contain them.
-_ADDED = {("System", "unused_colliders"), ("Uncertainty", "undetermined")}
+_ADDED = {("System", "unused_colliders"), ("Uncertainty", "undetermined"), ("Uncertainty", "held_out")}
 
 
 def _instance(kind: type, values: dict[str, Any], path: str) -> Any:

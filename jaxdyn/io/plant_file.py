@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxdyn.identify import validation
 from jaxdyn.identify.addresses import ParameterError, declared_at, gather, leaf_at
-from jaxdyn.identify.estimates import Address, Follower, Uncertainty
+from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
 from jaxdyn.identify.markers import Markers
 from jaxdyn.identify.measurement import OBSERVED, Inputs, MeasurementError, Plant, Sensors
 from jaxdyn.identify.processing import Processing, Smoothing
@@ -36,7 +36,7 @@ _ARCHIVE = "archive"  # key of plant.toml with the name of the archive
 _LARGEST_TEXT = 2**24  # bytes
 _CHECKS = tuple(cls for cls in vars(validation).values() if isinstance(cls, type) and issubclass(cls, validation.Check))
 _CLASSES = (
-    *(Plant, Sensors, Inputs, Processing, Smoothing, Markers, Uncertainty, Address, Follower),
+    *(Plant, Sensors, Inputs, Processing, Smoothing, Markers, Uncertainty, Address, Follower, HeldOut),
     *(cls for cls in _CHECKS if cls is not validation.Check),
     *OBSERVED,
 )
@@ -225,6 +225,13 @@ def _check_estimates(plant: Plant, known: Uncertainty) -> None:
         raise StructureError(f"estimates.undetermined: it has not {count} rows")
     if noise is not None and np.ndim(noise) != 1:
         raise StructureError("estimates.noise: it is not a list")
+    held_out = known.held_out
+    if not isinstance(held_out, HeldOut | None):
+        raise StructureError("estimates.held_out: they are not errors of a fit")
+    if held_out is not None:
+        shapes = np.shape(held_out.times), np.shape(held_out.deviations)
+        if noise is None or len(shapes[0]) != 1 or shapes[1] != (*shapes[0], np.size(noise)):
+            raise StructureError("estimates.held_out: it does not match the times and the noise")
     total = 0
     for address in (*known.addresses, *(follower.address for follower in known.followers)):
         for path, leaf in zip(address.paths, address.leaves, strict=True):

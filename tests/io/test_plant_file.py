@@ -16,7 +16,7 @@ import jaxdyn
 from jaxdyn import io
 from jaxdyn.dynamics.forces import JointSpring
 from jaxdyn.identify import Markers, Plant, Processing, Sensors, Smoothing, WindowsCheck
-from jaxdyn.identify.estimates import Address, Follower, Uncertainty
+from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import outside_bounds
 from jaxdyn.io.xml import IgnoredContent
@@ -39,6 +39,7 @@ def identified() -> Plant:
         "measurements",
         (Address(("system.forces.1.stiffness",), None, 2),),
         (Follower(Address(("inputs.offset",), (0, 1), 2), 0, jnp.array([0.5, 0.5])),),
+        held_out=HeldOut(jnp.array([0.0, 0.5]), jnp.array([[0.001, 0.002], [0.01, 0.03]])),
     )
     markers = Markers(400.0, (0, 2), (1, 3), tilt=(0.1, 0.2, 0.3, 0.4))
     processing = Processing(Smoothing(cutoff=8.0), 0.05, 30.0, markers, (WindowsCheck(durations=(0.2, 0.4)),))
@@ -58,16 +59,26 @@ def test_a_plant_comes_back_bit_by_bit_from_its_directory_and_each_of_its_files(
             assert new.dtype == old.dtype
 
 
-def test_a_plant_of_an_earlier_version_has_no_undetermined_directions(tmp_path):
-    io.save_plant(identified(), tmp_path)
+@pytest.mark.parametrize("name", ["undetermined", "held_out"])
+def test_a_plant_of_an_earlier_version_lacks_later_fields_of_the_estimates(tmp_path, name):
+    plant = identified()
+    io.save_plant(dataclasses.replace(plant, estimates=dataclasses.replace(plant.estimates, held_out=None)), tmp_path)
     file = tmp_path / "plant.json"
     text = file.read_text()
-    earlier = re.sub(r',\s*"undetermined": null', "", text)
+    earlier = re.sub(rf',\s*"{name}": null', "", text)
     assert earlier != text
     file.write_text(earlier)
     estimates = io.load_plant(file).estimates
     assert estimates is not None
-    assert estimates.undetermined is None
+    assert getattr(estimates, name) is None
+
+
+def test_errors_of_left_out_data_that_do_not_match_the_noise_are_refused(tmp_path):
+    plant = identified()
+    other = HeldOut(jnp.array([0.0, 0.5]), jnp.ones((2, 3)))
+    io.save_plant(dataclasses.replace(plant, estimates=dataclasses.replace(plant.estimates, held_out=other)), tmp_path)
+    with pytest.raises(ConfigError, match=r"estimates\.held_out"):
+        io.load_plant(tmp_path)
 
 
 def test_a_plant_for_other_recordings_has_neither_zeros_nor_their_estimates(tmp_path):

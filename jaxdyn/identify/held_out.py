@@ -1,0 +1,154 @@
+"""Errors of predictions of training data that are left out, from which prediction intervals take the errors of the model.
+
+The residuals of a fit are smaller than the errors of its predictions: the parameters were fitted to these residuals, and absorb
+errors of the model in the motions of the training data. So the data are divided into groups. Without group b, whose gradient is
+g_b and whose information is F_b, the optimum moves by dx_b, and the residuals r_b of the group become the errors e_b:
+
+    dx_b = (F - F_b)^-1 g_b,    e_b = r_b + J_b dx_b
+
+These are the errors of fits without each group, exact for linear problems; nothing is fitted again. A new motion differs from all
+training motions, whereas the next period of a periodic motion does not. So a group is a recording (with its own zeros of the
+sensors), or else it contains a quarter of the states instead of a quarter of the time.
+
+Source: Allen 1974 (errors of left-out data); Roberts et al. 2017 (groups of similar data); Barber et al. 2021 (their quantiles).
+"""
+
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from jaxdyn.identify.estimates import QUANTILE, HeldOut
+from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions, drive_forces, needed_forces
+from jaxdyn.identify.least_squares import Problem, Unknowns, information, local_response, prior_terms
+from jaxdyn.identify.output_error import OutputError, moved, predict
+from jaxdyn.identify.pseudoinverse import pseudoinverse
+from jaxdyn.identify.recording import Windows
+from jaxdyn.lanes import stored_jit
+
+_BISECTIONS = 2  # of the states, which makes four groups
+_TIMES = 11  # instants between the start and the end of a window, at which errors are stored
+_INSIDE = 0.95
+
+Fitted: TypeAlias = InverseDynamicsError | OutputError
+
+
+def held_out_errors(problem: Problem, unknowns: Unknowns, parts: PyTree, F: np.ndarray) -> HeldOut | None:
+    """Deviations of the errors of left-out training data, such that 95 % of these errors are within 1.96 deviations.
+
+    Args:
+        problem: Problem that was fitted.
+        unknowns: Unknowns of the problem at the end of the fit.
+        parts: Contributions of all pieces of data, see `Problem.parts`.
+        F: Information of all data and priors.
+
+    Returns:
+        The deviations; None for classes of problems other than those of this package, for fewer than four pieces of data, and
+        for windows with `continuity`, because no group of them can be left out alone.
+    """
+    pieces = problem.pieces
+    if not isinstance(problem, Fitted) or getattr(problem, "continuity", None) is not None:
+        return None
+    if len(jax.tree.leaves(pieces)[0]) < 2**_BISECTIONS:
+        return None
+    everything = parts, problem.own(unknowns), pieces
+    bare, eps, groups = problem.without_data, float(jnp.finfo(unknowns.x.dtype).eps), groups_of(pieces)
+    errors, times, weights = [], [], []
+    for group in np.unique(groups):
+        of_group, own, left_out = _rows(everything, groups == group)
+        gradient, information_of_group, response = _contribution(bare, unknowns, of_group)
+        dx = pseudoinverse(F - np.asarray(information_of_group, F.dtype), eps)[0] @ np.asarray(gradient, F.dtype)
+        errors.append(_errors(bare, unknowns.x, jnp.asarray(dx, unknowns.x.dtype), response, own, left_out))
+        windows = isinstance(left_out, Windows)
+        times.append(left_out.times if windows else np.zeros(errors[-1].shape[:2]))
+        weights.append(left_out.weights if windows else np.ones(errors[-1].shape))
+    duration = pieces.interval * pieces.steps if isinstance(pieces, Windows) else 0.0
+    instants = np.linspace(0.0, duration, _TIMES if duration else 1)
+    return _deviations(np.concatenate(errors), np.concatenate(times), np.concatenate(weights), instants)
+
+
+def _rows(tree: PyTree, chosen: Bool[np.ndarray, "pieces"]) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[chosen], tree)
+
+
+def groups_of(pieces: Windows | Motions) -> Int[np.ndarray, "pieces"]:
+    """Group of each piece of data: its recording if there are at least four recordings, otherwise one of four groups of states.
+
+    Groups of similar states are found by bisections along the direction in which the states vary most. The states of windows are
+    their initial states and mean inputs, and those of motions are coordinates, velocities and accelerations, all in units of their
+    standard deviations.
+
+    Args:
+        pieces: Windows or samples of motions.
+    """
+    if isinstance(pieces, Windows):
+        recordings = np.asarray(pieces.sources).astype(int)
+        if len(np.unique(recordings)) >= 2**_BISECTIONS:
+            return recordings
+        tables = [pieces.starts.q, pieces.starts.v, jnp.mean(pieces.controls.values, axis=1)]
+    else:
+        tables = [pieces.q, pieces.v, pieces.a]
+    states = np.concatenate([np.asarray(table, np.float64) for table in tables], axis=1)
+    states = states / np.maximum(states.std(axis=0), np.finfo(float).tiny) * (np.ptp(states, axis=0) > 0)
+    groups = np.zeros(len(states), int)
+    for _ in range(_BISECTIONS):
+        halves = np.zeros_like(groups)
+        for group in np.unique(groups):
+            rows = np.flatnonzero(groups == group)
+            centered = states[rows] - states[rows].mean(axis=0)
+            along = centered @ np.linalg.eigh(centered.T @ centered)[1][:, -1]
+            halves[rows[np.argsort(along, kind="stable")[len(rows) // 2 :]]] = 1
+        groups = 2 * groups + halves
+    return groups
+
+
+@stored_jit
+def _contribution(problem: Fitted, unknowns: Unknowns, parts: PyTree) -> tuple[Array, Array, Array]:
+    """Gradient and information of a group of data without priors, and the negative derivative of its local unknowns."""
+    normal, P = problem.assembled(unknowns, parts), prior_terms(problem.parameters, unknowns.x)[1]
+    return jnp.sum(problem.scores(unknowns, parts), axis=0), information(normal) - P.T @ P, local_response(normal)
+
+
+@stored_jit
+def _errors(problem: Fitted, x: Array, dx: Array, response: Array, own: Any, pieces: PyTree) -> Float[Array, "n M c"]:
+    """Predicted minus measured values of a group of data after a step of the parameters, linearized."""
+
+    def of_piece(own: Any, response: Array, piece: PyTree) -> Array:
+        def after(fraction: Array) -> Array:
+            plant = problem.parameters.place(x + fraction * dx)
+            if isinstance(problem, InverseDynamicsError):
+                return (needed_forces(plant, piece) - drive_forces(plant, piece))[None]
+            start = own[0]
+            if problem.free_starts:  # the best initial state for the parameters after the step
+                start = moved(plant.system.model, start, -fraction * (response @ dx))
+            else:
+                start = plant.sensors.state_read(start, piece.sources)
+            options = {"integrator": problem.integrator, "backend": problem.backend}
+            return predict(plant, start, piece, **options)[0] - piece.measurements
+
+        none = jnp.zeros((), x.dtype)
+        errors, change = jax.jvp(after, (none,), (none + 1.0,))
+        return errors + change
+
+    if isinstance(problem, InverseDynamicsError):
+        return jax.vmap(lambda piece: of_piece(None, response, piece))(pieces)
+    return jax.vmap(of_piece)(own, response, pieces)
+
+
+def _deviations(errors: np.ndarray, stamps: np.ndarray, weights: np.ndarray, times: np.ndarray) -> HeldOut | None:
+    """Quantiles of absolute errors near each of some instants, divided by that of the normal distribution."""
+    spacing = times[-1] / (len(times) - 1) if len(times) > 1 else 1.0
+    nearest = np.rint(stamps / spacing).astype(int)
+    found = np.full((len(times), errors.shape[2]), np.nan)
+    for k in range(len(times)):
+        for channel in range(errors.shape[2]):
+            size = np.abs(errors[:, :, channel][(nearest == k) & (weights[:, :, channel] > 0)])
+            if size.size:
+                found[k, channel] = np.quantile(size, _INSIDE) / QUANTILE
+    known = np.isfinite(found)
+    if not known.any(axis=0).all():  # a channel was never measured, or a simulation diverged
+        return None
+    filled = [np.interp(times, times[good], column[good]) for column, good in zip(found.T, known.T, strict=True)]
+    return HeldOut(jnp.asarray(times), jnp.asarray(np.stack(filled, axis=1)))
