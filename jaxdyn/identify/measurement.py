@@ -20,7 +20,7 @@ from jaxdyn.mechanism.components import units_along
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, invalid, quantity
-from jaxdyn.simulate.controls import Knots
+from jaxdyn.simulate.controls import Changed, Controls, Knots
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import floating
 
@@ -53,6 +53,7 @@ def joint_positions_and_contact_forces(system: System, state: State) -> Float[Ar
 
 
 _MOST_SHOWN = 8  # values in a message
+_NEUTRAL = {"gain": 1.0, "offset": 0.0, "delay": 0.0}  # inputs that act as they are recorded
 
 # The quantities of which the observations above consist, in sequence; one without components applies to all other measurements.
 OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
@@ -215,14 +216,54 @@ class Inputs(eqx.Module):
         if wrong is not None:
             raise MeasurementError(f"inputs: {wrong}")
 
-    def acting(self, recorded: Knots) -> Knots:
-        """The inputs that act on the mechanism, as a function of time."""
-        values = recorded.values * self.gain[None] + self.offset[None]
-        start = recorded.start
-        # Otherwise all inputs have the same start.
-        if self.delay.size and (isinstance(self.delay, Tracer) or np.any(np.asarray(self.delay))):
-            start = start + self.delay
-        return Knots(values, recorded.interval, start, recorded.interpolation)
+    def acting(self, commands: Any) -> Controls:
+        """The controls that act on the mechanism if the machine receives these commands, for `rollout`.
+
+        Commands before the first knot equal the first knot.
+
+        Args:
+            commands: Recorded or chosen inputs in any form of the argument `controls` of `rollout`; None for zeros.
+
+        Raises:
+            MeasurementError: There is a delay, or it is not known while JAX traces it, and the commands are no `Knots`.
+        """
+        if isinstance(commands, Knots):
+            values = commands.values * self.gain[None] + self.offset[None]
+            # Otherwise all inputs have the same start.
+            start = commands.start + self.delay if self.delayed else commands.start
+            return Knots(values, commands.interval, start, commands.interpolation)
+        if self.delayed and commands is not None:
+            delay = "traced" if isinstance(self.delay, Tracer) else np.asarray(self.delay).tolist()
+            raise MeasurementError(
+                f"inputs: the delay is {delay}, and only commands that are functions of time can be delayed; give "
+                "Knots(values, interval), or a plant without delays, whose policy delays the commands"
+            )
+        return Changed(commands, self.changed)
+
+    def changed(self, command: Float[Array, "nu"] | None) -> Float[Array, "nu"]:
+        """The controls that act after the delay of a command, gain * command + offset; None is a command of zeros."""
+        return self.offset if command is None else self.gain * command + self.offset
+
+    @property
+    def in_words(self) -> str:
+        """Gains, offsets and delays with which commands do not act as they are."""
+        return ", ".join(_unusual("", self, _NEUTRAL))
+
+    @property
+    def delayed(self) -> bool:
+        """Whether there is a delay, which is assumed while JAX traces it."""
+        return bool(self.delay.size) and (isinstance(self.delay, Tracer) or bool(np.any(np.asarray(self.delay))))
+
+
+def _unusual(prefix: str, part: Inputs | Sensors, neutral: dict[str, float]) -> list[str]:
+    """Arrays of a part that differ from their neutral value, with their names and values."""
+    found = []
+    for name, usual in neutral.items():
+        values = np.asarray(getattr(part, name))
+        if np.any(values != usual):
+            shown = ", ".join(f"{x:.4g}" for x in values.ravel()[:_MOST_SHOWN])
+            found.append(f"{prefix}{name} [{shown}{', ...' if values.size > _MOST_SHOWN else ''}]")
+    return found
 
 
 class Plant(Displayed, eqx.Module):
@@ -286,19 +327,25 @@ class Plant(Displayed, eqx.Module):
         """The parts on which predictions depend (system, sensors, inputs); plants of several runs then share compiled code."""
         return Plant(self.system, self.sensors, self.inputs)
 
+    def controls(self, commands: Any) -> Controls:
+        """Controls for `rollout`, so that the commands act as in the fit: gain * command(t - delay) + offset.
+
+            motion = jaxdyn.rollout(plant.system, start, plant.controls(commands), dt=1e-3, steps=2000)
+            measured = jax.vmap(lambda state: plant.sensors.read(plant.system, state))(motion.saved)
+
+        Args:
+            commands: Recorded or chosen inputs: an array, `Knots`, a policy or a `Controller`; None for zeros. If the inputs have
+                delays, the commands must be `Knots`.
+
+        Raises:
+            MeasurementError: The inputs have delays, and the commands are no `Knots`.
+        """
+        return self.inputs.acting(commands)
+
     def beyond_the_mechanism(self) -> list[str]:
         """Gains, offsets and similar values of sensors and inputs that change predictions but do not belong to the mechanism."""
-        sensors, inputs, found = self.sensors, self.inputs, []
-        for owner, part, names in (
-            ("inputs", inputs, {"gain": 1.0, "offset": 0.0, "delay": 0.0}),
-            ("sensors", sensors, {"scale": 1.0, "offset": 0.0, "quantization": 0.0, "zeros": 0.0}),
-        ):
-            for name, neutral in names.items():
-                values = np.asarray(getattr(part, name))
-                if np.any(values != neutral):
-                    shown = ", ".join(f"{x:.4g}" for x in values.ravel()[:_MOST_SHOWN])
-                    found.append(f"{owner}.{name} [{shown}{', ...' if values.size > _MOST_SHOWN else ''}]")
-        return found
+        names = {"scale": 1.0, "offset": 0.0, "quantization": 0.0, "zeros": 0.0}
+        return _unusual("inputs.", self.inputs, _NEUTRAL) + _unusual("sensors.", self.sensors, names)
 
     def _display(self) -> Display:
         system, sensors = self.system, self.sensors

@@ -20,9 +20,10 @@ import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import System, total_energy
+from jaxdyn.identify.measurement import Inputs
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import with_limits
-from jaxdyn.io.plant_file import holds_plant
+from jaxdyn.io.plant_file import holds_plant, load_plant
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
@@ -39,14 +40,14 @@ from jaxdyn.jobs.rollout_contacts import (
     has_contacts,
     labels,
 )
-from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, pd_control, sample_source
+from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, pd_control, random_torques, sample_source
 from jaxdyn.jobs.source import load
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
-from jaxdyn.simulate.controls import Knots, Policy
+from jaxdyn.simulate.controls import Controls, Policy
 from jaxdyn.simulate.diagnostics import output, output_columns, power_balance_error, work_of_step
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.simulate.trajectory import rollout
@@ -60,10 +61,10 @@ _SMALL_ERROR = 1.0
 def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
     """Run the rollouts of a config; returns their metrics."""
     with jax.enable_x64(config.dtype == "float64"):
-        system = _system(config)
+        system, inputs = _machine(config)
         _check_outputs(config, system)
         chunk = _samples_at_once(config, system)
-        simulate = _Simulator(config, system, mesh_of(config.devices), chunk)
+        simulate = _Simulator(config, system, inputs, mesh_of(config.devices), chunk)
         chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
         files = Chunks(directory, "states", len(chunks))
         missing = [k for k in range(len(chunks)) if not agreed(files.reusable(k))]
@@ -87,9 +88,11 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
         metrics = _metrics(config, samples, simulate) | {"chunks": len(chunks)}
         if has_contacts(system):
             metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.COMPLETED)
+        if inputs is not None:
+            metrics["inputs"] = {name: np.asarray(value).tolist() for name, value in vars(inputs).items()}
         if config.outputs:
             metrics["outputs"] = {name: output_columns(system, name) for name in config.outputs}
-        _report(metrics)
+        _report(metrics, inputs)
         if config.pictures:
             metrics["pictures"] = _draw(system, files.read(0), directory)
         return metrics
@@ -135,15 +138,22 @@ class _Simulator:
         backends: Backends that ran the simulation.
     """
 
-    def __init__(self, config: RolloutConfig, system: System, mesh: Mesh | None, chunk: int):
+    def __init__(self, config: RolloutConfig, system: System, inputs: Inputs | None, mesh: Mesh | None, chunk: int):
         self.config, self.system, self.mesh = config, system, mesh
         self.size = rounded_up(mesh, chunk)
         replay = _replay(config, system)
         self.source = sample_source(config, system, replay)
         control = config.control
+        _check_delays(config, inputs)
 
-        def driven(plan: SamplePlan) -> Policy | Knots:
-            return pd_control(control, system, plan) if replay is None else replay.policy(system)
+        def driven(plan: SamplePlan) -> Policy | Controls:
+            if replay is not None:
+                commands = replay.policy(system)
+            elif inputs is not None and inputs.delayed:
+                commands = random_torques(system, plan)
+            else:
+                commands = pd_control(control, system, plan)
+            return commands if inputs is None else inputs.acting(commands)
 
         stretch = functools.partial(_stretch, config, system, driven)
         self._stretch = stored_jit(jax.vmap(stretch, in_axes=(0, 0, None)))
@@ -191,7 +201,7 @@ class _Simulator:
 def _stretch(
     config: RolloutConfig,
     system: System,
-    control: Callable[[SamplePlan], Policy | Knots],
+    control: Callable[[SamplePlan], Policy | Controls],
     sample: SampleProgress,
     plan: SamplePlan,
     t0: Float[Array, ""],
@@ -246,21 +256,52 @@ def _recorded(
     return lanes.run(record, (sample,), backend=backend, name="record")[0]
 
 
-def _system(config: RolloutConfig) -> System:
+def _machine(config: RolloutConfig) -> tuple[System, Inputs | None]:
+    """The system of a config, and the inputs through which its controls act if the mechanism is a plant."""
+    path, inputs = config.mechanism, None
     # Exact files and plants are in double precision; other files are read in the precision of the computations.
-    exact = config.mechanism.is_dir() or holds_plant(config.mechanism) or config.mechanism.suffix in (".json", ".npz")
+    exact = path.is_dir() or holds_plant(path) or path.suffix in (".json", ".npz")
     with jax.enable_x64(exact or config.dtype == "float64"):
-        read = load(config.mechanism, base=config.base, repair=config.repair, contact=config.contact)
+        if holds_plant(path):
+            inputs = load_plant(path).inputs
+        read = load(path, base=config.base, repair=config.repair, contact=config.contact, quiet=inputs is not None)
     if read.contact_text():
         print(f"contacts: {read.contact_text()}")
     loaded = with_limits(as_dtype(read, config.dtype), config.limits)
     drives = None if config.control.replay is None else loaded.drives
     if loaded.drives is not drives:
-        print(f"{config.mechanism}: its drives are not used because joint-space PD control acts on every joint")
-    return loaded.changed(
+        dropped = "drives are" if inputs is None else "drives and inputs are"
+        print(f"{config.mechanism}: its {dropped} not used because joint-space PD control acts on every joint")
+        inputs = None
+    if inputs is not None:
+        print(
+            f"{config.mechanism}: controls act through its inputs: {inputs.in_words or 'gain 1, no offset, no delay'}"
+        )
+    system = loaded.changed(
         drives=drives,
         method=config.method or loaded.method,
         stabilization=loaded.stabilization if config.stabilization is None else config.stabilization,
+    )
+    return system, None if inputs is None else as_dtype(inputs, config.dtype)
+
+
+def _check_delays(config: RolloutConfig, inputs: Inputs | None) -> None:
+    """Check that controls that depend on the state act without delay.
+
+    Raises:
+        ConfigError: They act with a delay.
+    """
+    if inputs is None or not inputs.delayed or not config.control.depends_on_state:
+        return
+    delay = np.asarray(inputs.delay).tolist()
+    remedy = (
+        "set stiffness = 0, damping = 0 and compensate_gravity = false"
+        if config.control.replay is None
+        else "set replay_feedback = false"
+    )
+    raise ConfigError(
+        f"control: the inputs of {config.mechanism} have the delays {delay} s, but only controls that are functions of time can "
+        f"be delayed; {remedy}"
     )
 
 
@@ -336,7 +377,7 @@ def _metrics(config: RolloutConfig, samples: dict[str, np.ndarray], simulate: _S
     }
 
 
-def _report(metrics: dict[str, Any]) -> None:
+def _report(metrics: dict[str, Any], inputs: Inputs | None) -> None:
     ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in metrics["samples"].items() if count)
     if metrics["steps_per_s"] is None:
         print("all chunks had been computed before")
@@ -344,6 +385,8 @@ def _report(metrics: dict[str, Any]) -> None:
         speed = f"{metrics['steps_per_s']:,.0f} steps/s"
         print(f"{metrics['backend']}: compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {speed}")
     print(f"samples: {ended}")
+    if inputs is not None:
+        print(f"controls acted through the inputs of the plant: {inputs.in_words or 'gain 1, no offset, no delay'}")
     if metrics["power_balance_error_median_J"] is not None:
         share = 100 * metrics["power_balance_error_relative_median"]
         remedy = "; a larger time.substeps decreases it" if share > _SMALL_ERROR else ""

@@ -62,6 +62,11 @@ class ControlConfig:
         if self.replay is not None and changed:
             raise ValueError(f"replay cannot be combined with {', '.join(changed)}; remove one or the other")
 
+    @property
+    def depends_on_state(self) -> bool:
+        """Whether the controls depend on the state."""
+        return self.replay_feedback or self.compensate_gravity or any((*self.stiffness, *self.damping))
+
 
 @dataclasses.dataclass(frozen=True)
 class TimeConfig:

@@ -66,6 +66,12 @@ def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDCo
     return PDControl(system.model, plan.target, stiffness, damping, plan.torques, control.compensate_gravity)
 
 
+def random_torques(system: System, plan: SamplePlan) -> Knots:
+    """The random torques alone as a function of time, limited to the effort limits."""
+    effort = system.model.limits.effort[None]
+    return eqx.tree_at(lambda knots: knots.values, plan.torques, jnp.clip(plan.torques.values, -effort, effort))
+
+
 def _gains(control: ControlConfig, system: System, name: str) -> Float[Array, "nv"]:
     return jnp.asarray(each(getattr(control, name), "nv", system, f"control.{name}"), system.model.dtype)
 

@@ -25,26 +25,27 @@ def load_source(arguments: SourceOptions, path: Path) -> System:
     return load(path, **{field.name: getattr(arguments, field.name) for field in dataclasses.fields(SourceOptions)})
 
 
-def load(path: Path, *, repair: bool = False, **options: Any) -> System:
+def load(path: Path, *, repair: bool = False, quiet: bool = False, **options: Any) -> System:
     """Read a system from a mechanism file, and print a note about ignored elements.
 
     Args:
         path: Mechanism file.
         repair: If true, unphysical inertias of a URDF file are corrected.
+        quiet: If true, the note is omitted, because the command reads the other elements, too.
         options: Further options of `load_system`.
     """
-    with said_in_one_line():
+    with said_in_one_line(quiet):
         return load_system(path, unphysical="repair" if repair else "refuse", **options)
 
 
 @contextlib.contextmanager
-def said_in_one_line() -> Iterator[None]:
-    """Context in which warnings about ignored elements of files are printed as notes."""
+def said_in_one_line(quiet: bool = False) -> Iterator[None]:
+    """Context in which warnings about ignored elements of files are printed as notes, or omitted if `quiet` is true."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", IgnoredContent)
         warnings.simplefilter("always", AssumedBase)
         yield
-    for warning in said:
+    for warning in [] if quiet else said:
         print(f"note: {warning.message}")
 
 

@@ -22,7 +22,7 @@ from jaxdyn.dynamics.system import (
     instant,
 )
 from jaxdyn.mechanism import configuration
-from jaxdyn.simulate.controls import Knots, Policy, Step, as_controls
+from jaxdyn.simulate.controls import Controls, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import RolloutResult, report
 from jaxdyn.simulate.trajectory import Trajectory
 
@@ -31,7 +31,7 @@ def rollout_adaptive(
     system: System,
     state: State,
     times: Float[Array, "records"],
-    controls: Knots | Policy | None = None,
+    controls: Controls | Policy | None = None,
     *,
     solver: Any = None,
     rtol: float = 1e-8,

@@ -117,6 +117,28 @@ class Feedback(Controls):
         return _held(self.policy(step.t, state, step.own_key())), memory
 
 
+class Changed(Controls):
+    """Commands, and a function that turns them into the controls that act, for example with the gains of a machine.
+
+    Attributes:
+        commands: Commands in any form of the argument `controls` of `rollout`.
+        change: Function from a command, or from None for no commands, to the controls that act.
+    """
+
+    commands: Any
+    change: Callable[[Float[Array, "nu"] | None], Float[Array, "nu"]]
+
+    def begin(self, state: State) -> PyTree:
+        return self.commands.begin(state)
+
+    def rows(self) -> PyTree:
+        return self.commands.rows()
+
+    def in_force(self, step: Step, state: State, memory: PyTree) -> tuple[Control, PyTree]:
+        command, memory = self.commands.in_force(step, state, memory)
+        return lambda time: self.change(command(time)), memory
+
+
 class Knots(Controls):
     """Controls given at equidistant times.
 
@@ -191,6 +213,8 @@ def as_controls(
     if isinstance(controls, Knots):
         _check_shape(controls.values, system, "knots")
         return controls
+    if isinstance(controls, Changed):
+        return Changed(as_controls(controls.commands, system, state, steps, key), controls.change)
     if isinstance(controls, Controls):
         return controls
     if callable(controls):

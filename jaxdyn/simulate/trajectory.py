@@ -32,7 +32,7 @@ from jaxdyn.mechanism.components import coordinate_names, velocity_names
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import outcome_text
-from jaxdyn.simulate.controls import Controller, Controls, Feedback, Knots, Policy, Step, as_controls
+from jaxdyn.simulate.controls import Controls, Feedback, Knots, Policy, Step, as_controls
 from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler
 from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
 
@@ -248,7 +248,7 @@ def save_state(t: Time, state: State, u: Float[Array, "nu"] | None) -> State:
 def rollout(
     system: System,
     state: State,
-    controls: Float[Array | np.ndarray, "steps nu"] | Knots | Policy | Controller | None = None,
+    controls: Float[Array | np.ndarray, "steps nu"] | Policy | Controls | None = None,
     *,
     dt: float | Float[Array, ""],
     steps: int,

@@ -37,7 +37,7 @@ from jaxdyn.io.system_file import load_system
 from jaxdyn.io.urdf import load_urdf
 from jaxdyn.io.urdf_writer import save_urdf
 from jaxdyn.io.xml import IgnoredContent
-from jaxdyn.jobs.rollout import _system
+from jaxdyn.jobs.rollout import _machine
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.lanes import Backend
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
@@ -340,7 +340,7 @@ def test_mjcf_and_the_job_rollout_enforce_limits_with_one_argument_each(pendulum
     text = f'mechanism = "{tmp_path / "pendulum.toml"}"\nbatch = 1\nlimits = "enforced"\n[time]\nduration = 0.1\nrate = 1000\n'
     (tmp_path / "rollout.toml").write_text(text)
     config = read_config(tmp_path / "rollout.toml", RolloutConfig)
-    (enforced,) = _system(config).forces
+    (enforced,) = _machine(config)[0].forces
     assert isinstance(enforced, JointLimits)
 
 

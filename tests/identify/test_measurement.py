@@ -14,7 +14,10 @@ from jaxdyn.identify.measurement import Inputs, MeasurementError, Plant, Sensors
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import Parameter, Parameters
 from jaxdyn.identify.recording import Recording, cut
-from jaxdyn.simulate.controls import Knots
+from jaxdyn.identify.validation import predicted_measurements
+from jaxdyn.simulate.controls import Controller, Knots
+from jaxdyn.simulate.integrators import RungeKutta4
+from jaxdyn.simulate.trajectory import rollout
 
 
 class TestSensors:
@@ -85,6 +88,90 @@ class TestSensors:
     def test_refused(self, noise, options, says, as_a_user):
         with pytest.raises(MeasurementError, match=says):
             Sensors(noise, **options)
+
+
+class Counting(Controller):
+    """Commands that count the steps."""
+
+    def begin(self, state):
+        return jnp.zeros(())
+
+    def decide(self, t, state, memory, key):
+        return jnp.full(2, memory), memory + 1.0
+
+
+class TestControls:
+    """Commands of any kind act through the inputs of a plant."""
+
+    def test_a_rollout_with_recorded_inputs_predicts_the_measurements_of_the_fit(self):
+        """Gains, offsets and delays of both inputs differ, and the delays are no multiples of the step."""
+        plant = double_pendulum_plant()
+        recording = simulated(plant, 1.0, 4, irregular=False)
+        windows = cut([recording], duration=0.5, interval=STEP, first=0.2, lead=0.03)
+        expected = predicted_measurements(plant, windows)
+        start = plant.sensors.state_read(jax.tree.map(lambda leaf: leaf[0], windows.starts), 0)
+        recorded = Knots(jnp.asarray(recording.u), STEP, -0.2)  # time 0 is the start of the window
+        motion = rollout(
+            plant.system, start, plant.controls(recorded), dt=STEP, steps=50, integrator=RungeKutta4(), backend="xla"
+        )
+        read = jax.vmap(lambda state: plant.sensors.read(plant.system, state))(motion.saved)
+        np.testing.assert_allclose(read[: expected.shape[1]], expected[0], rtol=1e-9, atol=1e-9)
+        mechanism = rollout(plant.system, start, recorded, dt=STEP, steps=50, integrator=RungeKutta4(), backend="xla")
+        assert np.max(np.abs(mechanism.saved.q - motion.saved.q)) > 0.05
+
+    @pytest.mark.parametrize("backend", ["xla", "lanes"])
+    def test_arrays_policies_controllers_and_no_commands_have_gain_and_offset(self, backend):
+        gain, offset = np.array([1.5, 0.5]), np.array([0.2, -0.1])
+        plain = double_pendulum_plant()
+        plant = Plant(plain.system, plain.sensors, Inputs(gain, offset, [0.0, 0.0]))
+        start = State(jnp.array([0.3, -0.2]), jnp.zeros(2))
+        rows = np.random.default_rng(0).normal(size=(5, 2))
+        feedback = lambda t, state, key: jnp.sin(t) - 3.0 * state.q  # noqa: E731
+        counted = np.arange(5.0)[:, None] * np.ones(2)
+        for commands, acting in (
+            (rows, gain * rows + offset),
+            (feedback, lambda t, state, key: gain * feedback(t, state, key) + offset),
+            (Counting(), gain * counted + offset),
+            (None, np.tile(offset, (5, 1))),
+            (Knots(rows, 0.01), Knots(gain * rows + offset, 0.01)),
+        ):
+            ends = [
+                rollout(plant.system, start, controls, dt=0.01, steps=5, backend=backend).final
+                for controls in (plant.controls(commands), acting)
+            ]
+            np.testing.assert_allclose(ends[0].v, ends[1].v, rtol=1e-12)
+
+    def test_commands_are_checked_as_those_of_any_rollout(self):
+        plain = double_pendulum_plant()
+        plant = Plant(plain.system, plain.sensors, Inputs([1.5, 0.5], [0.2, 0.0], [0.0, 0.0]))
+        start = plant.system.at_rest(jnp.zeros(2))
+        for commands, message in (
+            (jnp.zeros((5, 3)), r"give shape \(5, 2\)"),
+            (lambda t, state, key: jnp.zeros(3), r"shape \(3,\); return"),
+            (lambda t, state, key: jax.random.normal(key, (2,)), "give rollout a key"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                rollout(plant.system, start, plant.controls(commands), dt=0.01, steps=5)
+
+    def test_gains_have_derivatives_through_a_policy(self):
+        plain = double_pendulum_plant()
+        start = State(jnp.array([0.3, -0.2]), jnp.zeros(2))
+
+        def end(gain):
+            inputs = Inputs(gain, jnp.zeros(2), np.zeros(2))
+            controls = Plant(plain.system, plain.sensors, inputs).controls(lambda t, state, key: -state.q)
+            return rollout(plain.system, start, controls, dt=0.01, steps=5).final.v[0]
+
+        slope, step = jax.jit(jax.grad(end))(jnp.ones(2))[0], jnp.array([1e-5, 0.0])
+        np.testing.assert_allclose(slope, (end(1.0 + step) - end(1.0 - step)) / 2e-5, rtol=1e-6)
+
+    def test_only_functions_of_time_can_be_delayed(self):
+        plant = double_pendulum_plant()
+        for commands in (jnp.zeros((5, 2)), lambda t, state, key: -state.q, Counting()):
+            with pytest.raises(MeasurementError, match=r"delay is \[0.013, 0.027\], .*give Knots\(values, interval\)"):
+                plant.controls(commands)
+        with pytest.raises(MeasurementError, match="delay is traced"):
+            jax.jit(lambda plant: plant.controls(Counting()).begin(None))(plant)
 
 
 class TestInputs:
