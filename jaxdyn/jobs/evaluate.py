@@ -86,7 +86,8 @@ def _judged(run: StudyRun, plants: dict[str, Plant], parts: list[Part], interval
         metrics["pictures"] = [
             picture
             for name, plant in plants.items()
-            for picture in drawn(_named(run, name, plants), plant.without_zeros, None, parts)
+            for judged in [plant.without_zeros]
+            for picture in drawn(_named(run, name, plants), judged if intervals else judged.bare, None, parts)
         ]
     return metrics
 

@@ -136,7 +136,7 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]] 
     if made is not None:
         metrics["base_parameters"] = judged_by_truth(run, made, plant)
     if config.pictures:
-        metrics["pictures"] = drawn(run, plant, known, validation or train)
+        metrics["pictures"] = drawn(run, stored, known, validation or train)
     return metrics
 
 

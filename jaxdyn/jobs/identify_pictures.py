@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from jaxdyn.identify.estimates import Uncertainty
+from jaxdyn.identify.estimates import QUANTILE, Uncertainty
 from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.prediction_intervals import force_deviations, start_deviations, window_deviations
 from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import force_errors, predicted_measurements, window_errors
 from jaxdyn.jobs.identify_plant import motions_of, windows_of
@@ -16,27 +17,31 @@ _SHOWN = 8  # consecutive windows in a picture
 
 
 def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Part]) -> list[str]:
-    """Draw predictions of the recordings and, after a fit, correlations of the estimates; returns the names of the files."""
+    """Draw predictions of the recordings and, after a fit, correlations of the estimates; returns the names of the files.
+
+    Predictions of a plant with estimates have 95 % bands.
+    """
     config, study, directory = run
-    model = plant.system.model
+    model, bare = plant.system.model, plant.bare
     figures = {}
     if known is not None:
         figures["correlations"] = identification.correlations([name for name, _ in known.labels], known.correlation)
     if config.fit.method == "inverse_dynamics":
         motions = motions_of(parts)
-        errors = force_errors(plant, motions)
+        errors = force_errors(bare, motions)
         time = np.arange(len(errors.measured)) * config.motion.interval * config.motion.decimate
         title = f"{study.name}: forces of held-out motion, relative error {100 * errors.relative:.2f} %"
         effort = Quantity(EFFORT, along="velocity")
         names, units = component_names(model, effort), units_along(model, effort)
+        half_widths = _half_widths(force_deviations(plant, motions))
         figures["predictions"] = identification.predictions(
-            names, time, errors.measured, errors.predicted, units=units, title=title
+            names, time, errors.measured, errors.predicted, units=units, half_widths=half_widths, title=title
         )
     else:
         h = config.windows.interval
         regular = [Part(part.alone.resampled(h), processing=part.processing) for part in parts]
         windows = windows_of(config, regular, stride=config.windows.duration)
-        measurements = predicted_measurements(plant, windows)
+        measurements = predicted_measurements(bare, windows)
         errors = window_errors(windows, measurements).errors
         time = np.asarray(windows.times[0])
         position = Quantity(POSITION, along="coordinate")
@@ -47,8 +52,10 @@ def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Par
         shown = slice(0, min(_SHOWN, windows.count))
         starts = config.windows.duration * np.arange(windows.count)[shown]
         measured, predicted = (
-            np.asarray(x)[shown].reshape(-1, len(names)) for x in (windows.measurements, measurements)
+            np.asarray(x)[shown].reshape(-1, len(names))
+            for x in (np.where(np.asarray(windows.weights) > 0, windows.measurements, np.nan), measurements)
         )
+        deviations = window_deviations(plant, windows.select(shown), start_deviations(plant, parts))
         along = (starts[:, None] + time[None]).ravel()
         figures["predictions"] = identification.predictions(
             names,
@@ -56,9 +63,15 @@ def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Par
             measured,
             predicted,
             units=units,
+            half_widths=_half_widths(deviations),
             breaks=starts.tolist(),
             title=f"{study.name}: held-out windows, each from its measured start",
         )
     for name, figure in figures.items():
         plots.save(figure, directory.path(f"{study.name}_{name}.png"))
     return [f"{study.name}_{name}.png" for name in figures]
+
+
+def _half_widths(deviations: np.ndarray | None) -> np.ndarray | None:
+    """Half-widths of 95 % intervals, one row per sample."""
+    return None if deviations is None else QUANTILE * deviations.reshape(-1, deviations.shape[-1])

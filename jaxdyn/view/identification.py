@@ -16,10 +16,11 @@ def predictions(
     predicted: Numbers,
     *,
     units: Sequence[str],
+    half_widths: Numbers | None = None,
     breaks: Sequence[float] = (),
     title: str = "",
 ) -> Figure:
-    """Measured and predicted curves of each channel, and their difference below them.
+    """Measured and predicted curves of each channel, and their difference below them, both with the 95 % band of the predictions.
 
     Args:
         names: Name of each channel.
@@ -27,6 +28,7 @@ def predictions(
         measured: Measured values (T, channels).
         predicted: Predicted values (T, channels).
         units: Unit of each channel.
+        half_widths: Half-widths of the 95 % intervals (T, channels); None for no band.
         breaks: Start times of the prediction windows, s.
         title: Title of the figure.
     """
@@ -41,6 +43,10 @@ def predictions(
             above.set_axis_off()
             below.set_axis_off()
             continue
+        if half_widths is not None:
+            half, shade = np.asarray(half_widths)[:, k], {"color": BLUE, "alpha": 0.2, "lw": 0}
+            above.fill_between(time, predicted[:, k] - half, predicted[:, k] + half, label="95 % band", **shade)
+            below.fill_between(time, -half, half, **shade)
         above.plot(time, measured[:, k], color=GRAY, lw=2.2, alpha=0.7, label="measured")
         above.plot(time, predicted[:, k], color=BLUE, lw=1.1, label="predicted")
         below.plot(time, predicted[:, k] - measured[:, k], color=ORANGE, lw=0.8)

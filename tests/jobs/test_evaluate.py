@@ -10,7 +10,9 @@ import pytest
 from recorded import STEP, pendulum_plant, simulated
 
 from jaxdyn.cli import main
-from jaxdyn.io.plant_file import save_plant
+from jaxdyn.identify import Plant
+from jaxdyn.identify.estimates import Address, Uncertainty
+from jaxdyn.io.plant_file import load_plant, save_plant
 
 CONFIG = f"""
 data = "recordings"
@@ -75,6 +77,37 @@ def test_a_recording_has_its_own_columns_and_filter_and_lists_are_changed_by_ite
         'recording=[{name="other.npz", columns={u=["current"]}, motion={interval=0.02, cutoff=10, drop=3, decimate=1}}]',
     )
     assert "relative, filter 10 Hz" in found["one, validation"]
+
+
+def test_pictures_have_the_bands_of_plants_with_estimates(runs, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from jaxdyn.jobs import identify_pictures
+
+    plain, count = load_plant(runs / "one"), jnp.eye(1)
+    address = Address(("inputs.offset",), None, 1)
+    known = Uncertainty(
+        (("offset", "N m"),),
+        count[0],
+        0.01 * count,
+        count[0, 0],
+        (),
+        0.01 * count,
+        0.2 * count[0],
+        "forces",
+        (address,),
+    )
+    (runs / "known").mkdir()
+    save_plant(Plant(plain.system, plain.sensors, plain.inputs, plain.processing, known), runs / "known")
+    (runs / "known" / "config.toml").write_text(CONFIG)
+    shown = []
+    monkeypatch.setattr(identify_pictures.plots, "save", lambda figure, path: shown.append(figure))
+    command = ["evaluate", str(runs / "known"), f"data={runs / 'new'}", "pictures=true", "--out"]
+    for name, words, bands in (("band", [], 1), ("none", ["intervals=false"], 0)):
+        assert main([*command, str(runs / name), *words]) == 0
+        above, below = shown.pop().axes
+        assert [len(axis.collections) for axis in (above, below)] == [bands, bands]
+        for band in below.collections:
+            np.testing.assert_allclose(np.ptp(band.get_paths()[0].vertices[:, 1]), 2 * 1.959964 * np.hypot(0.1, 0.2))
 
 
 @pytest.mark.parametrize(
