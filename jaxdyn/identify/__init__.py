@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from jaxdyn.identify.covariance import uncertainty as uncertainty
     from jaxdyn.identify.cross_validation import CrossValidation as CrossValidation
     from jaxdyn.identify.cross_validation import cross_validate as cross_validate
+    from jaxdyn.identify.estimates import HeldOut as HeldOut
     from jaxdyn.identify.estimates import Uncertainty as Uncertainty
     from jaxdyn.identify.evaluation import Evaluation as Evaluation
     from jaxdyn.identify.evaluation import evaluate as evaluate

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from jaxdyn.identify.estimates import QUANTILE, HeldOut
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions, drive_forces, needed_forces
@@ -53,28 +53,30 @@ def held_out_errors(problem: Problem, unknowns: Unknowns, parts: PyTree, F: np.n
         return None
     if len(jax.tree.leaves(pieces)[0]) < 2**_BISECTIONS:
         return None
-    everything = parts, problem.own(unknowns), pieces
-    bare, eps, groups = problem.without_data, float(jnp.finfo(unknowns.x.dtype).eps), groups_of(pieces)
-    errors, times, weights = [], [], []
-    for group in np.unique(groups):
-        of_group, own, left_out = _rows(everything, groups == group)
-        gradient, information_of_group, response = _contribution(bare, unknowns, of_group)
+    bare, dtype = problem.without_data, unknowns.x.dtype
+    eps, groups = float(jnp.finfo(dtype).eps), groups_of(pieces)
+    steps, local_steps = [], []
+    for group in groups:
+        gradient, information_of_group, response = _contribution(bare, unknowns, _rows(parts, group))
         dx = pseudoinverse(F - np.asarray(information_of_group, F.dtype), eps)[0] @ np.asarray(gradient, F.dtype)
-        errors.append(_errors(bare, unknowns.x, jnp.asarray(dx, unknowns.x.dtype), response, own, left_out))
-        windows = isinstance(left_out, Windows)
-        times.append(left_out.times if windows else np.zeros(errors[-1].shape[:2]))
-        weights.append(left_out.weights if windows else np.ones(errors[-1].shape))
-    duration = pieces.interval * pieces.steps if isinstance(pieces, Windows) else 0.0
-    instants = np.linspace(0.0, duration, _TIMES if duration else 1)
-    return _deviations(np.concatenate(errors), np.concatenate(times), np.concatenate(weights), instants)
+        steps.append(np.tile(dx, (len(group), 1)))
+        local_steps.append(-np.asarray(response) @ dx)
+    # Each group has its own steps; the pieces are sorted by groups.
+    order = np.concatenate(groups)
+    dx, ds = (jnp.asarray(np.concatenate(each), dtype) for each in (steps, local_steps))
+    errors = np.asarray(_errors(bare, unknowns.x, dx, ds, *_rows((problem.own(unknowns), pieces), order)))
+    if not isinstance(pieces, Windows):
+        return _deviations(errors, np.zeros(errors.shape[:2]), np.ones(errors.shape), np.zeros(1))
+    times = np.linspace(0.0, pieces.interval * pieces.steps, _TIMES)
+    return _deviations(errors, np.asarray(pieces.times)[order], np.asarray(pieces.weights)[order], times)
 
 
-def _rows(tree: PyTree, chosen: Bool[np.ndarray, "pieces"]) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[chosen], tree)
+def _rows(tree: PyTree, rows: Int[np.ndarray, "rows"]) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
-def groups_of(pieces: Windows | Motions) -> Int[np.ndarray, "pieces"]:
-    """Group of each piece of data: its recording if there are at least four recordings, otherwise one of four groups of states.
+def groups_of(pieces: Windows | Motions) -> list[Int[np.ndarray, "_"]]:
+    """Indices of the data of each group: each recording if there are at least four recordings, otherwise four groups of states.
 
     Groups of similar states are found by bisections along the direction in which the states vary most. The states of windows are
     their initial states and mean inputs, and those of motions are coordinates, velocities and accelerations, all in units of their
@@ -84,24 +86,25 @@ def groups_of(pieces: Windows | Motions) -> Int[np.ndarray, "pieces"]:
         pieces: Windows or samples of motions.
     """
     if isinstance(pieces, Windows):
-        recordings = np.asarray(pieces.sources).astype(int)
-        if len(np.unique(recordings)) >= 2**_BISECTIONS:
-            return recordings
+        recordings = np.asarray(pieces.sources)
+        found = [np.flatnonzero(recordings == source) for source in np.unique(recordings)]
+        if len(found) >= 2**_BISECTIONS:
+            return found
         tables = [pieces.starts.q, pieces.starts.v, jnp.mean(pieces.controls.values, axis=1)]
     else:
         tables = [pieces.q, pieces.v, pieces.a]
     states = np.concatenate([np.asarray(table, np.float64) for table in tables], axis=1)
     states = states / np.maximum(states.std(axis=0), np.finfo(float).tiny) * (np.ptp(states, axis=0) > 0)
-    groups = np.zeros(len(states), int)
+    groups = [np.arange(len(states))]
     for _ in range(_BISECTIONS):
-        halves = np.zeros_like(groups)
-        for group in np.unique(groups):
-            rows = np.flatnonzero(groups == group)
-            centered = states[rows] - states[rows].mean(axis=0)
-            along = centered @ np.linalg.eigh(centered.T @ centered)[1][:, -1]
-            halves[rows[np.argsort(along, kind="stable")[len(rows) // 2 :]]] = 1
-        groups = 2 * groups + halves
+        groups = [half for group in groups for half in _halves(states, group)]
     return groups
+
+
+def _halves(states: Float[np.ndarray, "pieces _"], group: Int[np.ndarray, "_"]) -> list[Int[np.ndarray, "_"]]:
+    centered = states[group] - states[group].mean(axis=0)
+    along = centered @ np.linalg.eigh(centered.T @ centered)[1][:, -1]
+    return [np.sort(half) for half in np.array_split(group[np.argsort(along, kind="stable")], 2)]
 
 
 @stored_jit
@@ -112,17 +115,17 @@ def _contribution(problem: Fitted, unknowns: Unknowns, parts: PyTree) -> tuple[A
 
 
 @stored_jit
-def _errors(problem: Fitted, x: Array, dx: Array, response: Array, own: Any, pieces: PyTree) -> Float[Array, "n M c"]:
-    """Predicted minus measured values of a group of data after a step of the parameters, linearized."""
+def _errors(problem: Fitted, x: Array, dx: Array, ds: Array, own: Any, pieces: PyTree) -> Float[Array, "n M c"]:
+    """Predicted minus measured values after steps of the parameters and of the initial states, linearized."""
 
-    def of_piece(own: Any, response: Array, piece: PyTree) -> Array:
+    def of_piece(dx: Array, ds: Array, own: Any, piece: PyTree) -> Array:
         def after(fraction: Array) -> Array:
             plant = problem.parameters.place(x + fraction * dx)
             if isinstance(problem, InverseDynamicsError):
                 return (needed_forces(plant, piece) - drive_forces(plant, piece))[None]
             start = own[0]
-            if problem.free_starts:  # the best initial state for the parameters after the step
-                start = moved(plant.system.model, start, -fraction * (response @ dx))
+            if problem.free_starts:
+                start = moved(plant.system.model, start, fraction * ds)
             else:
                 start = plant.sensors.state_read(start, piece.sources)
             options = {"integrator": problem.integrator, "backend": problem.backend}
@@ -132,9 +135,9 @@ def _errors(problem: Fitted, x: Array, dx: Array, response: Array, own: Any, pie
         errors, change = jax.jvp(after, (none,), (none + 1.0,))
         return errors + change
 
-    if isinstance(problem, InverseDynamicsError):
-        return jax.vmap(lambda piece: of_piece(None, response, piece))(pieces)
-    return jax.vmap(of_piece)(own, response, pieces)
+    if isinstance(problem, InverseDynamicsError):  # which has no initial states
+        return jax.vmap(lambda dx, piece: of_piece(dx, dx[:0], None, piece))(dx, pieces)
+    return jax.vmap(of_piece)(dx, ds, own, pieces)
 
 
 def _deviations(errors: np.ndarray, stamps: np.ndarray, weights: np.ndarray, times: np.ndarray) -> HeldOut | None:

@@ -225,7 +225,7 @@ class Inputs(eqx.Module):
             commands: Recorded or chosen inputs in any form of the argument `controls` of `rollout`; None for zeros.
 
         Raises:
-            MeasurementError: There is a delay, or it is not known while JAX traces it, and the commands are no `Knots`.
+            MeasurementError: There is a delay, or it is not known while JAX traces it, and the commands are not `Knots`.
         """
         if isinstance(commands, Knots):
             values = commands.values * self.gain[None] + self.offset[None]
@@ -338,7 +338,7 @@ class Plant(Displayed, eqx.Module):
                 delays, the commands must be `Knots`.
 
         Raises:
-            MeasurementError: The inputs have delays, and the commands are no `Knots`.
+            MeasurementError: The inputs have delays, and the commands are not `Knots`.
         """
         return self.inputs.acting(commands)
 
