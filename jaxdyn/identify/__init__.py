@@ -21,6 +21,7 @@ Experiments and validation
     experiment              synthetic experiments on a machine with known parameters
     covariance, estimates   confidence intervals, unidentifiable parameters
     validation, evaluation  predictions of held-out recordings, figures of merit, and judgment of stored plants
+    zeros                   zeros of encoders in recordings that a fit has not seen
     cross_validation        comparison of candidates of a fit by their errors on recordings that are left out in turn
     prediction_intervals    standard deviations of predictions
     extrapolation           predictions that depend on parameters that the training data do not determine
@@ -119,5 +120,6 @@ if TYPE_CHECKING:
     from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies
     from jaxdyn.identify.validation import valid_times as valid_times
     from jaxdyn.identify.validation import window_errors as window_errors
+    from jaxdyn.identify.zeros import estimated_zeros as estimated_zeros
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

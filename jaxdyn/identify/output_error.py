@@ -132,6 +132,10 @@ class OutputError(Problem):
             the guesses do not enter the loss.
         continuity: Standard deviations (2 nv) of the jumps of the state between consecutive windows; if None, jumps do not enter
             the loss.
+        growth_time: Time (s) after which the standard deviation of the errors of a prediction is twice the noise of the sensors,
+            since errors of the initial state and of the model grow along a window: at time t it is noise (1 + t / growth_time). If
+            None, it is constant. With growing errors, long windows that overlap (`cut(..., stride=)`) compare predictions over all
+            times up to their duration with similar weights.
         integrator: Integrator of the simulation.
         backend: Compiler of the simulation, see `rollout`.
 
@@ -154,6 +158,9 @@ class OutputError(Problem):
     )
     continuity: Float[Array, "L"] | None = eqx.field(
         converter=floating_or_none, default=None, metadata=quantity(positive=True)
+    )
+    growth_time: Float[Array, ""] | None = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity("s", positive=True)
     )
     integrator: Integrator = RungeKutta4()
     backend: Backend = eqx.field(static=True, default="auto")
@@ -204,7 +211,10 @@ class OutputError(Problem):
         plant = self.parameters.place(x)
         start = start if self.free_starts else plant.sensors.state_read(start, window.sources)
         measurements, end = predict(plant, start, window, integrator=self.integrator, backend=self.backend)
-        return jax.vmap(plant.sensors.whitened)(measurements - window.measurements, window.weights), end
+        whitened = jax.vmap(plant.sensors.whitened)(measurements - window.measurements, window.weights)
+        if self.growth_time is not None:
+            whitened = whitened / (1.0 + window.times / self.growth_time)[:, None]
+        return whitened, end
 
     def start_errors(self, start: State, window: Windows) -> Float[Array, "_"]:
         """Errors of the guessed initial state of a window, in standard deviations; empty without `start_noise`."""

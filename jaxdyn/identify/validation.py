@@ -19,6 +19,7 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_zeros, moved, predict
 from jaxdyn.identify.prediction_intervals import force_deviations, start_deviations, window_deviations
 from jaxdyn.identify.recording import Part, Recording, RecordingError, Windows, cut
+from jaxdyn.identify.zeros import estimated_zeros
 from jaxdyn.lanes import Backend, lane_function, stored_jit
 from jaxdyn.mechanism.components import component_names
 from jaxdyn.mechanism.model import Model
@@ -244,17 +245,20 @@ class WindowsCheck(Check):
         durations: Durations of the windows; figures are computed for each of them.
         interval: Time step of the simulation.
         first: Start time of the first window.
+        zeros_from: Duration at the beginning of each recording, after `first`, from which the zeros of its sensors are estimated;
+            the windows of the figures follow it. With 0, the zeros of all recordings are the `offset` of the sensors.
     """
 
     kind: Literal["windows"] = eqx.field(static=True, default="windows")
     durations: tuple[float, ...] = eqx.field(static=True, default=(0.5,), metadata=quantity("s", positive=True))
     interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
     first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
+    zeros_from: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
         found = {}
         names = component_names(plant.system.model, Quantity(along="coordinate"))
-        start = _start_in_words(parts)
+        start, plant = self._start_in_words(parts), self._with_zeros(plant, parts)
         for duration in self.durations:
             windows = self._windows(parts, duration)
             errors = window_errors(windows, predicted_measurements(plant, windows))
@@ -263,7 +267,9 @@ class WindowsCheck(Check):
         return found
 
     def calibration(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        found, start = {}, _start_in_words(parts)
+        if plant.estimates is None:
+            return {}
+        found, start, plant = {}, self._start_in_words(parts), self._with_zeros(plant, parts)
         for duration in self.durations:
             windows = self._windows(parts, duration)
             deviations = window_deviations(plant, windows, start_deviations(plant, parts))
@@ -275,13 +281,26 @@ class WindowsCheck(Check):
             found[f"inside the 95 % band % @{duration:g}s{start}"] = 100.0 * float(np.mean(inside[counted]))
         return found
 
-    def _windows(self, parts: Sequence[Part], duration: float) -> Windows:
+    def _with_zeros(self, plant: Plant, parts: Sequence[Part]) -> Plant:
+        """The plant with the zeros of the recordings, from windows of a quarter of `zeros_from`."""
+        if not self.zeros_from:
+            return plant
+        duration = self.interval * max(1, round(self.zeros_from / self.interval) // 4)
+        end = self.first + self.zeros_from + 0.5 * self.interval
+        beginnings = [dataclasses.replace(part, end=min(part.end, part.start + end)) for part in parts]
+        return estimated_zeros(plant, self._windows(beginnings, duration, self.first))
+
+    def _start_in_words(self, parts: Sequence[Part]) -> str:
+        zeros = f", zeros from {self.zeros_from:g} s" if self.zeros_from else ""
+        return f"{_start_in_words(parts)}{zeros}"
+
+    def _windows(self, parts: Sequence[Part], duration: float, first: float | None = None) -> Windows:
         regular = [part.alone.resampled(self.interval) for part in parts]
         return cut(
             regular,
             duration=duration,
             interval=self.interval,
-            first=self.first,
+            first=self.first + self.zeros_from if first is None else first,
             lead=max(part.processed.lead for part in parts),
             velocity_cutoff=[part.processed.velocity_cutoff for part in parts],
             both_ends=True,

@@ -64,6 +64,9 @@ class WindowsConfig:
         velocity_cutoff: Cutoff frequency of the low-pass filter with which the initial guess of the velocities is computed.
         free_starts: If true, the initial states of the windows are estimated. Otherwise the measured states are used, and
             `fit.noise` must include the effect of errors in the initial states.
+        growth_time: Time after which the standard deviation of the errors of a prediction is twice `fit.noise`; it grows linearly
+            along a window. By default it is constant. With growing errors, predictions over all times up to `duration` have similar
+            weights, and `stride` may be shorter than `duration`.
         start_noise: Standard deviations of the errors of the guessed initial states (coordinates, then velocities); if empty,
             deviations from the guesses do not enter the loss.
         continuity: Standard deviations of the jumps of the state from the end of a window to the start of the next one
@@ -77,6 +80,7 @@ class WindowsConfig:
     lead: float = setting(0.0, unit="s", non_negative=True)
     velocity_cutoff: float = setting(20.0, unit="Hz", positive=True)
     free_starts: bool = True
+    growth_time: float | None = setting(None, unit="s", positive=True)
     start_noise: tuple[float, ...] = ()
     continuity: tuple[float, ...] = ()
 

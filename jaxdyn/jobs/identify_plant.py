@@ -320,4 +320,5 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
         free_starts=w.free_starts,
         start_noise=start_noise,
         continuity=continuity,
+        growth_time=w.growth_time,
     )

@@ -40,7 +40,7 @@ def test_mass_matrix_and_gravity_are_those_published(build):
 
 def test_references_bear_the_names_of_our_figures():
     config = read_config(CONFIGS / "identify_dfki.toml", IdentifyConfig, [])
-    (check,) = config.check
+    (check,) = (check for check in config.check if not check.zeros_from)
     names = {
         f"{what} @{duration:g}s, filtered start (20 Hz)"
         for duration in check.durations

@@ -230,6 +230,18 @@ class TestPendulum:
         for a, b in zip(jax.tree.leaves(resumed), jax.tree.leaves(through), strict=True):
             np.testing.assert_array_equal(a, b)
 
+    def test_errors_of_predictions_that_grow(self, recording):
+        constant, growing = (self.problem(recording, 0.5, growth_time=time, backend="xla") for time in (None, 0.1))
+        start, window = jax.tree.map(lambda leaf: leaf[1], (constant.initial.local, constant.windows))
+        before, after = (
+            jax.jit(lambda problem: problem.residuals(problem.initial.x, start, window)[0])(problem)
+            for problem in (constant, growing)
+        )
+        assert float(jnp.max(jnp.abs(before))) > 1.0
+        np.testing.assert_allclose(after, before / (1.0 + window.times / 0.1)[:, None], rtol=1e-12)
+        with pytest.raises(ValueError, match="growth_time"):
+            self.problem(recording, 0.5, growth_time=0.0)
+
     def test_backends_agree(self, recording):
         lanes, xla = (
             normal_of(p, p.initial) for p in (self.problem(recording, 0.5, backend=b) for b in ("lanes", "xla"))

@@ -17,8 +17,9 @@ from jaxdyn.identify.measurement import (
 )
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
-from jaxdyn.identify.recording import Recording, cut
-from jaxdyn.identify.validation import predicted_measurements
+from jaxdyn.identify.recording import Part, Recording, cut
+from jaxdyn.identify.validation import WindowsCheck, predicted_measurements
+from jaxdyn.identify.zeros import estimated_zeros
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.trajectory import rollout
 
@@ -107,3 +108,42 @@ class TestZeros:
             predicted_measurements(truth, more)
         with pytest.raises(MeasurementError, match=message):
             OutputError(problem.parameters, more)
+
+
+class TestZerosOfOtherRecordings:
+    """Zeros of recordings that the fit has not seen; the velocities of windows are low-passed, so zeros are not exact."""
+
+    def test_are_estimated_for_each_recording(self, case):
+        truth, _, recordings = case
+        windows = cut(recordings, duration=0.2, interval=STEP, first=0.1)
+        found = estimated_zeros(truth.without_zeros, windows, backend="xla")
+        np.testing.assert_allclose(found.sensors.zeros, truth.sensors.zeros, atol=5e-3)
+        assert jnp.array_equal(found.system.model.mass, truth.system.model.mass)
+
+    def test_are_zero_where_nothing_moves(self):
+        time = STEP * np.arange(61)
+        still = Recording("still", time, np.zeros((61, 1)), None, np.zeros((61, 1)))
+        found = estimated_zeros(pendulum_plant(), cut([still], duration=0.2, interval=STEP), backend="xla")
+        np.testing.assert_allclose(found.sensors.zeros, 0.0, atol=1e-12)
+
+    def test_make_predictions_of_the_rest_better(self, case):
+        truth, _, recordings = case
+        known, unknown = (
+            WindowsCheck(durations=(0.2,), interval=STEP, first=0.1, zeros_from=zeros_from).figures(
+                truth.without_zeros, [Part(recording) for recording in recordings]
+            )
+            for zeros_from in (0.2, 0.0)
+        )
+        assert list(known) == [f"{name}, zeros from 0.2 s" for name in unknown]
+        assert all(10.0 * mine < other for mine, other in zip(known.values(), unknown.values(), strict=True))
+
+    def test_are_estimated_from_the_beginning_alone(self, case):
+        """Measurements after the beginning change the errors there, not the zeros: the errors move by the change itself."""
+        truth, _, recordings = case
+        check = WindowsCheck(durations=(0.1,), interval=STEP, zeros_from=0.3)
+        part = Part(recordings[0])
+        late = recordings[0].q + np.where(recordings[0].time > 0.345, 0.02, 0.0)[:, None]
+        moved = Part(Recording("moved", recordings[0].time, late, None, recordings[0].u))
+        zeros = [check._with_zeros(truth.without_zeros, [each]).sensors.zeros for each in (part, moved)]
+        np.testing.assert_array_equal(*zeros)
+        assert check.figures(truth.without_zeros, [part]) != check.figures(truth.without_zeros, [moved])

@@ -1,0 +1,167 @@
+"""Do identified machines predict recordings that the fit has not seen, and better than plainer fits and published parameters?
+
+Method. For each study of a config of `jaxdyn identify`, all its recordings are left out in turn. The fit of the config, and other
+fits that the config of this experiment describes by their differences, are made to the others and predict the one that was left out.
+The initial parameters of the config, which were published for these machines, predict it without a fit. Each figure of merit is
+averaged over the recordings. Further recordings, such as a swing-up under feedback, are in no fit; fits to all other
+recordings predict them.
+
+Expected. For the double pendulums of the DFKI, predictions from the measured state are limited by the zeros of the encoders, which
+are set by hand before each recording. If the zeros of a recording are estimated from its first two seconds, the fit predicts the
+rest better in all nine figures than the published parameters and than the plain fit.
+
+Run time. About five minutes on two cores.
+
+    python experiments/left_out_recordings.py [CONFIG] [data=FOLDER] [--out DIR] [--smoke] [key=value ...]
+
+FOLDER holds the recordings that the config of `jaxdyn identify` names.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdyn.display import aligned
+from jaxdyn.identify import CrossValidation, LevenbergMarquardt, Part, Plant, cross_validate, evaluate, fit
+from jaxdyn.io import RunDirectory, read_config, setting
+from jaxdyn.jobs import Job, main
+from jaxdyn.jobs.identify_config import CandidateConfig, IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify_plant import parameters_of, plant_of, problem_of, recordings_of, with_sensors
+
+ROOT = Path(__file__).parents[1]
+UNFITTED, WHOLE = "initial parameters", "fit of the config"
+
+
+@dataclasses.dataclass(frozen=True)
+class ApartConfig:
+    """Recordings of a study that are in no fit.
+
+    Attributes:
+        study: Name of the study.
+        recordings: Names of the recordings.
+    """
+
+    study: str
+    recordings: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Settings.
+
+    Attributes:
+        identify: Config of `jaxdyn identify`.
+        candidate: Other fits, described by their differences from the fit of the config.
+        apart: Recordings that are in no fit.
+        data: Folder of the recordings; if not given, that of the config.
+        studies: Names of the studies; if not given, all of the config.
+        recordings: Number of recordings of each study that are used.
+    """
+
+    identify: Path
+    candidate: tuple[CandidateConfig, ...] = ()
+    apart: tuple[ApartConfig, ...] = ()
+    data: Path | None = None
+    studies: tuple[str, ...] = ()
+    recordings: int = setting(1000, positive=True)
+
+
+def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
+    given = [] if config.data is None else [f"data={config.data}"]
+    whole = read_config(config.identify, IdentifyConfig, given)
+    if not whole.folder.is_dir():
+        print(f"there is no folder {whole.folder}; get the recordings from {whole.source}, and give data=FOLDER")
+        return {"absent": str(whole.folder)}
+    results, tables = {}, []
+    with jax.enable_x64(True):
+        for study in whole.study:
+            if config.studies and study.name not in config.studies:
+                continue
+            figures, table = compared(config, whole, study)
+            results[study.name] = figures
+            tables.append(table)
+            print(f"\n{table}")
+    directory.write_text("figures.txt", "\n\n".join(tables) + "\n")
+    drawn(directory, results)
+    return results
+
+
+def compared(config: Config, whole: IdentifyConfig, study: StudyConfig) -> tuple[dict[str, Any], str]:
+    """Mean figures of all candidates on the recordings of a study, and a table of them."""
+    apart = tuple(name for entry in config.apart if entry.study == study.name for name in entry.recordings)
+    names = (*study.train, *study.validation)[: config.recordings]
+    whole = dataclasses.replace(whole, reference=())
+    plant = plant_of(whole, study)
+    parts, unseen = recordings_of(whole, dataclasses.replace(study, train=names, validation=apart))
+    others = {candidate.name: whole.of_candidate(candidate) for candidate in config.candidate}
+    candidates: dict[str, Callable[[list[Any]], Plant]] = {UNFITTED: lambda train: plant.without_zeros}
+    candidates |= {name: fitting(own, plant) for name, own in (others | {WHOLE: whole}).items()}
+    found = cross_validate(candidates, parts, whole.check)
+    figures = {"left out": means(found)}
+    if unseen:
+        plants = {name: fitted(parts) for name, fitted in candidates.items()}
+        figures["apart"] = evaluate(plants, unseen, whole.check, intervals=False).figures
+    lines = [
+        f"{study.name}: means over {len(parts)} recordings, each of which is left out once",
+        *found.failures.values(),
+    ]
+    for what, tabled in figures.items():
+        title = f"{what}: {', '.join(apart)}" if what == "apart" else what
+        lines += [table_of(title, tabled)]
+    return figures, "\n".join(lines)
+
+
+def fitting(own: IdentifyConfig, plant: Plant) -> Callable[[list[Any]], Plant]:
+    """A candidate: a function from training recordings to the plant that is fitted to them."""
+
+    def fitted(train: list[Part]) -> Plant:
+        problem = problem_of(own, parameters_of(own, with_sensors(own, plant, len(train))), train)
+        solver = LevenbergMarquardt(own.fit.tolerance)
+        found = fit(problem, solver, max_steps=own.fit.max_steps, throw=False, progress=False)
+        return found.value.without_zeros
+
+    return fitted
+
+
+def means(found: CrossValidation) -> dict[str, dict[str, float]]:
+    """Mean of each figure over the folds, by candidate."""
+    rows = {who: [found.figures[who, fold] for fold in found.folds] for who in found.candidates}
+    names = next(iter(rows.values()))[0]
+    return {who: {name: float(np.mean([row[name] for row in own])) for name in names} for who, own in rows.items()}
+
+
+def table_of(title: str, figures: Mapping[str, Mapping[str, float]]) -> str:
+    """Table of figures, and the number of those in which the fit of the config is the best."""
+    names = list(figures[WHOLE])
+    rows = [(title, *figures)]
+    rows += [(name, *(f"{own[name]:.4g}" for own in figures.values())) for name in names]
+    best = [min(figures, key=lambda who, name=name: figures[who][name]) for name in names]
+    return f"{aligned(rows, left=(0,))}\n{WHOLE}: best in {best.count(WHOLE)} of {len(names)} figures"
+
+
+def drawn(directory: RunDirectory, results: Mapping[str, Any]) -> None:
+    """Picture of the mean figures of all studies."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 1.0 + 2.2 * len(results)), layout="constrained")
+    axes = figure.subplots(len(results), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, (study, figures) in zip(axes, results.items(), strict=True):
+        for marker, (who, own) in zip("x+os^v", figures["left out"].items(), strict=False):
+            ax.plot(list(own), list(own.values()), marker, label=who, fillstyle="none")
+        ax.set_yscale("log")
+        ax.set_ylabel(f"{study}: error (rad)")
+        ax.grid(alpha=0.3)
+    axes[0].legend()
+    axes[-1].tick_params(axis="x", rotation=90)
+    figure.savefig(directory.path("errors.png"), dpi=100)
+
+
+JOB = Job("left-out-recordings", __doc__ or "", Config, work)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB, default_config=str(ROOT / "configs" / f"{Path(__file__).stem}.toml")))
