@@ -1,7 +1,7 @@
 """Do identified machines predict recordings that the fit has not seen, and better than plainer fits and published parameters?
 
 Method. For each study of a config of `jaxdyn identify`, all its recordings are left out in turn. The fit of the config, and other
-fits that the config of this experiment describes by their differences, are made to the others and predict the one that was left out.
+fits that the config of this experiment describes by their differences, are made to the others and predict the one left out.
 The initial parameters of the config, which were published for these machines, predict it without a fit. Each figure of merit is
 averaged over the recordings. Further recordings, such as a swing-up under feedback, are in no fit; fits to all other
 recordings predict them.

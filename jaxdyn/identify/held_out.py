@@ -13,7 +13,7 @@ sensors), or else it contains a quarter of the states instead of a quarter of th
 Source: Allen 1974 (errors of left-out data); Roberts et al. 2017 (groups of similar data); Barber et al. 2021 (their quantiles).
 """
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxdyn.identify.estimates import QUANTILE, HeldOut
-from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions, drive_forces, needed_forces
+from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem, Unknowns, information, local_response, prior_terms
-from jaxdyn.identify.output_error import OutputError, moved, predict
+from jaxdyn.identify.output_error import OutputError, moved
 from jaxdyn.identify.pseudoinverse import pseudoinverse
 from jaxdyn.identify.recording import Windows
+from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
 from jaxdyn.lanes import stored_jit
 
 _BISECTIONS = 2  # of the states, which makes four groups
@@ -54,17 +55,16 @@ def held_out_errors(problem: Problem, unknowns: Unknowns, parts: PyTree, F: np.n
     if len(jax.tree.leaves(pieces)[0]) < 2**_BISECTIONS:
         return None
     bare, dtype = problem.without_data, unknowns.x.dtype
-    eps, groups = float(jnp.finfo(dtype).eps), groups_of(pieces)
-    steps, local_steps = [], []
-    for group in groups:
+    eps, errors = float(jnp.finfo(dtype).eps), []
+    for group in groups_of(pieces):
         gradient, information_of_group, response = _contribution(bare, unknowns, _rows(parts, group))
         dx = pseudoinverse(F - np.asarray(information_of_group, F.dtype), eps)[0] @ np.asarray(gradient, F.dtype)
-        steps.append(np.tile(dx, (len(group), 1)))
-        local_steps.append(-np.asarray(response) @ dx)
-    # Each group has its own steps; the pieces are sorted by groups.
-    order = np.concatenate(groups)
-    dx, ds = (jnp.asarray(np.concatenate(each), dtype) for each in (steps, local_steps))
-    errors = np.asarray(_errors(bare, unknowns.x, dx, ds, *_rows((problem.own(unknowns), pieces), order)))
+        ds = np.zeros((len(jax.tree.leaves(pieces)[0]), response.shape[1]))
+        if ds.size:  # with free initial states
+            ds[group] = -np.asarray(response) @ dx
+        errors.append((group, _errors(problem, unknowns, jnp.asarray(dx, dtype), jnp.asarray(ds, dtype))[group]))
+    order = np.concatenate([group for group, _ in errors])
+    errors = np.concatenate([found for _, found in errors])
     if not isinstance(pieces, Windows):
         return _deviations(errors, np.zeros(errors.shape[:2]), np.ones(errors.shape), np.zeros(1))
     times = np.linspace(0.0, pieces.interval * pieces.steps, _TIMES)
@@ -72,7 +72,7 @@ def held_out_errors(problem: Problem, unknowns: Unknowns, parts: PyTree, F: np.n
 
 
 def _rows(tree: PyTree, rows: Int[np.ndarray, "rows"]) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[rows], tree)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], tree)  # JAX would compile a program for each shape
 
 
 def groups_of(pieces: Windows | Motions) -> list[Int[np.ndarray, "_"]]:
@@ -114,30 +114,26 @@ def _contribution(problem: Fitted, unknowns: Unknowns, parts: PyTree) -> tuple[A
     return jnp.sum(problem.scores(unknowns, parts), axis=0), information(normal) - P.T @ P, local_response(normal)
 
 
-@stored_jit
-def _errors(problem: Fitted, x: Array, dx: Array, ds: Array, own: Any, pieces: PyTree) -> Float[Array, "n M c"]:
-    """Predicted minus measured values after steps of the parameters and of the initial states, linearized."""
+def _errors(problem: Fitted, unknowns: Unknowns, dx: Array, ds: Array) -> Float[np.ndarray, "n M c"]:
+    """Predicted minus measured values of all data after steps of the parameters and of the initial states, linearized.
 
-    def of_piece(dx: Array, ds: Array, own: Any, piece: PyTree) -> Array:
-        def after(fraction: Array) -> Array:
-            plant = problem.parameters.place(x + fraction * dx)
-            if isinstance(problem, InverseDynamicsError):
-                return (needed_forces(plant, piece) - drive_forces(plant, piece))[None]
-            start = own[0]
-            if problem.free_starts:
-                start = moved(plant.system.model, start, fraction * ds)
-            else:
-                start = plant.sensors.state_read(start, piece.sources)
-            options = {"integrator": problem.integrator, "backend": problem.backend}
-            return predict(plant, start, piece, **options)[0] - piece.measurements
+    Central differences along the step use the programs that simulate; exact derivatives would require the compilation of others.
+    """
+    model, h = problem.parameters.subject.system.model, float(np.cbrt(jnp.finfo(dx.dtype).eps))
 
-        none = jnp.zeros((), x.dtype)
-        errors, change = jax.jvp(after, (none,), (none + 1.0,))
-        return errors + change
+    def after(fraction: float) -> np.ndarray:
+        plant = problem.parameters.place(unknowns.x + fraction * dx)
+        if isinstance(problem, InverseDynamicsError):
+            needed, acting = (np.asarray(forces) for forces in needed_and_acting(plant, problem.motions))
+            return (needed - acting)[:, None]
+        windows, starts = problem.windows, None
+        if problem.free_starts:
+            starts = jax.vmap(lambda start, step: moved(model, start, step))(unknowns.local, fraction * ds)
+        options = {"integrator": problem.integrator, "backend": problem.backend}
+        return np.asarray(predicted_measurements(plant, windows, starts, **options)) - np.asarray(windows.measurements)
 
-    if isinstance(problem, InverseDynamicsError):  # which has no initial states
-        return jax.vmap(lambda dx, piece: of_piece(dx, dx[:0], None, piece))(dx, pieces)
-    return jax.vmap(of_piece)(dx, ds, own, pieces)
+    ahead, behind = after(h), after(-h)
+    return 0.5 * (ahead + behind) + (ahead - behind) / (2.0 * h)
 
 
 def _deviations(errors: np.ndarray, stamps: np.ndarray, weights: np.ndarray, times: np.ndarray) -> HeldOut | None:

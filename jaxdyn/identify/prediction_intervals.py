@@ -17,7 +17,7 @@ from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import moved, predict
 from jaxdyn.identify.recording import Part, Windows
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 
 # A direction of the covariance below this fraction of the largest one is a rounding error.
 _LEAST = 1e-14
@@ -55,14 +55,22 @@ def force_deviations(plant: Plant, motions: Motions) -> Float[np.ndarray, "sampl
     if known is None or known.noise is None or known.noise_of != "forces":
         return None
 
-    def variance_of(plant, root, motion):
+    def change_of(plant, direction, motion):
+        """Change of the errors by a step of the estimated values along one direction."""
+
         def of_step(z):
-            changed = moved_values(plant, known, root @ z)
+            changed = moved_values(plant, known, z * direction)
             return needed_forces(changed, motion) - drive_forces(changed, motion)
 
-        return jnp.sum(jax.jacfwd(of_step)(jnp.zeros(root.shape[1], root.dtype)) ** 2, axis=1)
+        none = jnp.zeros((), direction.dtype)
+        return jax.jvp(of_step, (none,), (none + 1.0,))[1]
 
-    variance = stored_jit(jax.vmap(variance_of, (None, None, 0)))(plant.bare, root_of_covariance(known), motions)
+    def variance_of(plant, directions, motion):
+        change = lane_function(change_of, name="change of forces")
+        return jnp.sum(jax.vmap(change, (None, 0, None))(plant, directions, motion) ** 2, axis=0)
+
+    directions = root_of_covariance(known).T
+    variance = stored_jit(jax.vmap(variance_of, (None, None, 0)))(plant.bare, directions, motions)
     return np.sqrt(np.asarray(variance) + known.noise_after(np.zeros(len(variance))) ** 2)
 
 
