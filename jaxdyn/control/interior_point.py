@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, initial_jacobian
 from jaxdyn.control.linear_quadratic import LinearQuadratic
-from jaxdyn.control.plan import Outcome, Plan, closed_loop, gaps, outcome, regularization, violation
+from jaxdyn.control.plan import Outcome, Plan, closed_loop, outcome_and_gaps, regularization, violation
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
@@ -434,7 +434,7 @@ def line_search(
         """The plan that is accepted with the largest fraction, and whether there is one."""
 
         def tried(fraction, new):
-            found, defects = outcome(problem, new, backend=backend), gaps(problem, new, backend=backend)
+            found, defects = outcome_and_gaps(problem, new, backend=backend)
             slacks = jax.tree.map(
                 lambda s, ds, first: jnp.where(restoring, first, s + fraction * ds),
                 search.slacks,

@@ -33,7 +33,7 @@ from jaxdyn.control.interior_point import (
     without_constraint_terms,
 )
 from jaxdyn.control.linear_quadratic import LinearQuadratic, damped, optimum, residual
-from jaxdyn.control.plan import Multipliers, Plan, gaps, outcome, regularization, violation
+from jaxdyn.control.plan import Multipliers, Plan, outcome_and_gaps, regularization, violation
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.restoration import proximal_weights, turned
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats, in_precision
@@ -87,11 +87,7 @@ class MultipleShooting(IterativeSolver):
         plan = push_inside_bounds(problem, initial)
         scale = _scale_of(cost_size(problem, plan, backend=self.backend))
         problem = problem.with_cost_scale(scale)
-        found, defects, dtype = (
-            outcome(problem, plan, backend=self.backend),
-            gaps(problem, plan, backend=self.backend),
-            problem.lower.dtype,
-        )
+        (found, defects), dtype = outcome_and_gaps(problem, plan, backend=self.backend), problem.lower.dtype
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, defects))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         slacks = first_slacks(problem, found)

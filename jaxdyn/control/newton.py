@@ -28,10 +28,9 @@ from jaxdyn.control.plan import (
     Multipliers,
     Outcome,
     Plan,
-    gaps,
     merit,
     no_multipliers,
-    outcome,
+    outcome_and_gaps,
     update_multipliers,
     violation,
 )
@@ -149,11 +148,10 @@ class NewtonSolver(IterativeSolver):
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
         initial = _from_initial_state(problem, initial)
-        found, dtype = outcome(problem, initial, backend=self.backend), problem.lower.dtype
+        (found, defects), dtype = outcome_and_gaps(problem, initial, backend=self.backend), problem.lower.dtype
         leaves = jax.tree.leaves((found, initial))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
-        defects = gaps(problem, initial, backend=self.backend)
         infeasible_by = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects)))
         constrained = bool(problem.constraints or problem.final_constraints)
         zero, none = jnp.zeros((), dtype), jnp.zeros((), int)

@@ -147,14 +147,23 @@ def closed_loop(
 def gaps(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, "N nx"]:
     """The defects of a plan, difference(x_{k+1}, f(x_k, u_k)) in tangent coordinates; they are zero if it obeys the dynamics."""
     placed = problem.with_design(plan.design)
-    dt = placed.dt
 
     def gap(k, x, u, following):
-        return placed.dynamics.difference(following, placed.dynamics.step(x, u, k.astype(u.dtype) * dt, dt))  # (S1)
+        return _gap(placed, k, x, u, following)
 
-    before, after = (jax.tree.map(lambda a, part=part: a[part], plan.states) for part in (slice(-1), slice(1, None)))
     each = lane_function(gap, backend=backend, name="gaps of a plan")
+    before, after = _ends_of_steps(plan)
     return jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls, after)
+
+
+def _gap(problem: ControlProblem, k, x, u, following) -> Float[Array, "nx"]:
+    dt = problem.dt
+    return problem.dynamics.difference(following, problem.dynamics.step(x, u, k.astype(u.dtype) * dt, dt))  # (S1)
+
+
+def _ends_of_steps(plan: Plan) -> tuple[AnyState, AnyState]:
+    """The states of a plan at the beginnings and at the ends of all time steps."""
+    return tuple(jax.tree.map(lambda a, part=part: a[part], plan.states) for part in (slice(-1), slice(1, None)))
 
 
 def initial_design(problem: ControlProblem) -> Float[Array, "P"]:
@@ -173,6 +182,22 @@ def outcome(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -
     each = lane_function(at, backend=backend, name="costs of a plan")
     costs, path = jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls)
     return Outcome(jnp.sum(costs) + final_cost(placed, end), path, end_constraints(placed, end))
+
+
+def outcome_and_gaps(
+    problem: ControlProblem, plan: Plan, *, backend: Backend = "auto"
+) -> tuple[Outcome, Float[Array, "N nx"]]:
+    """`outcome` and `gaps` of a plan, computed by one kernel."""
+    placed = problem.with_design(plan.design)
+
+    def at(k, x, u, following):
+        return running_cost(placed, k, x, u), path_constraints(placed, k, x, u), _gap(placed, k, x, u, following)
+
+    each = lane_function(at, backend=backend, name="costs and gaps of a plan")
+    before, after = _ends_of_steps(plan)
+    costs, path, defects = jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls, after)
+    end = jax.tree.map(lambda a: a[-1], plan.states)
+    return Outcome(jnp.sum(costs) + final_cost(placed, end), path, end_constraints(placed, end)), defects
 
 
 def no_multipliers(problem: ControlProblem, penalty: float) -> Multipliers:
