@@ -8,7 +8,7 @@ solution, batch   the function `solve` for all solvers, result codes and histori
 expansion         second-order expansion of a problem about a plan
 linear_quadratic  Riccati recursions, sequential and parallel in time
 newton, ilqr      solvers based on expansions: iLQR and DDP
-interior_point, multiple_shooting
+interior_point, filter_search, restoration, multiple_shooting
                   interior-point method with Newton steps for states and controls together
 single_shooting   gradient descent on the controls
 sampling          MPPI, cross-entropy method and predictive sampling

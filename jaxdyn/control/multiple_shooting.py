@@ -13,20 +13,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expanded, initial_jacobian
+from jaxdyn.control.filter_search import StepLength, line_search
 from jaxdyn.control.interior_point import (
     FARTHEST,
     DualVariables,
     InteriorSearch,
     InteriorStep,
     Slacks,
-    StepLength,
     distances_from_bounds,
     eliminate_slacks,
     first_barrier,
     first_multipliers,
     first_slacks,
     infeasibility,
-    line_search,
     optimality_error,
     push_inside_bounds,
     with_constraint_terms,
@@ -47,10 +46,8 @@ _SOLVED_ENOUGH = 10.0  # error, in units of the barrier parameter, below which t
 _MEMORY = 16  # plans in the filter, on which later plans must improve in infeasibility or in cost
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e10
 _SHARE_DAMPING = 1e-2  # least damping after a step of which a small share was accepted
-_FLAT, _MOST_FLAT = (
-    5,
-    20,
-)  # steps in a row with nearly the same cost after which a larger error suffices, and a search ends
+# Steps in a row with nearly the same cost, after which a larger error suffices, and after which a search ends.
+_FLAT, _MOST_FLAT = 5, 20
 _LESS_EXACT = 100.0  # factor of the tolerance of the error after these steps
 _LONGEST_WAIT = 16  # maximum number of iterations without second derivatives of dynamics and constraints
 

@@ -10,12 +10,10 @@ from control_problems import acrobot, regulator, start_of
 
 from jaxdyn.control import ControlResult, Design, Equality, Inequality, MultipleShooting, Plan, rollout_controls
 from jaxdyn.control.expansion import expanded
+from jaxdyn.control.filter_search import _moved_multipliers, fraction_to_boundary, line_search
 from jaxdyn.control.interior_point import (
     DualVariables,
-    _moved_multipliers,
     eliminate_slacks,
-    fraction_to_boundary,
-    line_search,
     optimality_error,
     without_constraint_terms,
 )

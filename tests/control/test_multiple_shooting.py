@@ -37,7 +37,8 @@ from jaxdyn.control import (
     solve_batch,
 )
 from jaxdyn.control.expansion import cost_size, expanded
-from jaxdyn.control.interior_point import StepLength, eliminate_slacks
+from jaxdyn.control.filter_search import StepLength
+from jaxdyn.control.interior_point import eliminate_slacks
 from jaxdyn.control.multiple_shooting import _scale_of
 from jaxdyn.control.plan import gaps, outcome
 
@@ -364,6 +365,27 @@ def test_least_time_is_solved_from_every_mixed_guess():
     found = control.solve_batch(problem, control.MultipleShooting(), starts=40, progress=False)
     assert np.all(found.result == control.ControlResult.SOLVED)
     np.testing.assert_allclose(found.cost, 2.0, rtol=1e-6)
+
+
+def test_searches_whose_cost_stays_the_same_end_as_slow():
+    """Twenty accepted steps in a row without a change of cost or violation, from which the KKT error is still too large."""
+    problem, solver = regulator(), MultipleShooting()
+    refused, whole = (StepLength(jnp.asarray(1.0), jnp.asarray(share)) for share in (0.0, 1.0))
+    before = eqx.tree_at(
+        lambda s: (s.flat, s.violation), solver.begin(problem, start_of(problem)), (jnp.asarray(19), jnp.asarray(0.0))
+    )
+
+    @jax.jit
+    def counted(after, length):
+        after = solver._counted(before, after, length)
+        return after.flat, solver._adapted(problem, after, length, jnp.asarray(True)).result
+
+    cheaper = eqx.tree_at(lambda s: s.found.cost, before, 0.9 * before.cost)
+    violated = eqx.tree_at(lambda s: s.violation, before, jnp.asarray(1e-3))
+    assert [int(x) for x in counted(before, whole)] == [20, ControlResult.SLOW]
+    assert [int(x) for x in counted(before, refused)] == [19, ControlResult.RUNNING]
+    for other in (cheaper, violated):
+        assert [int(x) for x in counted(other, whole)] == [0, ControlResult.RUNNING]
 
 
 @pytest.mark.thorough
