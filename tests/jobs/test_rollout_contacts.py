@@ -32,7 +32,7 @@ def run(tmp_path, monkeypatch):
     """Run the job on a system; returns its metrics and the directory."""
 
     def run_on(system: jaxdyn.System, *overrides: str) -> tuple[dict, Path]:
-        monkeypatch.setattr(rollout, "_system", lambda config: system)
+        monkeypatch.setattr(rollout, "_machine", lambda config: (system, None))
         monkeypatch.setattr(RunDirectory, "write_mechanism", lambda self, system: None)
         (tmp_path / "rollout.toml").write_text(ROLLOUT)
         given = ["time.duration=0.3 s", "time.save_every=50", "initial.spread=0", *overrides]

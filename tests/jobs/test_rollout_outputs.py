@@ -25,7 +25,7 @@ def run(tmp_path: Path, monkeypatch):
     """Run the job on a double pendulum whose tip touches the ground; returns the exit status."""
 
     def run_with(outputs: str) -> int:
-        monkeypatch.setattr(rollout, "_system", lambda config: TOUCHING)
+        monkeypatch.setattr(rollout, "_machine", lambda config: (TOUCHING, None))
         monkeypatch.setattr(RunDirectory, "write_mechanism", lambda self, system: None)
         (tmp_path / "rollout.toml").write_text(ROLLOUT)
         given = [f"outputs={outputs}", "--out", str(tmp_path / "run")]
