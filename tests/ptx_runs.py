@@ -17,7 +17,7 @@ from jaxdyn.lanes.ptx_code import Launch
 _GARBAGE = 0xA5  # in each byte of results, so that what no thread writes is seen
 
 
-def kernel_for(function: Callable, args: Sequence[np.ndarray], launch: Launch, layouts: Sequence[str]) -> gpu.Kernel:
+def kernel_for(function: Callable, args: Sequence[np.ndarray], launch: Launch, layouts: Sequence[str]) -> gpu.Kernels:
     """Kernel of a function of one sample: layout of each argument ("rows", "columns" or "shared"), then one of all results."""
     axes = [{"rows": 0, "columns": -1, "shared": None}[x] for x in layouts[:-1]]
     sizes = {a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None}
@@ -26,36 +26,40 @@ def kernel_for(function: Callable, args: Sequence[np.ndarray], launch: Launch, l
         for a, axis in zip(args, axes, strict=True)
     ]
     program = program_of(traced(lambda *x: jax.tree.leaves(function(*x)), shapes))
-    return gpu.Kernel(program, layouts[:-1], [layouts[-1]] * len(program.outputs), sizes.pop() if sizes else 1, launch)
+    return gpu.Kernels(program, layouts[:-1], [layouts[-1]] * len(program.outputs), sizes.pop() if sizes else 1, launch)
 
 
-def executed(kernel: gpu.Kernel, args: Sequence, shapes: Sequence) -> list[np.ndarray]:
-    """Results of a kernel. It may read its arguments and what it has written itself, and nothing outside these arrays."""
+def executed(kernels: gpu.Kernels, args: Sequence, shapes: Sequence) -> list[np.ndarray]:
+    """Results of kernels. Each may read its arguments and what it has written itself, and nothing outside these arrays."""
+    args = [np.ascontiguousarray(a) for a in args]
     results = [np.full(int(np.prod(s.shape)) * s.dtype.itemsize, _GARBAGE, np.uint8) for s in shapes]
-    scratch = [np.empty(kernel.scratch_bytes, np.uint8)] if kernel.scratch_bytes else []
-    buffers = [*(np.ascontiguousarray(a) for a in args), *results, *scratch]
-    written = range(len(args), len(buffers))
-    PtxKernel(kernel.ptx).run(buffers, kernel.launch.block, kernel.launch.blocks, written)
+    kept = {kernel.part.number: np.full(kernel.kept_bytes, _GARBAGE, np.uint8) for kernel in kernels.launched}
+    for kernel in kernels.launched:
+        part = kernel.part
+        given = [args[k] for k in part.inputs] + [kept[source.number] for source in part.sources]
+        buffers = [*given, *(results[k] for k in part.outputs), *([kept[part.number]] if kernel.kept_bytes else [])]
+        buffers += [np.empty(kernel.scratch_bytes, np.uint8)] if kernel.scratch_bytes else []
+        PtxKernel(kernel.ptx).run(buffers, kernel.launch.block, kernel.launch.blocks, range(len(given), len(buffers)))
     return [x.view(s.dtype).reshape(s.shape) for x, s in zip(results, shapes, strict=True)]
 
 
-def _called_back(kernel: gpu.Kernel, args: Sequence, shapes: Sequence) -> list[jax.Array]:
-    """In place of `gpu.Kernel.__call__`."""
-    run = lambda *arrays: executed(kernel, [np.asarray(a) for a in arrays], shapes)  # noqa: E731
+def _called_back(kernels: gpu.Kernels, args: Sequence, shapes: Sequence) -> list[jax.Array]:
+    """In place of `gpu.Kernels.__call__`."""
+    run = lambda *arrays: executed(kernels, [np.asarray(a) for a in arrays], shapes)  # noqa: E731
     return list(jax.pure_callback(run, list(shapes), *map(jnp.asarray, args)))
 
 
 @pytest.fixture
 def interpreted(monkeypatch) -> None:
     """Launched kernels run in the interpreter."""
-    monkeypatch.setattr(gpu.Kernel, "__call__", _called_back)
+    monkeypatch.setattr(gpu.Kernels, "__call__", _called_back)
 
 
 @contextlib.contextmanager
 def lanes_on_gpu() -> Iterator[None]:
     """Lane calls that are lowered within take the route of a GPU, and their kernels run in the interpreter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu.Kernel, "__call__", _called_back)
+        patch.setattr(gpu.Kernels, "__call__", _called_back)
         try:
             _route(call._on_gpu)
             yield

@@ -554,11 +554,11 @@ def _on_gpu(*args, **params):
 
 
 def _launched(program: Program, params: dict, *args):
-    """Call of a GPU kernel for the lanes in the arguments."""
+    """Call of the GPU kernels for the lanes in the arguments."""
     size = _lanes_held(params, args)
-    kernel = gpu.Kernel(program, *_layouts(params), 1 if size is None else size)
-    note(Record(params["name"], "lanes", 1, kernel.operations, kernel.code_s))
-    return kernel(args, _result_shapes(params["jaxpr"], size, params["results_last"]))
+    kernels = gpu.Kernels(program, *_layouts(params), 1 if size is None else size)
+    note(Record(params["name"], "lanes", 1, kernels.operations, kernels.code_s))
+    return kernels(args, _result_shapes(params["jaxpr"], size, params["results_last"]))
 
 
 # Dividing the lanes over devices requires the devices while lowering, which JAX has no public way to declare. Without it, a batch

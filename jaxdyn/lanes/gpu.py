@@ -10,7 +10,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,7 +19,8 @@ from jaxdyn.lanes import canary
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Program
-from jaxdyn.lanes.ptx_code import KERNEL, Launch, PtxKernel, launch_for, ptx
+from jaxdyn.lanes.parts import LENGTH, Part, divided
+from jaxdyn.lanes.ptx_code import KERNEL, WARP, Launch, PtxKernel, launch_for, ptx
 
 PLATFORM = "cuda"
 _TARGET = "__gpu$xla.gpu.ptx"
@@ -31,14 +32,30 @@ _MOST_ARRAYS = 500
 _LARGEST_PROGRAM = 30_000
 
 
-class Kernel:
-    """A kernel for a batch of a certain size.
+class Kernel(NamedTuple):
+    """One launch.
 
     Attributes:
         ptx: Code, which the driver compiles when XLA loads it.
-        operations: Scalar operations per sample, see `count_operations`.
+        part: The part of the program that the kernel computes.
         launch: Threads and blocks.
+        kept_bytes: Size of the buffer of the values that later kernels need, for all samples.
         scratch_bytes: Size of the buffer, for all threads, of the values that loops store and read again.
+    """
+
+    ptx: str
+    part: Part
+    launch: Launch
+    kept_bytes: int
+    scratch_bytes: int
+
+
+class Kernels:
+    """The kernels of a program for a batch of a certain size: a long program has several, which run one after the other.
+
+    Attributes:
+        launched: The kernels in their order.
+        operations: Scalar operations per sample, see `count_operations`.
         code_s: Time of code generation, s.
     """
 
@@ -49,6 +66,7 @@ class Kernel:
         outputs: Sequence[str],
         batch: int,
         launch: Launch | None = None,
+        length: int = LENGTH,
     ):
         """Generate the code.
 
@@ -57,37 +75,67 @@ class Kernel:
             inputs, outputs: Layout of each input and output, see `PtxKernel`.
             batch: Number of samples.
             launch: Threads and blocks; the best known ones if None.
+            length: Number of operations of a kernel, approximately, see `parts`.
         """
         start = time.perf_counter()
-        kernel = PtxKernel(program, batch, inputs, outputs, launch or launch_for(batch, None))
-        if kernel.scratch_bytes and not launch:
-            # With one thread per sample, scratch would grow with the batch.
-            kernel = PtxKernel(program, batch, inputs, outputs, launch_for(batch, _multiprocessors()))
-        self.launch = kernel.launch
-        self.ptx, self.operations = ptx(kernel.text), kernel.operations
-        self.scratch_bytes = kernel.scratch_bytes * self.launch.threads
+        schedule = PtxKernel.planned(program)
+        parts = divided(program, schedule, length)
+        self.launched, self.operations = [], 0
+        for part in parts:
+            common = schedule, part if len(parts) > 1 else None
+            code = PtxKernel(program, batch, inputs, outputs, launch or launch_for(batch, None), *common)
+            if code.scratch_bytes and not launch:
+                # With one thread per sample, scratch would grow with the batch.
+                code = PtxKernel(program, batch, inputs, outputs, launch_for(batch, _multiprocessors()), *common)
+            kept = part.kept_bytes * WARP * -(-batch // WARP)
+            self.launched.append(Kernel(ptx(code.text), part, code.launch, kept, code.scratch_bytes * code.launch.threads))
+            self.operations = code.operations
         self.code_s = time.perf_counter() - start
 
     def __call__(self, args: Sequence[jax.Array], shapes: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
         """Results of given shapes.
 
         Raises:
-            MemoryError: The scratch buffer alone exceeds the memory of the device.
+            MemoryError: The scratch buffer, or the values that the kernels exchange, alone exceed the memory of the device.
         """
+        self._check_memory()
+        results: dict[int, jax.Array] = {}
+        buffers: dict[int, jax.Array] = {}
+        for kernel in self.launched:
+            part = kernel.part
+            sizes = [size for size in (kernel.kept_bytes, kernel.scratch_bytes) if size]
+            own = [shapes[k] for k in part.outputs] + [jax.ShapeDtypeStruct((size,), np.uint8) for size in sizes]
+            given = [args[k] for k in part.inputs] + [buffers[source.number] for source in part.sources]
+            found = _launch(kernel, given, own)
+            results.update(zip(part.outputs, found, strict=False))
+            if kernel.kept_bytes:
+                buffers[part.number] = found[len(part.outputs)]
+        return [results[k] for k in range(len(shapes))]
+
+    def _check_memory(self) -> None:
         limit = _memory_of_device()
-        if self.scratch_bytes > limit:
+        for kernel in self.launched:
+            if kernel.scratch_bytes > limit:
+                raise MemoryError(
+                    f"the values that the loops of {kernel.launch.threads} threads store take {kernel.scratch_bytes / 2**30:.1f} "
+                    f"GiB, and the GPU has {limit / 2**30:.1f} GiB; save fewer states of a rollout (a larger save_every), or let "
+                    "reverse mode store fewer (longer segments between checkpoints)"
+                )
+        kept = sum(kernel.kept_bytes for kernel in self.launched)
+        if kept > limit:
             raise MemoryError(
-                f"the values that the loops of {self.launch.threads} threads store take {self.scratch_bytes / 2**30:.1f} GiB, and "
-                f"the GPU has {limit / 2**30:.1f} GiB; save fewer states of a rollout (a larger save_every), or let reverse mode "
-                "store fewer (longer segments between checkpoints)"
+                f"the values that {len(self.launched)} kernels exchange take {kept / 2**30:.1f} GiB, and the GPU has "
+                f"{limit / 2**30:.1f} GiB; call the function with a smaller batch"
             )
-        scratch = [jax.ShapeDtypeStruct((self.scratch_bytes,), np.uint8)] if self.scratch_bytes else []
-        sizes = {"grid_x": self.launch.blocks, "grid_y": 1, "grid_z": 1}
-        sizes |= {"block_x": self.launch.block, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
-        call = jax.ffi.ffi_call(_TARGET, (*shapes, *scratch))
-        attributes: dict[str, Any] = {name: np.int32(size) for name, size in sizes.items()}
-        results = call(*args, name=KERNEL, kernel_type="ptx", kernel_data=self.ptx, **attributes)
-        return list(results[: len(shapes)])
+
+
+def _launch(kernel: Kernel, args: Sequence[jax.Array], shapes: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+    """Call of one kernel by XLA."""
+    sizes = {"grid_x": kernel.launch.blocks, "grid_y": 1, "grid_z": 1}
+    sizes |= {"block_x": kernel.launch.block, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
+    attributes: dict[str, Any] = {name: np.int32(size) for name, size in sizes.items()}
+    call = jax.ffi.ffi_call(_TARGET, list(shapes))
+    return call(*args, name=KERNEL, kernel_type="ptx", kernel_data=kernel.ptx, **attributes)
 
 
 def refusal(program: Program, backend: str) -> str:
@@ -165,7 +213,7 @@ def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]], w
         results = jax.eval_shape(jax.vmap(function), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays))
         batch, layouts = len(arrays[0]), (["rows"] * len(arrays), ["rows"] * len(results))
         # With fewer threads than samples, so that some threads process several samples.
-        kernel = Kernel(program, *layouts, batch, Launch(32, 8, 2))
+        kernel = Kernels(program, *layouts, batch, Launch(32, 8, 2))
         try:
             actual = run(lambda *a, k=kernel, r=results: k(a, r), arrays)
         except Exception as error:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from jaxdyn.lanes import transcendental
 from jaxdyn.lanes.folding import TRANSCENDENTAL, settled
-from jaxdyn.lanes.liveness import Liveness, count_operations, uniform_nodes
+from jaxdyn.lanes.liveness import Liveness, count_operations, scalars_in, uniform_nodes
 from jaxdyn.lanes.llvm_memory import MemoryText, Place
 from jaxdyn.lanes.llvm_text import bytes_of, scalar_type
 from jaxdyn.lanes.program import Block, Loop, Node, Program, Region, Scalar, Stretch, interval
@@ -60,7 +60,14 @@ class ProgramCode(MemoryText):
     # Number of operations of a stretch of a long block, see `stretches`.
     _stretch = 1000
 
-    def __init__(self, program: Program, width: int, inputs: Sequence[str], outputs: Sequence[str]):
+    def __init__(
+        self,
+        program: Program,
+        width: int,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        schedule: Schedule | None = None,
+    ):
         """Prepare the generation.
 
         Args:
@@ -68,17 +75,24 @@ class ProgramCode(MemoryText):
             width: Samples per vector.
             inputs: Layout of each input, "rows", "columns" or "shared".
             outputs: Layout of each output, "rows" or "columns".
+            schedule: Order of evaluation; planned here if None.
         """
-        live = Liveness(program)
+        schedule = schedule or self.planned(program)
+        live = schedule.live
         shared = [layout == "shared" for layout in inputs]
         super().__init__(program, live, width, uniform_nodes(program, live, shared), outputs)
         self.inputs = inputs
         self._destinations: dict[Node, list[tuple[Place, str, str]]] = {}
         self._free_slots: dict[str, list[int]] = {}  # places in scratch memory that are not needed any more, by type
         self._filled: dict[Node, set[Scalar]] = {}  # regions that receive these values as soon as they are computed
-        self.schedule = Schedule(program, live, self._early, self._fewest_alive)
+        self.schedule = schedule
         self.operations = count_operations(program, live)
         self._find_collected_regions()
+
+    @classmethod
+    def planned(cls, program: Program) -> Schedule:
+        """Order of evaluation that suits the processor."""
+        return Schedule(program, Liveness(program), cls._early, cls._fewest_alive)
 
     def _operation(self, node: Node) -> None:
         op, kind, args = node.op, node.type, node.args
@@ -122,7 +136,7 @@ class ProgramCode(MemoryText):
         elif kind in FLOATS:
             names[node] = self._let(self._float_operation(node, width, refs))
         elif op in _INTEGER_OPS:
-            names[node] = self._let(f"{_INTEGER_OPS[op]} {full} {refs[0]}, {refs[1]}")
+            names[node] = self._let(self._integer_operation(node, width, refs))
         elif op in ("min", "max"):
             name = ("u" if kind[0] == "u" else "s") + op
             names[node] = self._let(self._call(name, kind, width, refs))
@@ -140,6 +154,10 @@ class ProgramCode(MemoryText):
             return self._call(_FLOAT_CALLS[op], kind, width, refs)
         full = scalar_type(kind) if width == 1 else f"<{width} x {scalar_type(kind)}>"
         return f"{_FLOAT_OPS[op]} {full} {refs[0]}, {refs[1]}"
+
+    def _integer_operation(self, node: Node, width: int, refs: Sequence[str]) -> str:
+        full = scalar_type(node.type) if width == 1 else f"<{width} x {scalar_type(node.type)}>"
+        return f"{_INTEGER_OPS[node.op]} {full} {refs[0]}, {refs[1]}"
 
     def _shift(self, node: Node, full: str, width: int, refs: Sequence[str]) -> str:
         """Shift by an unsigned count. LLVM does not define a shift by the width or more; here it shifts out all bits, as in XLA."""
@@ -393,7 +411,8 @@ class ProgramCode(MemoryText):
         return self._let(f"getelementptr i8, ptr {pointer}, i64 {offset}")
 
     def _place_outputs(self, start: str) -> None:
-        for k, kind in enumerate(self.program.output_types):
+        for k in self.written:
+            kind = self.program.output_types[k]
             row = 1 if self.outputs[k] == "columns" else self._output_place(k).row
             offset = self._let(f"mul i64 {start}, {row * bytes_of(kind)}")
             self._emit(f"%out{k} = getelementptr i8, ptr %p{len(self.program.inputs) + k}, i64 {offset}")
@@ -405,15 +424,18 @@ class ProgramCode(MemoryText):
         staged = self._staged_outputs()
         self._fill_regions_early()
         self._nodes(program.block)
-        for k, (output, kind) in enumerate(zip(program.outputs, program.output_types, strict=True)):
+        for k in self.written:
+            output, kind = program.outputs[k], program.output_types[k]
             if isinstance(output, Stretch):
+                self._fetch(scalars_in(output))
                 inside = self._places.get(output.region)
                 if inside is None or inside.base != f"%out{k}":
                     self._copy(output, self._output_place(k), "0")
             elif output:
                 stage, place = staged[k]
-                constants = [index for index, x in enumerate(output) if type(x) is not Node]
-                for stored, index in enumerate(constants):
+                others = [index for index, x in enumerate(output) if not self._is_computed(x)]
+                for stored, index in enumerate(others):
+                    self._fetch([output[index]])
                     if stored % _STORES == _STORES - 1:
                         self._break_line()
                     self._store(stage, kind, str(index), self._ref(output[index], kind, as_vector=True))
@@ -422,15 +444,23 @@ class ProgramCode(MemoryText):
     def _staged_outputs(self) -> dict[int, tuple[Place, Place]]:
         """Place where the values of each output are stored as soon as they are computed, and their final place."""
         staged = {}
-        for k, (output, kind) in enumerate(zip(self.program.outputs, self.program.output_types, strict=True)):
+        for k in self.written:
+            output, kind = self.program.outputs[k], self.program.output_types[k]
             if not isinstance(output, Stretch) and output:
                 place = self._output_place(k)
                 stage = self._stage(place, kind, len(output))
                 staged[k] = stage, place
                 for index, x in enumerate(output):
-                    if type(x) is Node:
+                    if self._is_computed(x):
                         self._destinations.setdefault(x, []).append((stage, kind, str(index)))
         return staged
+
+    def _is_computed(self, x: Scalar) -> bool:
+        """True if an operation of this function computes a value."""
+        return type(x) is Node
+
+    def _fetch(self, nodes: Iterable[Scalar]) -> None:
+        """Load the values that this function needs and does not compute."""
 
     def _fill_regions_early(self) -> None:
         """Store values of the outermost regions as soon as they are computed, too."""

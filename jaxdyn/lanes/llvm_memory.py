@@ -38,6 +38,7 @@ class MemoryText(FunctionText):
     Attributes:
         program, live: Program, and its nodes on which the outputs depend.
         outputs: Layout of each output.
+        written: Indices of the outputs that this function writes.
         scratch_bytes: Scratch memory that has been reserved so far.
         functions: Called functions as (name, type, width).
     """
@@ -45,6 +46,7 @@ class MemoryText(FunctionText):
     def __init__(self, program: Program, live: Liveness, width: int, uniform: set[Node], outputs: Sequence[str]):
         super().__init__(width, uniform)
         self.program, self.live, self.outputs = program, live, outputs
+        self.written: Sequence[int] = range(len(outputs))
         self.scratch_bytes = 0
         self.functions: set[tuple[str, str, int]] = set()
         self._globals: list[str] = []
@@ -83,7 +85,8 @@ class MemoryText(FunctionText):
 
     def _assign_places(self) -> None:
         """Assign outputs and the regions that are written directly to them; other regions get scratch memory on first use."""
-        for k, (output, kind) in enumerate(zip(self.program.outputs, self.program.output_types, strict=True)):
+        for k in self.written:
+            output, kind = self.program.outputs[k], self.program.output_types[k]
             if isinstance(output, Stretch) and output.offset == 0 and output.size == output.region.data.size:
                 self._hand_out(output.region, self._output_place(k), bytes_of(kind))
 

@@ -10,9 +10,11 @@ LLVM generates PTX without CUDA. The code that the driver compiles from it depen
                 within 2, but a known value c over x may become 0 if it is less than c 2^-126. Quotients and roots within sine,
                 logarithm and similar functions are rounded correctly;
     float64     as in IEEE 754.
+    length      a long program consists of several kernels, see `parts`. Values that one kernel computes and another one needs are
+                in a buffer, in which each value is contiguous over 32 samples, the threads of a warp.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -20,14 +22,18 @@ import llvmlite.binding as llvm
 from jaxdyn.lanes import large_angles, remainder, transcendental
 from jaxdyn.lanes.llvm_code import ProgramCode
 from jaxdyn.lanes.llvm_memory import Place
-from jaxdyn.lanes.llvm_text import bytes_of, scalar_type
-from jaxdyn.lanes.program import Node, Program, Region
+from jaxdyn.lanes.llvm_text import bytes_of, scalar_type, stored_type
+from jaxdyn.lanes.parts import Part, is_repeated, whole
+from jaxdyn.lanes.program import Node, Program, Region, Scalar
+from jaxdyn.lanes.schedule import Schedule
 
 KERNEL = "lanes"
 # Threads per block. Blocks of two warps leave few registers unused, and spread a small batch over all multiprocessors.
 BLOCK = 64
 # Maximum number of bytes of the regions of one sample in memory of the thread.
 LARGEST_LOCAL = 1024
+# Number of samples over which each value is contiguous in the buffer of a part.
+WARP = 32
 
 # Every driver of CUDA 12 or later supports PTX version 8.0, for any processor of compute capability 8.0 or higher.
 _PROCESSOR, _VERSION = "sm_80", "+ptx80"
@@ -70,10 +76,12 @@ def launch_for(batch: int, multiprocessors: int | None, block: int = BLOCK) -> L
 
 
 class PtxKernel(ProgramCode):
-    """LLVM text of the kernel of a program for a batch of a certain size.
+    """LLVM text of the kernel of a program, or of a part of it, for a batch of a certain size.
 
     Attributes:
-        text: LLVM module; the parameters of the kernel are the inputs, the outputs and, if needed, the scratch buffer.
+        text: LLVM module; the parameters of the kernel are the inputs, the buffers of earlier parts, the outputs, the buffer of this
+            part if later parts need it, and the scratch buffer if needed.
+        part: The part of the program.
         scratch_bytes: Size of the scratch buffer for regions, per thread.
     """
 
@@ -81,7 +89,16 @@ class PtxKernel(ProgramCode):
     _early = ("sin", "cos", "tan")
     _fewest_alive = True
 
-    def __init__(self, program: Program, batch: int, inputs: Sequence[str], outputs: Sequence[str], launch: Launch):
+    def __init__(
+        self,
+        program: Program,
+        batch: int,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        launch: Launch,
+        schedule: Schedule | None = None,
+        part: Part | None = None,
+    ):
         """Generate the text.
 
         Args:
@@ -90,11 +107,59 @@ class PtxKernel(ProgramCode):
             inputs: Layout of each input, "rows", "columns" or "shared".
             outputs: Layout of each output, "rows" or "columns".
             launch: Threads and blocks.
+            schedule: Order of evaluation; planned here if None.
+            part: A part of the program, see `parts.divided`; the whole program if None.
         """
-        super().__init__(program, 1, inputs, outputs)
+        schedule = schedule or self.planned(program)
+        self.part = part or whole(program, schedule)
+        super().__init__(program, 1, inputs, outputs, schedule.with_order(program.block, self.part.nodes))
+        self.written = self.part.outputs
+        self._own = set(self.part.nodes)
+        self._is_whole = part is None
         self.batch, self.launch = batch, launch
         self._local_bytes = 0
         self.text = self._kernel()
+
+    # -- values of other parts
+
+    def _is_computed(self, x: Scalar) -> bool:
+        return type(x) is Node and x in self._own
+
+    def _node(self, node: Node) -> None:
+        if not self._is_whole:
+            self._fetch(self.schedule.needed_by(node))
+        super()._node(node)
+        if node in self.part.kept and node.type != "region":
+            place = self._place_in_buffer(node, self.part)
+            self._store(place, node.type, "0", self._ref(node, node.type, as_vector=True))
+
+    def _fetch(self, nodes: Iterable[Scalar]) -> None:
+        for a in nodes:
+            if type(a) is not Node or a in self._names or a.type == "region":
+                continue
+            if a in self.part.earlier:
+                pointer = self._place_in_buffer(a, self.part.earlier[a]).base
+                self._names[a] = self._truth(self._let(f"load {stored_type(a.type)}, ptr {pointer}"), a.type, 1)
+            elif is_repeated(a):
+                self._operation(a)
+
+    def _place_in_buffer(self, node: Node, part: Part) -> Place:
+        """Location of a value or a region in the buffer of a part."""
+        size = bytes_of(node.data.type if node.type == "region" else node.type)
+        pointer = self._let(f"getelementptr i8, ptr %kept{part.number}.{size}, i64 {part.kept[node] * WARP}")
+        return Place("columns", pointer, samples=str(WARP))
+
+    def _place_buffers(self) -> None:
+        """Pointers to the values of the sample, and places of regions, in the buffers of parts."""
+        own = [self.part] if self.part.kept else []
+        for part in [*self.part.sources, *own]:
+            self._emit(f"%warp{part.number} = mul i64 %warp, {part.kept_bytes * WARP}")
+            self._emit(f"%row{part.number} = getelementptr i8, ptr %b{part.number}, i64 %warp{part.number}")
+            for size in (1, 2, 4, 8):
+                self._emit(f"%kept{part.number}.{size} = getelementptr i8, ptr %row{part.number}, i64 %lane{size}")
+        for node, part in [*self.part.earlier.items(), *((node, self.part) for node in self.part.kept)]:
+            if node.type == "region":
+                self._places[node] = self._place_in_buffer(node, part)
 
     def _scratch_place(self, kind: str, size: int) -> Place:
         length = -(-size * bytes_of(kind) // 8) * 8
@@ -109,6 +174,12 @@ class PtxKernel(ProgramCode):
         column = self._let(f"mul i64 %slot, {bytes_of(kind)}")
         own = self._let(f"add i64 {column}, {start}")
         return Place("columns", self._let(f"getelementptr i8, ptr %scratch, i64 {own}"), samples=str(threads))
+
+    def _integer_operation(self, node: Node, width: int, refs: Sequence[str]) -> str:
+        if node.op == "add" and node.type == "u32":
+            # For long sequences of such sums, as in random numbers, a pass of LLVM takes seconds to look for common terms.
+            return f'call i32 asm "add.u32 $0, $1, $2;", "=r,r,r"(i32 {refs[0]}, i32 {refs[1]})'
+        return super()._integer_operation(node, width, refs)
 
     def _float_operation(self, node: Node, width: int, refs: Sequence[str]) -> str:
         op, kind = node.op, node.type
@@ -142,10 +213,18 @@ class PtxKernel(ProgramCode):
         program = self.program
         self._allocations: list[str] = []
         self._emit("%first = phi i64 [%slot, %start], [%following, %latch]")
-        count = len(program.inputs) + len(program.outputs)
+        first_output = len(program.inputs)
+        if not self._is_whole:
+            self._emit(f"%warp = udiv i64 %first, {WARP}")
+            self._emit(f"%lane1 = urem i64 %first, {WARP}")
+            for size in (2, 4, 8):
+                self._emit(f"%lane{size} = mul i64 %lane1, {size}")
+            self._place_buffers()
         for node in self._input_regions():
             region: Region = node.data
             k, size, kind = region.which, region.size, region.type
+            if k not in self.part.inputs:
+                continue
             layout = self.inputs[k]
             row = 1 if layout == "columns" else size
             pointer = f"%p{k}" if layout == "shared" else self._rows(f"%p{k}", kind, row, "%first")
@@ -157,10 +236,12 @@ class PtxKernel(ProgramCode):
         self._emit(f"%following = add i64 %first, {self.launch.threads}")
         self._emit("%more = icmp ult i64 %following, %batch")
         self._emit("br i1 %more, label %entry, label %end")
-        parameters = [f"ptr addrspace(1) noalias readonly %g{k}" for k in range(len(program.inputs))]
-        parameters += [f"ptr addrspace(1) noalias %g{k}" for k in range(len(program.inputs), count)]
-        if self.scratch_bytes:
-            parameters.append("ptr addrspace(1) noalias %gs")
+        arrays = [f"p{k}" for k in self.part.inputs] + [f"b{part.number}" for part in self.part.sources]
+        constant = len(arrays)
+        arrays += [f"p{first_output + k}" for k in self.part.outputs] + ([f"b{self.part.number}"] if self.part.kept else [])
+        arrays += ["scratch"] if self.scratch_bytes else []
+        kinds = ["noalias readonly"] * constant + ["noalias"] * (len(arrays) - constant)
+        parameters = [f"ptr addrspace(1) {kind} %g.{name}" for kind, name in zip(kinds, arrays, strict=True)]
         head = [
             f"define ptx_kernel void @{KERNEL}({', '.join(parameters)}) #0 {{",
             "start:",
@@ -172,8 +253,7 @@ class PtxKernel(ProgramCode):
             " %slot = add i64 %before, %thread64",
             f" %batch = add i64 0, {self.batch}",
             " %alive = icmp ult i64 %slot, %batch",
-            *(f" %p{k} = addrspacecast ptr addrspace(1) %g{k} to ptr" for k in range(count)),
-            *([" %scratch = addrspacecast ptr addrspace(1) %gs to ptr"] if self.scratch_bytes else []),
+            *(f" %{name} = addrspacecast ptr addrspace(1) %g.{name} to ptr" for name in arrays),
             *self._allocations,
             " br i1 %alive, label %entry, label %end",
             "entry:",

@@ -8,6 +8,7 @@ fewest simultaneously alive values is chosen. For the recursions of long chains 
 alive values as in the depth-first order.
 """
 
+import copy
 import functools
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ class Schedule:
 
     Attributes:
         order: The needed nodes of each block; each node comes after its operands.
+        live: Nodes of the program on which its outputs depend.
     """
 
     def __init__(self, program: Program, live: Liveness, early: Collection[str] = (), fewest_alive: bool = False):
@@ -33,13 +35,13 @@ class Schedule:
             fewest_alive: True to try several orders.
         """
         self.order: dict[Block, list[Node]] = {}
-        self._live, self._early, self._fewest_alive = live, early, fewest_alive
+        self.live, self._early, self._fewest_alive = live, early, fewest_alive
         self._needs: dict[Node, list[Node]] = {}
         self._wanted: dict[Loop, list[Scalar]] = {}
         self._plan(program.block, [x for output in program.outputs for x in scalars_in(output)])
 
     def _plan(self, block: Block, wanted: Iterable[Scalar]) -> None:
-        inside = [n for n in block.nodes if n in self._live.nodes]
+        inside = [n for n in block.nodes if n in self.live.nodes]
         for node in inside:
             if node.op == "loop":
                 self._plan_loop(node)
@@ -55,6 +57,12 @@ class Schedule:
             order = min((order, *others, own.fewest_from_the_end()), key=own.most_alive)
         self.order[block] = own.with_first([node for node in order if node.op in self._early], order)
 
+    def with_order(self, block: Block, order: list[Node]) -> "Schedule":
+        """The same schedule, with some nodes only of one of its blocks."""
+        other = copy.copy(self)
+        other.order = {**self.order, block: order}
+        return other
+
     def needed_by(self, node: Node) -> list[Node]:
         """Nodes on which a node depends directly; for a loop, also the nodes outside on which its body depends."""
         needs = self._needs.get(node)
@@ -69,15 +77,15 @@ class Schedule:
     def _plan_loop(self, node: Node) -> None:
         """Plan the order of the body, and determine the nodes outside on which the loop depends."""
         loop: Loop = node.data
-        wanted: list[Scalar] = [loop.following[i] for i in self._live.carries[loop]]
-        for which in self._live.collected[loop]:
+        wanted: list[Scalar] = [loop.following[i] for i in self.live.carries[loop]]
+        for which in self.live.collected[loop]:
             position, values, _, _ = loop.collected[which]
             wanted += [position, *scalars_in(values)]
         if loop.condition is not None:
             wanted.append(loop.condition)
         self._wanted[loop] = wanted
         self._plan(loop.body, wanted)
-        needs = [*node.args, *(loop.initial[i] for i in self._live.carries[loop]), *wanted]
+        needs = [*node.args, *(loop.initial[i] for i in self.live.carries[loop]), *wanted]
         for inner in self.order[loop.body]:
             needs += self.needed_by(inner)
         outside = dict.fromkeys(n for n in needs if type(n) is Node and n.block.depth <= node.block.depth)

@@ -413,8 +413,8 @@ def test_gradients_of_rollouts(multiprocessors, dtype, monkeypatch):
         return jax.vmap(lane_function(jax.value_and_grad(loss, (0, 1)), backend="lanes"))
 
     kernels = []
-    launched = gpu.Kernel.__init__
-    monkeypatch.setattr(gpu.Kernel, "__init__", lambda self, *x, **y: kernels.append(self) or launched(self, *x, **y))
+    launched = gpu.Kernels.__init__
+    monkeypatch.setattr(gpu.Kernels, "__init__", lambda self, *x, **y: kernels.append(self) or launched(self, *x, **y))
     compared(make, double_pendulum(), args, {dtype: ROUNDED[dtype]})
     with_scratch = [k.launch.threads for k in kernels if k.scratch_bytes]
     assert with_scratch == [256 if multiprocessors == 1 else 320] * len(with_scratch)

@@ -1,0 +1,161 @@
+"""Division of a long program into parts, each of which becomes a kernel of a GPU.
+
+A multiprocessor keeps about 8000 instructions in its cache. In a longer kernel each instruction is fetched from far memory, which
+takes longer than executing it, because all threads wait for the same instruction. In addition, the time of NVIDIA's assembler grows
+faster than the length of a kernel. Therefore a long program is divided into parts. Each kernel computes one part for all samples,
+and stores the values that later parts need in a buffer, in which each value is contiguous over all samples. Loops are not divided.
+"""
+
+import bisect
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from jaxdyn.lanes.liveness import scalars_in
+from jaxdyn.lanes.llvm_text import bytes_of
+from jaxdyn.lanes.program import Node, Program, Scalar
+from jaxdyn.lanes.schedule import Schedule
+
+# Number of operations of a part, approximately.
+LENGTH = 5000
+# A division may be moved by this fraction of a part to a place where fewer values are alive.
+_SLACK = 0.15
+
+
+@dataclass(eq=False)
+class Part:
+    """A part of a program.
+
+    Attributes:
+        number: Index of the part.
+        nodes: Operations in their order of evaluation.
+        inputs: Indices of the inputs that the part reads.
+        outputs: Indices of the outputs that the part writes.
+        earlier: Values and regions from earlier parts, each with its part.
+        kept: Values and regions that later parts need, each with its position in the buffer of this part, bytes per sample.
+        kept_bytes: Size of the buffer of this part, bytes per sample.
+    """
+
+    number: int
+    nodes: list[Node]
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    earlier: dict[Node, "Part"] = field(default_factory=dict)
+    kept: dict[Node, int] = field(default_factory=dict)
+    kept_bytes: int = 0
+
+    @property
+    def sources(self) -> list["Part"]:
+        """Earlier parts from which this part needs values."""
+        return sorted(dict.fromkeys(self.earlier.values()), key=lambda part: part.number)
+
+
+def whole(program: Program, schedule: Schedule) -> Part:
+    """A program as its only part."""
+    return Part(0, schedule.order[program.block], [*range(len(program.inputs))], [*range(len(program.outputs))])
+
+
+def is_repeated(node: Node) -> bool:
+    """True for inputs, tables and values at known positions in them, which each part loads itself."""
+    if node.op == "region":
+        return node.data.kind in ("input", "table")
+    return node.op == "load" and is_repeated(node.args[0]) and type(node.args[1]) is not Node
+
+
+def divided(program: Program, schedule: Schedule, length: int) -> list[Part]:
+    """Parts of a program, of about equal length.
+
+    Args:
+        program: Scalar program.
+        schedule: Its order of evaluation.
+        length: Number of operations of a part, approximately.
+    """
+    order = schedule.order[program.block]
+    own = [node for node in order if not is_repeated(node)]
+    lengths = [_length(node, schedule) for node in own]
+    count = max(1, round(sum(lengths) / length))
+    if count == 1:
+        return [whole(program, schedule)]
+    part_of = _numbers(program, own, lengths, count, schedule)
+    parts = [Part(k, []) for k in range(max(part_of.values(), default=0) + 1)]
+    for node in own:
+        parts[part_of[node]].nodes.append(node)
+    read: list[set[int]] = [set() for _ in parts]
+
+    def need(number: int, nodes: Iterable[Scalar]) -> None:
+        """Note what a part needs from inputs and from earlier parts."""
+        for a in nodes:
+            if type(a) is not Node:
+                continue
+            if is_repeated(a):
+                region = a if a.op == "region" else a.args[0]
+                read[number].update([region.data.which] if region.data.kind == "input" else [])
+            elif part_of[a] < number:
+                parts[number].earlier[a] = parts[part_of[a]]
+
+    for number, part in enumerate(parts):
+        for node in part.nodes:
+            need(number, schedule.needed_by(node))
+    for k, output in enumerate(program.outputs):
+        needed = [x for x in scalars_in(output) if type(x) is Node]
+        last = max((part_of[x] for x in needed if not is_repeated(x)), default=0)
+        parts[last].outputs.append(k)
+        need(last, needed)
+    for part, inputs in zip(parts, read, strict=True):
+        part.inputs = sorted(inputs)
+        for node, source in part.earlier.items():
+            source.kept[node] = 0
+    for part in parts:
+        _place_kept(part)
+    return parts
+
+
+def _length(node: Node, schedule: Schedule) -> int:
+    """Number of operations of a node, those of the body of a loop included."""
+    return sum(_length(inner, schedule) for inner in schedule.order[node.data.body]) if node.op == "loop" else 1
+
+
+def _numbers(program: Program, own: Sequence[Node], lengths: Sequence[int], count: int, schedule: Schedule) -> dict[Node, int]:
+    """Index of the part of each operation; a loop and its results are in the same part."""
+    kept = _kept_at(program, own, schedule)
+    ends, done, total = [], list(itertools.accumulate(lengths)), sum(lengths)
+    for number in range(1, count):
+        near = [k for k, length in enumerate(done) if abs(length * count / total - number) < _SLACK]
+        if near:
+            ends.append(min(near, key=kept.__getitem__))
+    numbers: dict[Node, int] = {}
+    for k, node in enumerate(own):
+        of_loop = node.op == "result" or (node.op == "region" and node.data.kind == "loop")
+        numbers[node] = numbers[node.args[0]] if of_loop else bisect.bisect_left(ends, k)
+    return numbers
+
+
+def _kept_at(program: Program, own: Sequence[Node], schedule: Schedule) -> list[int]:
+    """Bytes that operations up to and including each one compute and later operations or outputs need."""
+    place = {node: k for k, node in enumerate(own)}
+    last = dict(place)
+    for k, node in enumerate(own):
+        last.update((a, k) for a in schedule.needed_by(node) if a in place)
+    for output in program.outputs:
+        needed = [x for x in scalars_in(output) if type(x) is Node and x in place]
+        end = max((place[x] for x in needed), default=0)
+        last.update((x, max(end, last[x])) for x in needed)
+    change = [0] * (len(own) + 1)
+    for node, k in place.items():
+        change[k] += _bytes(node)
+        change[last[node]] -= _bytes(node)
+    return list(itertools.accumulate(change))
+
+
+def _bytes(node: Node) -> int:
+    """Size of a value or of a region."""
+    if node.type == "region":
+        return node.data.size * bytes_of(node.data.type)
+    return 0 if node.type == "loop" else bytes_of(node.type)
+
+
+def _place_kept(part: Part) -> None:
+    """Positions of kept values, the widest first, so that each is aligned for any number of samples."""
+    for node in sorted(part.kept, key=lambda node: -bytes_of(node.data.type if node.type == "region" else node.type)):
+        part.kept[node] = part.kept_bytes
+        part.kept_bytes += _bytes(node)
