@@ -106,6 +106,7 @@ def divided(program: Program, schedule: Schedule, length: int) -> list[Part]:
         for node, source in part.earlier.items():
             source.kept[node] = 0
     for part in parts:
+        part.nodes = schedule.of_part(part.nodes)
         _place_kept(part)
     return parts
 

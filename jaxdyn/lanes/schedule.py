@@ -45,17 +45,20 @@ class Schedule:
         for node in inside:
             if node.op == "loop":
                 self._plan_loop(node)
-        # Longest chain of operations below each node; the operand with the longer chain is computed first.
         own = _Dependences({n: self.needed_by(n) for n in inside})
-        depth: dict[Node, int] = {}
-        for node, needs in own.needs.items():
-            depth[node] = 1 + max([depth[a] for a in needs]) if needs else 1
         roots = [x for x in wanted if type(x) is Node and x in own.needs]
-        order = own.depth_first(roots, depth.__getitem__)
+        order = own.depth_first(roots, own.depth.__getitem__)
         if self._fewest_alive:
-            others = [own.depth_first(roots, key) for key in (lambda a: -depth[a], lambda a: a.serial)]
-            order = min((order, *others, own.fewest_from_the_end()), key=own.most_alive)
+            order = own.fewest_alive(roots, order)
         self.order[block] = own.with_first([node for node in order if node.op in self._early], order)
+
+    def of_part(self, nodes: Sequence[Node]) -> list[Node]:
+        """Some nodes of a block in the order with the fewest alive values; values that other nodes compute are loaded when needed."""
+        own = set(nodes)
+        order = list(dict.fromkeys(x for n in nodes for x in (*self.needed_by(n), n)))
+        all_of_them = _Dependences({n: self.needed_by(n) if n in own else [] for n in order})
+        roots = [n for n, users in all_of_them.users.items() if not users]
+        return [n for n in all_of_them.fewest_alive(roots, order) if n in own]
 
     def with_order(self, block: Block, order: list[Node]) -> "Schedule":
         """The same schedule, with some nodes only of one of its blocks."""
@@ -112,6 +115,20 @@ class _Dependences:
             for a in needs:
                 users[a].append(node)
         return users
+
+    @functools.cached_property
+    def depth(self) -> dict[Node, int]:
+        """Length of the longest chain of operations that ends in each node."""
+        depth: dict[Node, int] = {}
+        for node, needs in self.needs.items():
+            depth[node] = 1 + max([depth[a] for a in needs]) if needs else 1
+        return depth
+
+    def fewest_alive(self, roots: Sequence[Node], order: Sequence[Node]) -> list[Node]:
+        """The given order, or another one with fewer simultaneously alive values."""
+        keys = (self.depth.__getitem__, lambda a: -self.depth[a], lambda a: a.serial)
+        others = [self.depth_first(roots, key) for key in keys]
+        return min((list(order), *others, self.fewest_from_the_end()), key=self.most_alive)
 
     def depth_first(self, roots: Sequence[Node], key: Callable[[Node], int]) -> list[Node]:
         """Order in which the operands of a node directly precede it, the operand with the largest key first."""
