@@ -9,7 +9,8 @@ fails, XLA is used for all functions.
 import functools
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -19,17 +20,20 @@ from jaxdyn.lanes import canary
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Program
-from jaxdyn.lanes.parts import LENGTH, Part, divided
+from jaxdyn.lanes.parts import LONGEST, Part, divided
 from jaxdyn.lanes.ptx_code import KERNEL, WARP, Launch, PtxKernel, launch_for, ptx
 
 PLATFORM = "cuda"
 _TARGET = "__gpu$xla.gpu.ptx"
 # Value of an H100 or H200, for code that is lowered on a machine without GPU.
 _MULTIPROCESSORS = 132
+# Functions of the self-test that are compiled at the same time, and the length of their kernels, so that some consist of several.
+_COMPILED_AT_ONCE, _LONGEST_OF_CANARY = 10, 100
 # Maximum number of parameters of a kernel, of 8 bytes each; PTX 8.0 allows 4352 bytes.
 _MOST_ARRAYS = 500
-# The driver takes longer than half a minute for larger kernels, which are therefore used only if lanes are requested.
-_LARGEST_PROGRAM = 30_000
+# The driver takes longer than half a minute for larger programs, which are therefore used only if lanes are requested. Loops are not
+# divided into several kernels, and the time for one kernel grows faster than its length.
+_LARGEST_PROGRAM, _LARGEST_LOOPS = 120_000, 30_000
 
 
 class Kernel(NamedTuple):
@@ -66,7 +70,7 @@ class Kernels:
         outputs: Sequence[str],
         batch: int,
         launch: Launch | None = None,
-        length: int = LENGTH,
+        longest: float = LONGEST,
     ):
         """Generate the code.
 
@@ -75,11 +79,11 @@ class Kernels:
             inputs, outputs: Layout of each input and output, see `PtxKernel`.
             batch: Number of samples.
             launch: Threads and blocks; the best known ones if None.
-            length: Number of operations of a kernel, approximately, see `parts`.
+            longest: Length that a kernel should not exceed, see `parts.divided`.
         """
         start = time.perf_counter()
         schedule = PtxKernel.planned(program)
-        parts = divided(program, schedule, length)
+        parts = divided(program, schedule, longest)
         self.launched, self.operations = [], 0
         for part in parts:
             common = schedule, part if len(parts) > 1 else None
@@ -143,9 +147,13 @@ def refusal(program: Program, backend: str) -> str:
     arrays = len(program.inputs) + len(program.outputs)
     if arrays > _MOST_ARRAYS:
         return f"the function has {arrays} arrays, and a kernel supports {_MOST_ARRAYS}"
-    operations = len(Liveness(program).nodes)
-    if operations > _LARGEST_PROGRAM and backend == "auto":
-        return f"the program has {operations} operations, more than {_LARGEST_PROGRAM}"
+    nodes = Liveness(program).nodes
+    for found, limit, where in (
+        (len(nodes), _LARGEST_PROGRAM, ""),
+        (sum(node.block.depth > 0 for node in nodes), _LARGEST_LOOPS, " in loops"),
+    ):
+        if found > limit and backend == "auto":
+            return f"the program has {found} operations{where}, more than {limit}"
     return ""
 
 
@@ -182,7 +190,11 @@ def obstacle() -> str:
 @functools.cache
 def _obstacle(with_float64: bool) -> str:
     devices = _devices()
-    reason = failure(_on_device(devices[0]), with_float64) if devices else ""
+    reason = ""
+    if devices:
+        # XLA and the driver take seconds to compile one after the other.
+        with ThreadPoolExecutor(_COMPILED_AT_ONCE) as pool:
+            reason = failure(_on_device(devices[0]), with_float64, pool.map)
     if reason:
         warnings.warn(
             f"on GPUs, XLA is used instead of the lane compiler, and is slower: {reason}", RuntimeWarning, stacklevel=2
@@ -200,27 +212,45 @@ def _on_device(device: Any) -> Callable[[Callable, Sequence[np.ndarray]], list[n
     return run
 
 
-def failure(run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]], with_float64: bool) -> str:
+def failure(
+    run: Callable[[Callable, Sequence[np.ndarray]], list[np.ndarray]],
+    with_float64: bool,
+    each: Callable[[Callable, Sequence], Iterable] = map,
+) -> str:
     """Run the self-test (`canary`) on a device; returns a description of the failure, or an empty text if kernels agree with XLA.
 
     Args:
         run: Runs a function of arrays on the device.
         with_float64: True to test float64, too.
+        each: Calls a function for every element of a sequence, like `map`, possibly at the same time.
     """
+    tasks: list[tuple[Callable, Sequence[np.ndarray]]] = []
+    names = []
     for function, arrays in canary.cases(with_float64):
         shapes = [jax.ShapeDtypeStruct(a.shape[1:], a.dtype) for a in arrays]
         program = program_of(traced(function, shapes))
         results = jax.eval_shape(jax.vmap(function), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays))
         batch, layouts = len(arrays[0]), (["rows"] * len(arrays), ["rows"] * len(results))
-        # With fewer threads than samples, so that some threads process several samples.
-        kernel = Kernels(program, *layouts, batch, Launch(32, 8, 2))
+        # With fewer threads than samples, so that some threads process several samples, and in several kernels per function.
+        kernels = Kernels(program, *layouts, batch, Launch(32, 8, 2), longest=_LONGEST_OF_CANARY)
+        tasks += [(lambda *a, k=kernels, r=results: k(a, r), arrays), (jax.vmap(function), arrays)]
+        names.append(function.__name__)
+
+    def attempt(task: tuple) -> list[np.ndarray] | Exception:
         try:
-            actual = run(lambda *a, k=kernel, r=results: k(a, r), arrays)
+            with jax.enable_x64(with_float64):  # also in another thread
+                return run(*task)
         except Exception as error:
-            first = str(error).strip().split("\n")[0]
-            return f"a kernel cannot be loaded or run ({type(error).__name__}: {first})"
-        expected = run(jax.vmap(function), arrays)
+            return error
+
+    found = list(each(attempt, tasks))
+    for name, actual, expected in zip(names, found[::2], found[1::2], strict=True):
+        if isinstance(expected, Exception):
+            raise expected
+        if isinstance(actual, Exception):
+            first = str(actual).strip().split("\n")[0]
+            return f"a kernel cannot be loaded or run ({type(actual).__name__}: {first})"
         for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
             if not canary.agree(a, e):
-                return f"a kernel computes wrong values (result {number} of {function.__name__!r})"
+                return f"a kernel computes wrong values (result {number} of {name!r})"
     return ""

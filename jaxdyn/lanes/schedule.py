@@ -58,7 +58,8 @@ class Schedule:
         order = list(dict.fromkeys(x for n in nodes for x in (*self.needed_by(n), n)))
         all_of_them = _Dependences({n: self.needed_by(n) if n in own else [] for n in order})
         roots = [n for n, users in all_of_them.users.items() if not users]
-        return [n for n in all_of_them.fewest_alive(roots, order) if n in own]
+        order = all_of_them.fewest_alive(roots, order)
+        return [n for n in all_of_them.with_first([n for n in order if n.op in self._early], order) if n in own]
 
     def with_order(self, block: Block, order: list[Node]) -> "Schedule":
         """The same schedule, with some nodes only of one of its blocks."""
