@@ -255,8 +255,8 @@ def over_blocks(config: Config, device: Any) -> Iterator[dict[str, Any]]:
         )
         shapes = [jax.ShapeDtypeStruct((batch, *a.shape), a.dtype) for a in jaxpr.out_avals]
         rows_of = (["rows"] * len(args), ["rows"] * len(shapes))
-        kernel = gpu.Kernel(program_of(jaxpr), *rows_of, batch, launch_for(batch, None, block))
-        seconds = timed(jax.jit(lambda *a, k=kernel, s=shapes: k(a, s)), args, config.rounds)
+        kernels = gpu.Kernels(program_of(jaxpr), *rows_of, batch, launch_for(batch, None, block))
+        seconds = timed(jax.jit(lambda *a, k=kernels, s=shapes: k(a, s)), args, config.rounds)
         yield {"function": function, "batch": batch, "block": block, "rate": batch * task.steps / seconds}
 
 

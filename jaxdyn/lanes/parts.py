@@ -150,12 +150,12 @@ def _kept_at(program: Program, own: Sequence[Node], schedule: Schedule) -> list[
         last.update((x, max(end, last[x])) for x in needed)
     change = [0] * (len(own) + 1)
     for node, k in place.items():
-        change[k] += _bytes(node)
-        change[last[node]] -= _bytes(node)
+        change[k] += bytes_of_node(node)
+        change[last[node]] -= bytes_of_node(node)
     return list(itertools.accumulate(change))
 
 
-def _bytes(node: Node) -> int:
+def bytes_of_node(node: Node) -> int:
     """Size of a value or of a region."""
     if node.type == "region":
         return node.data.size * bytes_of(node.data.type)
@@ -166,4 +166,4 @@ def _place_kept(part: Part) -> None:
     """Positions of kept values, the widest first, so that each is aligned for any number of samples."""
     for node in sorted(part.kept, key=lambda node: -bytes_of(node.data.type if node.type == "region" else node.type)):
         part.kept[node] = part.kept_bytes
-        part.kept_bytes += _bytes(node)
+        part.kept_bytes += bytes_of_node(node)
