@@ -15,7 +15,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdyn.lanes.flatten import LARGEST_ARRAY, Deferred, Flattener, Memory, Value, contiguous, is_known, objects
+from jaxdyn.lanes.flatten import (
+    LARGEST_ARRAY,
+    Deferred,
+    Flattener,
+    Memory,
+    Value,
+    contiguous,
+    is_known,
+    objects,
+    part_of,
+    scalars_of,
+)
 from jaxdyn.lanes.program import (
     Block,
     Loop,
@@ -25,6 +36,7 @@ from jaxdyn.lanes.program import (
     Program,
     Region,
     Scalar,
+    Stretch,
     SumOfMatrixProducts,
 )
 
@@ -96,6 +108,7 @@ class SumOfProducts(Deferred):
     def plus(self, other) -> "SumOfProducts | None":
         """Sum with another array of the same shape; None if the sum must be computed entry by entry."""
         base, products = self.base, self.products
+        other = _in_memory(other, self.type)
         if isinstance(other, SumOfProducts):
             if other.sides != self.sides or (base is not None and other.base is not None):
                 return None
@@ -181,6 +194,15 @@ class SumOfProducts(Deferred):
             return Memory(region, self.type, self.shape, contiguous(self.shape) if columns == 1 else (1, rows))
         region = _filled(flat, self)
         return Memory(region, self.type, self.shape, contiguous(self.shape))
+
+
+def _in_memory(x, kind: str):
+    """An array whose elements were loaded one after the other, such as the bias of a network, as the memory that contains them."""
+    if isinstance(x, np.ndarray) and not is_known(x):
+        part = part_of(scalars_of(x))
+        if isinstance(part, Stretch):
+            return Memory(part.region, kind, x.shape, contiguous(x.shape), part.offset)
+    return x
 
 
 def _transposed(x: Memory) -> Memory:

@@ -10,8 +10,11 @@ from jaxdyn.lanes.deferred import SumOfProducts
 from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Value, is_known, kind_of, rule, zero_of
 from jaxdyn.lanes.folding import COMPARISONS, TRANSCENDENTAL, converted
 from jaxdyn.lanes.program import Program, Scalar
+from jaxdyn.lanes.rules.repeated import of_each
 from jaxdyn.lanes.scalar_types import FLOATS, dtype_of_type
 
+# Instructions of a transcendental function, approximately.
+_LENGTH = 40
 _ELEMENTWISE = (
     "sub",
     "mul",
@@ -22,7 +25,10 @@ _ELEMENTWISE = (
     "sqrt",
     "floor",
     "ceil",
-    *TRANSCENDENTAL[:-1],
+    "sin",
+    "cos",
+    "tan",
+    "atan2",
     "min",
     "max",
     "and",
@@ -38,6 +44,15 @@ _ELEMENTWISE = (
 @rule(*_ELEMENTWISE)
 def _elementwise(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.apply(equation.primitive.name, kind_of(equation.outvars[0]), *args)]
+
+
+# Sine and cosine are not among them: they share their arguments, and often have known values.
+@rule(*(name for name in TRANSCENDENTAL if name not in ("sin", "cos", "tan", "atan2", "pow")))
+def _transcendental(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    name, kind = equation.primitive.name, kind_of(equation.outvars[0])
+    if is_known(args[0]):
+        return [flat.apply(name, kind, *args)]
+    return [of_each(flat, lambda x: flat.program.apply(name, (x,), kind), args[0], kind, _LENGTH)]
 
 
 @rule("add", "add_any", takes_deferred=True)
@@ -162,7 +177,7 @@ def _composed(formula: Callable[..., Scalar]) -> Callable:
                 return _with_sign_of(program, size, sign, kind)
             return program.apply(name, xs, kind)
 
-        return [flat.each(lambda x: formula(op, x), args[0])]
+        return [of_each(flat, lambda x: formula(op, x), args[0], kind, _LENGTH)]
 
     return apply
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from jaxdyn.lanes.flatten import Flattener, Value, kind_of, rule
 from jaxdyn.lanes.folding import settled
 from jaxdyn.lanes.program import Program, Scalar
+from jaxdyn.lanes.rules.repeated import of_each
 
 # Inverse, for each precision: upper limit of w, value to subtract (from w in the first row, from its root in the others), and the
 # coefficients, highest power first.
@@ -210,7 +211,7 @@ def _erf_inv(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         is_one = program.compare("eq", f("abs", x), 1.0)
         return f.select(is_one, f("mul", x, math.inf), f("mul", result, x))
 
-    return [flat.each(inverse, args[0])]
+    return [of_each(flat, inverse, args[0], kind, 100)]
 
 
 @rule("erf")
@@ -226,4 +227,4 @@ def _erf(flat: Flattener, equation, args: list[Value]) -> list[Value]:
         signed = f.select(program.compare("lt", x, 0.0), f("neg", far), far)
         return f.select(program.compare("lt", size, 1.0), near, signed)
 
-    return [flat.each(erf, args[0])]
+    return [of_each(flat, erf, args[0], kind, 100)]
