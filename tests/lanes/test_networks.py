@@ -126,6 +126,44 @@ def test_sums_of_loops_within_loops():
     compare(sums, (normal(1, LANES, 25), normal(2, LANES, 24)))
 
 
+def test_layers_are_loops_whose_code_does_not_grow_with_the_units():
+    """Products, biases, activations and random numbers: only the few inputs and results are separate scalars."""
+
+    def operations(units: int) -> tuple[int, int]:
+        weights, call = network((30, units, 30), depth=2)
+
+        def noisy(weights, x, seed):
+            y = call(weights, x)
+            return y[:1] * jnp.sum(jax.random.normal(jax.random.key(seed), (units,)))
+
+        return nodes(call, weights, jnp.ones(30)), nodes(noisy, weights, jnp.ones(30), jnp.uint32(1))
+
+    (few, few_random), (many, many_random) = operations(32), operations(128)
+    assert many == few
+    # Some conversions and stores per random number instead of more than two hundred operations.
+    assert many_random - few_random < 96 * 20
+
+
+@pytest.mark.parametrize("units", [3, 24, 40])
+def test_functions_of_each_element_in_loops(units):
+    """The transcendental functions and those composed of them, of arrays with and without known elements, and their derivatives."""
+    unary = (jnp.tanh, jnp.exp, jnp.expm1, jnp.arctan, jax.nn.sigmoid, jnp.sinh, jnp.arcsinh, jax.lax.erf)
+    positive = (jnp.log, jnp.log1p, jnp.log2, jax.lax.rsqrt)
+    within_one = (jnp.arcsin, jnp.arccos, jnp.arctanh, jax.lax.erf_inv)
+
+    def results(x, dx):
+        def every(x):
+            size, small = jnp.abs(x) + 0.1, x / (1.0 + jnp.abs(x))
+            of_all = [*(f(x) for f in unary), *(f(size) for f in positive), *(f(small) for f in within_one)]
+            matrix = jnp.exp(jnp.stack([x, x[::-1]])).T
+            return *of_all, matrix, jnp.tanh(x.at[units // 2].set(0.5)), jnp.tanh(jnp.full(units, 0.3)) * x
+
+        values, tangents = jax.jvp(every, (x,), (dx,))
+        return values, tangents, jax.grad(lambda x: sum(jnp.sum(y**2) for y in every(x)))(x)
+
+    compare(results, (normal(0, LANES, units), normal(1, LANES, units)), 0, 1e-11)
+
+
 def test_programs_grow_with_the_units_and_not_with_their_square():
     def size(units: int) -> int:
         weights, call = network((30, units, 12), depth=2)

@@ -12,9 +12,10 @@ import jax
 import numpy as np
 from jax.extend.random import threefry_prng_impl as threefry
 
-from jaxdyn.lanes.flatten import Flattener, Value, objects, rule, scalars_of
+from jaxdyn.lanes.flatten import Flattener, Value, rule
 from jaxdyn.lanes.keys import WORD, WORDS
 from jaxdyn.lanes.program import Program, Scalar
+from jaxdyn.lanes.rules.repeated import several_of_each
 from jaxdyn.lanes.scalar_types import dtype_of_type
 
 # Approximate number of operations that convert a counter to two random words.
@@ -47,8 +48,12 @@ def _hash(program: Program, key: tuple[Scalar, Scalar], counter: tuple[Scalar, S
 @rule("threefry2x32")
 def _threefry2x32(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     arrays = np.broadcast_arrays(*(flat.registers(x) for x in args))
-    found = [_hash(flat.program, (a, b), (c, d)) for a, b, c, d in zip(*map(scalars_of, arrays), strict=True)]
-    return [objects([pair[k] for pair in found], arrays[0].shape) for k in range(WORDS)]
+    words = [WORD] * len(arrays)
+
+    def hashed(a: Scalar, b: Scalar, c: Scalar, d: Scalar) -> tuple[Scalar, Scalar]:
+        return _hash(flat.program, (a, b), (c, d))
+
+    return several_of_each(flat, hashed, arrays, words, [WORD] * WORDS, HASH_OPERATIONS)
 
 
 @rule("iota_2x32_shape")
