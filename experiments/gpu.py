@@ -2,10 +2,11 @@
 
 Method. First the canary: a kernel with every operation against XLA. Then rates of the Panda arm over batches and precisions, beside
 jit(vmap(f)) of the same functions, with the time that XLA takes to compile and the first call, in this process and in a second one,
-which finds the driver's cache; of the forward dynamics of the other mechanisms; and over block sizes. Short calls follow one
-another, the clock stops when the last result is there, and the median counts. At last every function of benchmark_dynamics.py,
-rollouts and their gradients, for all mechanisms in float32 and float64, are compared with the lane compiler of the CPU in float64.
-Every figure is written as soon as it is there.
+which finds the driver's cache; of forward dynamics and rollouts of the other mechanisms; of the quadrupeds with a noisy network
+policy of noisy_policies.py; and over block sizes. Short calls follow one another, the clock stops when the last result is there,
+and the median counts. At last every function of benchmark_dynamics.py, rollouts and their gradients, for all mechanisms in float32
+and float64, are compared with the lane compiler of the CPU in float64, and the network policies in float32. Every figure is written
+as soon as it is there.
 
 The memory limit is measured, by a copy. The arithmetic limit is one operation per clock and lane of 128 lanes per multiprocessor,
 at the clock that the driver gives as the highest; operations are those of the lane program.
@@ -32,6 +33,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
 import jax.numpy as jnp
+import noisy_policies
 import numpy as np
 from peers.jaxdyn_routes import function_of
 from peers.mechanisms import mechanism
@@ -52,6 +54,7 @@ _MOST_CALLS, _ROUND = 200, 0.03
 _ARM = "panda"
 # Bytes of arguments and results of a call, at most.
 _LARGEST_TASK = 1.5e10
+_UNITS = 64  # of each layer of a network policy
 _TIMED = ("forward dynamics", ROLLOUT, GRADIENT)
 
 
@@ -62,20 +65,26 @@ class Config:
     Attributes:
         platform: Platform of the device; "cpu" tries the script without a GPU.
         mechanisms: "panda", "chain N" or "tree 27".
+        large: Further mechanisms, of which only the rate of forward dynamics is measured.
         checked: Number of samples of a check, which fill a part of a block.
         batches: Batch sizes of the rates.
         blocks: Threads per block, for rates of forward dynamics and rollouts; may be empty.
         steps: Number of steps of a rollout, and of a gradient.
+        policies: Batch sizes of the quadrupeds with a network policy.
+        policy_steps: Number of their steps.
         xla_samples: Maximum of samples times steps of a call of XLA.
         rounds: Number of timed calls.
     """
 
     platform: str = "cuda"
     mechanisms: tuple[str, ...] = (_ARM, "chain 2", "chain 16", "tree 27")
+    large: tuple[str, ...] = ("chain 32",)
     checked: int = setting(97, positive=True)
     batches: tuple[int, ...] = setting((4096, 65536, 1_000_000), positive=True)
     blocks: tuple[int, ...] = setting((32, 64, 128, 256), positive=True)
     steps: tuple[int, int] = setting((1000, 100), positive=True)
+    policies: tuple[int, ...] = setting((4096, 65536), positive=True)
+    policy_steps: int = setting(50, positive=True)
     xla_samples: int = setting(5_000_000, positive=True)
     rounds: int = setting(5, positive=True)
 
@@ -96,14 +105,15 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     print(json.dumps(found["environment"], indent=1))
     found["canary"] = "passed" if gpu.is_usable() else gpu.obstacle() or "not run, for there is no GPU"
     print(f"canary: {found['canary']}")
-    for name, part in {"rates": measured, "blocks": over_blocks, "differences": checked}.items():
+    parts = {"rates": measured, "policies": policies, "blocks": over_blocks, "differences": checked}
+    for name, part in parts.items():
         found[name] = []
         for row in part(config, device):
             found[name].append(row)
             directory.write_text("gpu.json", json.dumps(found, indent=1) + "\n")
             directory.write_text("table.md", report(found))
     print(report(found))
-    worst = max(row["difference"] / row["allowed"] for row in found["differences"])
+    worst = max(row["difference"] / row["allowed"] for row in found["differences"] + found["policies"])
     if worst > 1 or (found["canary"] != "passed" and config.platform == gpu.PLATFORM):
         raise RunError("the canary failed, or results differ from the CPU by more than allowed; see table.md")
     return found
@@ -186,10 +196,13 @@ def checked(config: Config, device: Any) -> Iterator[dict[str, Any]]:
 def measured(config: Config, device: Any) -> Iterator[dict[str, Any]]:
     """Rates, and times until they are reached."""
     cases = [(_ARM, f, d, b) for d in ("float32", "float64") for f in _TIMED for b in config.batches]
-    cases += [(m, _TIMED[0], d, config.batches[-1]) for m in config.mechanisms[1:] for d in ("float32", "float64")]
+    others, both = config.mechanisms[1:], ("float32", "float64")
+    cases += [(m, _TIMED[0], d, config.batches[-1]) for m in (*others, *config.large) for d in both]
+    cases += [(m, ROLLOUT, "float32", config.batches[len(config.batches) // 2]) for m in others]
     for name, function, dtype, batch in tqdm(cases, unit="rate"):
         steps = {ROLLOUT: config.steps[0], GRADIENT: config.steps[1]}.get(function, 1)
-        few = min(steps, 100)  # for XLA
+        few = min(steps, 100)  # for XLA, and for large mechanisms
+        steps = steps if name == _ARM else few
         first = name == _ARM and dtype == "float32"
         task = Task(function, name, model_named(name, dtype).nv, dtype, batch, steps, 1e-4)
         if task.bytes > _LARGEST_TASK:
@@ -239,6 +252,33 @@ def second_process(task: Task, platform: str) -> float:
     start = time.perf_counter()
     jax.block_until_ready(compiled_route(model, task, "lanes")(*args))
     return time.perf_counter() - start
+
+
+def policies(config: Config, device: Any) -> Iterator[dict[str, Any]]:
+    """Rates of quadrupeds with a noisy network policy, and differences from the CPU."""
+    cpu = jax.local_devices(backend="cpu")[0]
+    for name in (noisy_policies.ROLLOUT, noisy_policies.GRADIENT):
+        call, args = policy(name, config.checked, config.policy_steps)
+        found, expected = (jax.tree.leaves(call(*jax.device_put(args, place))) for place in (device, cpu))
+        worst = max(float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in zip(*jax.device_get((found, expected)), strict=True))
+        for batch in config.policies:
+            call, args = policy(name, batch, config.policy_steps)
+            args = jax.device_put(args, device)
+            start = time.perf_counter()
+            compiled = call.lower(*args).compile()
+            compile_s = time.perf_counter() - start
+            start = time.perf_counter()
+            jax.block_until_ready(compiled(*args))
+            row = {"function": name, "batch": batch, "compile_s": compile_s, "first_s": time.perf_counter() - start}
+            row["rate"] = batch * config.policy_steps / timed(compiled, args, config.rounds)
+            # Both in float32, after steps that accumulate rounding errors.
+            yield row | {"difference": worst, "allowed": 1e-2}
+
+
+def policy(name: str, batch: int, steps: int) -> tuple[Any, tuple]:
+    """A function of noisy_policies.py for the lane compiler, and its arguments."""
+    functions, args = noisy_policies.functions_of(batch, steps, _UNITS)
+    return jax.jit(lambda *args: functions[name](*args, "lanes")), args
 
 
 def over_blocks(config: Config, device: Any) -> Iterator[dict[str, Any]]:
@@ -293,6 +333,14 @@ def report(found: dict[str, Any]) -> str:
             cells += [f"{r['compile_s']:.2f} s", f"{r['first_s']:.2f} s", second, f"{done:.0%}" if done else ""]
             cells += [f"{r['bytes_per_s'] / about['memory_limit']:.0%}"]
             lines += ["| " + " | ".join(map(str, cells)) + " |"]
+        lines += [""]
+    if found.get("policies"):
+        lines += ["## Quadrupeds with a noisy network policy, float32", ""]
+        lines += ["| | batch | steps per second | compile | first call | difference from the CPU in float32 | allowed |"]
+        lines += ["|" + "---|" * 7]
+        for r in found["policies"]:
+            cells = [r["function"], r["batch"], f"{r['rate']:.3g}", f"{r['compile_s']:.2f} s", f"{r['first_s']:.2f} s"]
+            lines += ["| " + " | ".join(map(str, [*cells, f"{r['difference']:.1e}", f"{r['allowed']:.1e}"])) + " |"]
         lines += [""]
     if found.get("blocks"):
         lines += ["## Threads per block, float32, evaluations or steps per second", ""]

@@ -31,6 +31,7 @@ import jaxdyn
 from jaxdyn.io import RunDirectory, RunError, setting
 from jaxdyn.jobs import Job, main
 
+ROLLOUT, GRADIENT = "rollout", "gradient by the weights"
 _DT = 1e-3
 _NOISE = 0.1  # standard deviation, N m
 # Relative to the largest value, after steps in float32 that accumulate rounding errors.
@@ -54,37 +55,42 @@ class Config:
     rounds: int = setting(3, positive=True)
 
 
-def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
+def functions_of(batch: int, steps: int, units: int) -> tuple[dict[str, Callable], tuple]:
+    """Functions of arguments and of a backend, by their names, and the arguments: weights, and q, v and a key of each quadruped."""
     system = jaxdyn.as_dtype(jaxdyn.System(jaxdyn.library.quadruped()), jnp.float32)
     model = system.model
     joints = model.nv - 6
-    network = eqx.nn.MLP(
-        model.nq + model.nv, joints, config.units, 2, jnp.tanh, dtype=jnp.float32, key=jax.random.key(0)
-    )
+    network = eqx.nn.MLP(model.nq + model.nv, joints, units, 2, jnp.tanh, dtype=jnp.float32, key=jax.random.key(0))
     weights, rest = eqx.partition(network, eqx.is_array)
-    q = jnp.tile(jaxdyn.configuration.neutral(model), (config.batch, 1))
-    v = 0.1 * jax.random.normal(jax.random.key(1), (config.batch, model.nv))
-    keys = jax.random.split(jax.random.key(2), config.batch)
+    q = jnp.tile(jaxdyn.configuration.neutral(model), (batch, 1))
+    v = 0.1 * jax.random.normal(jax.random.key(1), (batch, model.nv), jnp.float32)
+    keys = jax.random.split(jax.random.key(2), batch)
 
     def speeds(weights, q, v, key, backend):
         def policy(t, state, key):
             torques = eqx.combine(weights, rest)(jnp.concatenate([state.q, state.v]))
-            return jnp.concatenate([jnp.zeros(6), torques + _NOISE * jax.random.normal(key, (joints,))])
+            noise = _NOISE * jax.random.normal(key, (joints,), jnp.float32)
+            return jnp.concatenate([jnp.zeros(6, jnp.float32), torques + noise])
 
-        options = {"dt": _DT, "steps": config.steps, "save_every": config.steps, "backend": backend}
+        options = {"dt": _DT, "steps": steps, "save_every": steps, "backend": backend}
         return jaxdyn.rollout(system, jaxdyn.State(q, v), policy, key=key, **options).final.v
 
-    def forward(weights, backend):
+    def forward(weights, q, v, keys, backend):
         return jax.vmap(lambda q, v, key: speeds(weights, q, v, key, backend))(q, v, keys)
 
     functions = {
-        "rollout": forward,
-        "gradient by the weights": jax.grad(lambda weights, backend: jnp.mean(forward(weights, backend) ** 2)),
+        ROLLOUT: forward,
+        GRADIENT: jax.grad(lambda weights, *rest: jnp.mean(forward(weights, *rest) ** 2)),
     }
+    return functions, (weights, q, v, keys)
+
+
+def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
+    functions, args = functions_of(config.batch, config.steps, config.units)
     rows = []
     with tqdm(total=2 * len(functions) * (1 + config.rounds), unit="call") as bar:
         for name, function in functions.items():
-            rows += measured(name, function, weights, config, bar)
+            rows += measured(name, function, args, config, bar)
     lines = ["| | backend | operations per step | steps per second | first call |", "|---|---|---|---|---|"]
     for row in rows:
         count = f"{row['operations']:.0f}" if row["operations"] else ""
@@ -95,7 +101,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def measured(name: str, function: Callable, weights: Any, config: Config, bar: tqdm) -> list[dict[str, Any]]:
+def measured(name: str, function: Callable, args: tuple, config: Config, bar: tqdm) -> list[dict[str, Any]]:
     """Rates of both backends.
 
     Raises:
@@ -105,7 +111,7 @@ def measured(name: str, function: Callable, weights: Any, config: Config, bar: t
     for backend in ("lanes", "xla"):
         call = eqx.filter_jit(function)
         before, start = len(jaxdyn.lanes.records()), time.perf_counter()
-        results.append(jax.block_until_ready(call(weights, backend)))
+        results.append(jax.block_until_ready(call(*args, backend)))
         row = {"name": name, "backend": backend, "first_s": time.perf_counter() - start, "operations": 0.0}
         served = jaxdyn.lanes.records()[before:]
         if backend == "lanes":
@@ -113,7 +119,7 @@ def measured(name: str, function: Callable, weights: Any, config: Config, bar: t
                 raise RunError(f"lanes did not serve all of the {name}: {served}")
             row["operations"] = sum(record.operations for record in served) / config.steps
         rows.append(row)
-        calls[backend] = lambda call=call, backend=backend: jax.block_until_ready(call(weights, backend))
+        calls[backend] = lambda call=call, backend=backend: jax.block_until_ready(call(*args, backend))
         bar.update()
     for a, b in zip(*map(jax.tree.leaves, results), strict=True):
         worst = float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
