@@ -13,8 +13,8 @@ from jaxdyn.lanes.program import Program, Scalar
 from jaxdyn.lanes.rules.repeated import of_each
 from jaxdyn.lanes.scalar_types import FLOATS, dtype_of_type
 
-# Instructions of a transcendental function, approximately.
-_LENGTH = 40
+# Operations of a transcendental function, approximately.
+_LENGTH = 30
 _ELEMENTWISE = (
     "sub",
     "mul",

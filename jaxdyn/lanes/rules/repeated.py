@@ -8,7 +8,7 @@ from jaxdyn.lanes.flatten import Flattener, Memory, Value, contiguous, is_known,
 from jaxdyn.lanes.program import Block, Loop, Node, Region, Scalar
 
 # Minimum length of the code of all elements, in operations, for a loop to be worthwhile: it stores arguments and results in memory.
-_LONG = 600
+_LONG = 1000
 
 
 def of_each(flat: Flattener, function: Callable[[Scalar], Scalar], x: Value, kind: str, length: int) -> Value:
