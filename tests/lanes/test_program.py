@@ -416,10 +416,10 @@ def test_every_operation_comes_after_what_it_needs():
 
 def test_results_are_computed_one_after_the_other():
     """Depth first: what one result needs is done before the next one is begun."""
-    program = made(lambda x: jnp.exp(jnp.sin(jnp.cos(x))), (50,))
+    program = made(lambda x: jnp.tan(jnp.sin(jnp.cos(x))), (50,))
     order = Schedule(program, Liveness(program)).order[program.block]
     ops = [n.op for n in order if n.op not in ("load", "region")]
-    assert ops == ["cos", "sin", "exp"] * 50
+    assert ops == ["cos", "sin", "tan"] * 50
 
 
 # ---------------------------------------------------------------- sums with masks
