@@ -4,9 +4,9 @@ Method. First the canary: a kernel with every operation against XLA. Then rates 
 jit(vmap(f)) of the same functions, with the time that XLA takes to compile and the first call, in this process and in a second one,
 which finds the driver's cache; of forward dynamics and rollouts of the other mechanisms; of the quadrupeds with a noisy network
 policy of noisy_policies.py; and over block sizes. Short calls follow one another, the clock stops when the last result is there,
-and the median counts. At last every function of benchmark_dynamics.py, rollouts and their gradients, for all mechanisms in float32
-and float64, are compared with the lane compiler of the CPU in float64, and the network policies in float32. Every figure is written
-as soon as it is there.
+and the median counts. Every function of benchmark_dynamics.py, rollouts and their gradients, for all mechanisms in float32 and
+float64, are compared with the lane compiler of the CPU in float64, and the network policies in float32. Every figure is written as
+soon as it is there.
 
 The memory limit is measured, by a copy. The arithmetic limit is one operation per clock and lane of 128 lanes per multiprocessor,
 at the clock that the driver gives as the highest; operations are those of the lane program.
@@ -105,7 +105,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     print(json.dumps(found["environment"], indent=1))
     found["canary"] = "passed" if gpu.is_usable() else gpu.obstacle() or "not run, for there is no GPU"
     print(f"canary: {found['canary']}")
-    parts = {"rates": measured, "policies": policies, "blocks": over_blocks, "differences": checked}
+    parts = {"rates": measured, "policies": policies, "differences": checked, "blocks": over_blocks}
     for name, part in parts.items():
         found[name] = []
         for row in part(config, device):
