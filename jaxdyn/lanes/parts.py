@@ -67,7 +67,7 @@ def is_repeated(node: Node) -> bool:
     return node.op == "load" and is_repeated(node.args[0]) and type(node.args[1]) is not Node
 
 
-def divided(program: Program, schedule: Schedule, longest: float = LONGEST) -> list[Part]:
+def divided(program: Program, schedule: Schedule, longest: int = LONGEST) -> list[Part]:
     """Parts of a program, of about equal length.
 
     Args:
