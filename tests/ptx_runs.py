@@ -12,13 +12,20 @@ from ptx_interpreter import PtxKernel
 
 from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes.derived import program_of, traced
+from jaxdyn.lanes.parts import LONGEST
 from jaxdyn.lanes.ptx_code import Launch
 
 _GARBAGE = 0xA5  # in each byte of results, so that what no thread writes is seen
 
 
-def kernel_for(function: Callable, args: Sequence[np.ndarray], launch: Launch, layouts: Sequence[str]) -> gpu.Kernels:
-    """Kernel of a function of one sample: layout of each argument ("rows", "columns" or "shared"), then one of all results."""
+def kernel_for(
+    function: Callable,
+    args: Sequence[np.ndarray],
+    launch: Launch,
+    layouts: Sequence[str],
+    longest: int = LONGEST,
+) -> gpu.Kernels:
+    """Kernels, of a certain length at most, of a function of one sample: layout of each argument, then one of all results."""
     axes = [{"rows": 0, "columns": -1, "shared": None}[x] for x in layouts[:-1]]
     sizes = {a.shape[axis] for a, axis in zip(args, axes, strict=True) if axis is not None}
     shapes = [
@@ -26,7 +33,8 @@ def kernel_for(function: Callable, args: Sequence[np.ndarray], launch: Launch, l
         for a, axis in zip(args, axes, strict=True)
     ]
     program = program_of(traced(lambda *x: jax.tree.leaves(function(*x)), shapes))
-    return gpu.Kernels(program, layouts[:-1], [layouts[-1]] * len(program.outputs), sizes.pop() if sizes else 1, launch)
+    batch = sizes.pop() if sizes else 1
+    return gpu.Kernels(program, layouts[:-1], [layouts[-1]] * len(program.outputs), batch, launch, longest)
 
 
 def executed(kernels: gpu.Kernels, args: Sequence, shapes: Sequence) -> list[np.ndarray]:

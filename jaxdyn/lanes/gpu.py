@@ -70,7 +70,7 @@ class Kernels:
         outputs: Sequence[str],
         batch: int,
         launch: Launch | None = None,
-        longest: float = LONGEST,
+        longest: int = LONGEST,
     ):
         """Generate the code.
 

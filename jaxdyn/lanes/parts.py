@@ -67,7 +67,12 @@ def is_repeated(node: Node) -> bool:
     return node.op == "load" and is_repeated(node.args[0]) and type(node.args[1]) is not Node
 
 
-def divided(program: Program, schedule: Schedule, longest: float = LONGEST) -> list[Part]:
+def is_of_loop(node: Node) -> bool:
+    """True for the results of a loop and the arrays that it collects, which the code of the loop computes."""
+    return node.op == "result" or (node.op == "region" and node.data.kind == "loop")
+
+
+def divided(program: Program, schedule: Schedule, longest: int = LONGEST) -> list[Part]:
     """Parts of a program, of about equal length.
 
     Args:
@@ -95,7 +100,7 @@ def divided(program: Program, schedule: Schedule, longest: float = LONGEST) -> l
             if is_repeated(a):
                 region = a if a.op == "region" else a.args[0]
                 read[number].update([region.data.which] if region.data.kind == "input" else [])
-            elif part_of[a] < number:
+            elif part_of[a] < number and bytes_of_node(a):  # nothing is kept of an empty region
                 parts[number].earlier[a] = parts[part_of[a]]
 
     for number, part in enumerate(parts):
@@ -120,6 +125,8 @@ def _length(node: Node, schedule: Schedule) -> float:
     """Length of the code of a node, in operations in float32."""
     if node.op == "loop":
         return sum(_length(inner, schedule) for inner in schedule.order[node.data.body])
+    if is_of_loop(node):
+        return 0.0
     return _LENGTH_OF_64_BITS if node.type in ("f64", "i64", "u64") else 1.0
 
 
@@ -133,14 +140,15 @@ def _numbers(program: Program, own: Sequence[Node], lengths: Sequence[float], co
             ends.append(min(near, key=kept.__getitem__))
     numbers: dict[Node, int] = {}
     for k, node in enumerate(own):
-        of_loop = node.op == "result" or (node.op == "region" and node.data.kind == "loop")
-        numbers[node] = numbers[node.args[0]] if of_loop else bisect.bisect_left(ends, k)
+        numbers[node] = numbers[node.args[0]] if is_of_loop(node) else bisect.bisect_left(ends, k)
     return numbers
 
 
 def _kept_at(program: Program, own: Sequence[Node], schedule: Schedule) -> list[int]:
     """Bytes that operations up to and including each one compute and later operations or outputs need."""
-    place = {node: k for k, node in enumerate(own)}
+    place: dict[Node, int] = {}
+    for k, node in enumerate(own):
+        place[node] = place[node.args[0]] if is_of_loop(node) else k
     last = dict(place)
     for k, node in enumerate(own):
         last.update((a, k) for a in schedule.needed_by(node) if a in place)

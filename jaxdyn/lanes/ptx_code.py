@@ -199,7 +199,8 @@ class PtxKernel(ProgramCode):
         if type(numerator) is Node or abs(numerator) > _LARGEST_NUMERATOR:
             # LLVM has no intrinsic for this division, whose operands may have any size.
             return f'call float asm "div.full.ftz.f32 $0, $1, $2;", "=f,f,f"(float {refs[0]}, float {refs[1]})'
-        if type(denominator) is Node and denominator.op == "sqrt" and denominator.args[0] in self._names:
+        is_root = type(denominator) is Node and denominator.op == "sqrt"
+        if is_root and denominator.args[0] in self._names:  # an earlier part may have computed the root
             inverse = self._approximate("rsqrt", self._ref(denominator.args[0], "f32", as_vector=False))
         else:
             inverse = self._approximate("rcp", refs[1])

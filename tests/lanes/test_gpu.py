@@ -177,7 +177,7 @@ def _no_memory_of_obstacles():
 def with_gpu(monkeypatch, reason: str = "", device: Device | None = None) -> None:
     """A process that has a GPU, and what the canary says of it."""
     monkeypatch.setattr(gpu, "_devices", lambda: [device or Device()])
-    monkeypatch.setattr(gpu, "failure", lambda run, with_float64: reason)
+    monkeypatch.setattr(gpu, "failure", lambda run, with_float64, each: reason)
     monkeypatch.setattr(gpu, "_on_device", lambda device: None)
 
 
@@ -374,7 +374,7 @@ def test_the_canary_uses_all_memory():
     for function, arrays in CASES.values():
         program = program_of_case(function, arrays)
         layouts = ["rows"] * len(arrays), ["rows"] * len(program.outputs)
-        kernels.append(gpu.Kernel(program, *layouts, len(arrays[0]), Launch(32, 8, 2)))
+        kernels += gpu.Kernels(program, *layouts, len(arrays[0]), Launch(32, 8, 2)).launched
     assert any(k.scratch_bytes and ".local" in k.ptx for k in kernels)
     assert any("call.uni" in k.ptx for k in kernels)  # of the function for large angles
 
@@ -431,7 +431,7 @@ def test_the_canary_finds_every_wrong_instruction(monkeypatch):
     for function, arrays in CASES.values():
         program = program_of_case(function, arrays)
         layouts = ["rows"] * len(arrays), ["rows"] * len(program.outputs)
-        texts.append(gpu.Kernel(program, *layouts, len(arrays[0]), Launch(32, 8, 2)).ptx)
+        texts += [k.ptx for k in gpu.Kernels(program, *layouts, len(arrays[0]), Launch(32, 8, 2)).launched]
     opcodes = {
         found for text in texts for found in re.findall(r"^\s+(?:@!?%p\d+\s+)?([a-z][\w.]+)\s", text, re.MULTILINE)
     }

@@ -1,0 +1,456 @@
+"""Long programs as several kernels: what a part contains, and that the parts together compute what the whole program computes."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from edge_values import assert_same, edges, flushed
+from hypothesis import strategies as st
+from ptx_runs import by_gpu, executed, kernel_for
+from random_programs import SIZE, programs, random, types
+
+import jaxdyn
+from jaxdyn.lanes import gpu, lane_function
+from jaxdyn.lanes.derived import program_of, traced
+from jaxdyn.lanes.liveness import scalars_in
+from jaxdyn.lanes.llvm_text import bytes_of
+from jaxdyn.lanes.parts import Part, bytes_of_node, divided, is_of_loop, is_repeated, whole
+from jaxdyn.lanes.program import Node, Program, Scalar
+from jaxdyn.lanes.ptx_code import WARP, Launch, PtxKernel
+from jaxdyn.lanes.rules import functions
+from jaxdyn.lanes.schedule import Schedule
+
+# Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
+pytestmark = pytest.mark.usefixtures("as_a_user")
+
+UNDIVIDED = 10**9
+# Iterations of a loop, whose records exceed the memory of a thread.
+TURNS = 200
+# A part is at most this much longer than asked for, unless it contains a long loop or is only a few operations long.
+LONGER, FEW = 1.3, 12
+
+
+@pytest.fixture(autouse=True)
+def _loops_remain(monkeypatch):
+    """Loops of few iterations are not written out, which keeps them fast in the interpreter."""
+    monkeypatch.setattr(functions, "_UNROLLED_EQUATIONS", 100)
+
+
+def scalar_program(function, *args) -> Program:
+    """Of a function of one sample."""
+    shapes = [jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in args]
+    return program_of(traced(lambda *x: jax.tree.leaves(function(*x)), shapes))
+
+
+def arranged(x: np.ndarray, layout: str) -> np.ndarray:
+    """One sample after the other, in columns, or the first sample alone."""
+    if layout == "shared":
+        return x[0]
+    return np.ascontiguousarray(np.moveaxis(x, 0, -1)) if layout == "columns" else x
+
+
+def in_parts(function, args: Sequence[np.ndarray], layouts: Sequence[str], launch: Launch, longest: int):
+    """Kernels, and their results for all samples, in rows."""
+    given = [arranged(x, layout) for x, layout in zip(args, layouts[:-1], strict=True)]
+    kernels = kernel_for(function, given, launch, layouts, longest)
+    axes = [None if layout == "shared" else 0 for layout in layouts[:-1]]
+    shapes = jax.eval_shape(
+        jax.vmap(lambda *x: jax.tree.leaves(function(*x)), axes, layouts[-1] == "columns" and -1 or 0),
+        *(x[0] if layout == "shared" else x for x, layout in zip(args, layouts[:-1], strict=True)),
+    )
+    found = executed(kernels, given, shapes)
+    return kernels, [np.moveaxis(x, -1, 0) if layouts[-1] == "columns" else x for x in found]
+
+
+# ---------------------------------------------------------------- what a part contains
+
+
+def own_nodes(program: Program, schedule: Schedule) -> list[Node]:
+    """Operations that exactly one part computes."""
+    return [node for node in schedule.order[program.block] if not is_repeated(node)]
+
+
+def length_of(nodes: Sequence[Node], schedule: Schedule) -> float:
+    """Length as operations in float32; those of 64 bits count more, and what a loop computes is a part of the loop."""
+    total = 0.0
+    for node in nodes:
+        if node.op == "loop":
+            total += length_of(schedule.order[node.data.body], schedule)
+        elif not is_of_loop(node):
+            total += 1.5 if node.type in ("f64", "i64", "u64") else 1.0
+    return total
+
+
+def item(node: Node) -> int:
+    return bytes_of(node.data.type if node.type == "region" else node.type)
+
+
+def nodes_in(values: Sequence[Scalar]) -> list[Node]:
+    return [x for x in values if type(x) is Node]
+
+
+def check_division(program: Program, longest: int) -> list[Part]:
+    """The laws of a division."""
+    schedule = PtxKernel.planned(program)
+    own = own_nodes(program, schedule)
+    parts = divided(program, schedule, longest)
+    if len(parts) == 1:
+        expected = whole(program, schedule)
+        assert parts[0].nodes == expected.nodes == schedule.order[program.block]
+        assert (parts[0].inputs, parts[0].outputs) == (expected.inputs, expected.outputs)
+        assert (parts[0].kept, parts[0].earlier, parts[0].kept_bytes) == ({}, {}, 0)
+    else:
+        check_operations(program, schedule, own, parts)
+        check_buffers(parts)
+    total = length_of(own, schedule)
+    assert len(parts) <= max(1, math.ceil(total / longest))
+    for part in parts if longest > FEW else []:
+        if not any(node.op == "loop" for node in part.nodes):
+            computed = [node for node in part.nodes if not is_repeated(node)]
+            assert length_of(computed, schedule) <= LONGER * longest + 1e-9
+    return parts
+
+
+def check_operations(program: Program, schedule: Schedule, own: Sequence[Node], parts: Sequence[Part]) -> None:
+    """Each operation is in one part, after all that it needs, and each output is written by one part that knows its values."""
+    number_of = {node: part.number for part in parts for node in part.nodes}
+    assert [part.number for part in parts] == [*range(len(parts))]
+    assert sorted((n for part in parts for n in part.nodes), key=id) == sorted(own, key=id)
+    assert sorted(k for part in parts for k in part.outputs) == [*range(len(program.outputs))]
+    needed_later: dict[int, set[Node]] = {part.number: set() for part in parts}
+    for part in parts:
+        assert part.nodes
+        known: set[Node] = set()
+        fetched: set[Node] = set()
+        read: set[int] = set()
+
+        def need(nodes: Sequence[Node], part=part, known=known, fetched=fetched, read=read) -> None:
+            for a in nodes:
+                if is_repeated(a):
+                    region = a if a.op == "region" else a.args[0]
+                    read.update([region.data.which] if region.data.kind == "input" else [])
+                elif a not in known:
+                    assert number_of[a] < part.number
+                    fetched.update([a] if bytes_of_node(a) else [])
+
+        for node in part.nodes:
+            need(schedule.needed_by(node))
+            known.add(node)
+            if is_of_loop(node):
+                assert node.args[0] in known
+        for k in part.outputs:
+            need(nodes_in(scalars_in(program.outputs[k])))
+        assert part.inputs == sorted(read)
+        assert set(part.earlier) == fetched
+        assert {source.number for source in part.sources} == {number_of[a] for a in fetched}
+        for a, source in part.earlier.items():
+            assert source is parts[number_of[a]]
+            needed_later[source.number].add(a)
+    for part in parts:
+        assert set(part.kept) == needed_later[part.number]
+
+
+def check_buffers(parts: Sequence[Part]) -> None:
+    """Kept values are aligned, fill the buffer of their part, and do not overlap."""
+    for part in parts:
+        end = 0
+        for node, start in sorted(part.kept.items(), key=lambda entry: entry[1]):
+            assert start == end
+            assert start % item(node) == 0
+            end = start + bytes_of_node(node)
+        assert part.kept_bytes == end
+        assert (part.kept_bytes > 0) == bool(part.kept)
+
+
+def empty_records(x):
+    """Only an array without entries connects the first loop with the last operations."""
+
+    def turn(c, t):
+        y = 0.5 * jnp.sin(c) + 0.001 * t
+        return y, y[:0]
+
+    turns = jnp.arange(40.0, dtype=x.dtype)
+    c, first = jax.lax.scan(turn, x, turns)
+    d, second = jax.lax.scan(turn, x[::-1], turns)
+    return c, jnp.tan(jnp.cos(jnp.tan(x[::-1] + d))), jnp.concatenate([first, second])
+
+
+def many_results(x):
+    """The results of a loop are longer than a part."""
+
+    def turn(c, t):
+        return 0.5 * jnp.sin(c) + 0.001 * t, None
+
+    x = jnp.tile(x, 10)
+    first, _ = jax.lax.scan(turn, x, jnp.arange(40.0, dtype=x.dtype))
+    return first, jax.lax.scan(turn, first, jnp.arange(40.0, dtype=x.dtype))[0]
+
+
+def of_roots(x):
+    """Reciprocals of square roots, which one part computes and another one needs."""
+    roots = jnp.sqrt(jnp.cumsum(jnp.cos(x) ** 2) + 0.5)
+    return jnp.cumprod(jnp.tan(roots)), 1 / roots, 2.5 / roots
+
+
+def sines_and_cosines(x):
+    """Of the same angles, which are computed together if they are in one part."""
+    sines = jnp.sin(x)
+    angles = jnp.cumsum(sines)
+    return jnp.cumsum(jnp.cos(angles)), jnp.cos(x) * jnp.cumsum(jnp.sin(angles))
+
+
+def outputs_of_inputs(x):
+    """Results that are inputs, constants, and one value several times, next to long ones."""
+    y = jnp.tan(jnp.cumsum(jnp.sin(x)))
+    z = jnp.cumsum(jnp.cos(y))
+    return x, jnp.stack([x[1], jnp.asarray(2.0, x.dtype), z[1], y[0]]), y, y[::-1], jnp.concatenate([z, x, y]), x[:0]
+
+
+X = np.random.default_rng(5).uniform(-0.6, 0.6, (45, 3))
+FUNCTIONS = [empty_records, many_results, of_roots, sines_and_cosines, outputs_of_inputs]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_parts_of_peculiar_programs(function, dtype):
+    """Division at several places leaves all results within some roundings of those of XLA."""
+    x = X.astype(dtype)
+    expected = jax.device_get(jax.jit(jax.vmap(function))(x))
+    counts = set()
+    for longest in (5, 7, 12):
+        parts = check_division(scalar_program(function, x[0]), longest)
+        kernels, found = in_parts(function, [x], ["rows", "rows"], Launch(32, 8, 1), longest)
+        assert len(kernels.launched) == len(parts)
+        counts.add(len(parts))
+        for a, e in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, e, rtol=200 * np.finfo(dtype).eps, atol=50 * np.finfo(dtype).eps)
+    assert max(counts) > 1
+
+
+def test_random_programs_are_divided_lawfully(exhaustive):
+    def test(data):
+        dtypes = types(data)
+        program = data.draw(programs(*dtypes, length=14))
+        args = [np.zeros(SIZE, t) for t in (*dtypes, "bool")]
+        for longest in (5, 8, 13, 25, 60, 200, UNDIVIDED):
+            counts.append(len(check_division(scalar_program(program, *args), longest)))
+        assert counts[-1] == 1
+
+    counts: list[int] = []
+    random(test, 1000 if exhaustive else 40)
+    assert max(counts) > 20
+
+
+@functools.cache
+def panda_program() -> Program:
+    model = jaxdyn.as_dtype(jaxdyn.library.panda(), jnp.float32)
+    q = jnp.zeros(7, jnp.float32)
+    return scalar_program(functools.partial(jaxdyn.forward_dynamics, model), q, q, q)
+
+
+@pytest.mark.parametrize("longest", [100, 1000, 3000])
+def test_a_mechanism_is_divided_lawfully(longest):
+    """Into the least number of parts of that length."""
+    program = panda_program()
+    schedule = PtxKernel.planned(program)
+    total = length_of(own_nodes(program, schedule), schedule)
+    assert len(check_division(program, longest)) == math.ceil(total / longest) > 1
+
+
+def test_a_division_keeps_the_fewest_bytes():
+    """Of all divisions into two parts near the middle."""
+
+    def kept_bytes(first: set[Node]) -> int:
+        kept = set()
+        for node in own:
+            if node not in first:
+                kept.update(a for a in schedule.needed_by(node) if a in first)
+        for output in program.outputs:
+            needed = [x for x in nodes_in(scalars_in(output)) if not is_repeated(x)]
+            if any(x not in first for x in needed):
+                kept.update(x for x in needed if x in first)
+        return sum(map(bytes_of_node, kept))
+
+    def collected(x):
+        """Records are kept whether a division follows the loop directly or some operations later."""
+        y = jnp.cumsum(jnp.tan(jnp.cumsum(jnp.sin(x))))
+        _, path = jax.lax.scan(lambda c, t: (0.5 * jnp.sin(c) + t, c), y, jnp.arange(40.0, dtype=x.dtype))
+        return jax.lax.scan(lambda c, p: (0.5 * c + jnp.cos(c * p), None), jnp.sin(y), path)[0]
+
+    found = []
+    for function in (sines_and_cosines, outputs_of_inputs, collected):
+        program = scalar_program(function, X[0])
+        schedule = PtxKernel.planned(program)
+        own = own_nodes(program, schedule)
+        total = length_of(own, schedule)
+        parts = divided(program, schedule, math.ceil(total / 2))
+        assert len(parts) == 2
+        places = [k for k in range(len(own)) if abs(length_of(own[: k + 1], schedule) * 2 / total - 1) < LONGER / 2 - 0.5]
+        firsts = [{n for n in own if (n.args[0] if is_of_loop(n) else n) in set(own[: k + 1])} for k in places]
+        assert parts[0].kept_bytes == min(map(kept_bytes, firsts))
+        found.append(len({kept_bytes(first) for first in firsts}))
+    assert max(found) > 1
+
+
+# ---------------------------------------------------------------- results of random programs
+
+
+LAUNCHES = {
+    "a thread for each sample": lambda batch: Launch(64, 4, -(-batch // 64)),
+    "fewer threads than samples": lambda batch: Launch(32, 8, 2),
+    "blocks less than a warp": lambda batch: Launch(8, 4, 3),
+}
+
+
+def test_random_programs_in_parts(exhaustive):
+    """They compute what a single kernel computes, for any layout, batch and launch."""
+
+    def test(data):
+        dtypes = types(data)
+        program = data.draw(programs(*dtypes, length=12))
+        rng = np.random.default_rng(data.draw(st.integers(0, 999)))
+        batch = data.draw(st.sampled_from([1, 31, 32, 33, 64, 77]))
+        args = [flushed(rng.choice(edges(t), (batch, SIZE))) for t in (*dtypes, "bool")]
+        layouts = [data.draw(st.sampled_from(["rows", "columns"]))]
+        layouts += [data.draw(st.sampled_from(["rows", "columns", "shared"])) for _ in args[1:]]
+        layouts.append(data.draw(st.sampled_from(["rows", "columns"])))
+        launch = LAUNCHES[data.draw(st.sampled_from(sorted(LAUNCHES)))](batch)
+        _, expected = in_parts(program, args, layouts, launch, UNDIVIDED)
+        kernels, found = in_parts(program, args, layouts, launch, data.draw(st.integers(5, 60)))
+        names = [f"{k + 6} {name} of {operands}" for k, (name, operands) in enumerate(program.steps)]
+        assert_same(dict(zip(names, found, strict=True)), dict(zip(names, expected, strict=True)), args, 1000)
+        counts.append(len(kernels.launched))
+        kept.update(n.data.type if n.type == "region" else n.type for k in kernels.launched for n in k.part.kept)
+
+    counts: list[int] = []
+    kept: set[str] = set()
+    random(test, 2000 if exhaustive else 40)
+    assert sum(count > 1 for count in counts) > len(counts) / 2
+    assert max(counts) > 10
+    assert kept >= {"f32", "f64", "i32", "i64", "i8", "u8", "i16", "u16", "bool"}
+
+
+# ---------------------------------------------------------------- regions
+
+
+def with_records(x, k, weights):
+    """Parts exchange regions of floats, integers and truth values, and read them at positions that differ between samples."""
+    table = jnp.asarray(np.linspace(0.0, 1.0, 61), x.dtype)
+    y = jnp.cumsum(jnp.sin(jnp.cumsum(jnp.cos(x))))
+
+    def turn(carry, t):
+        at = (t * k[0] + k[1]) % 61
+        s = 0.5 * carry + weights[t % 3] * table[at] * y[at % 4]
+        return s, (s, at > 30, at.astype(jnp.int8), at.astype(jnp.int64) * 3)
+
+    last, (path, truths, places, longs) = jax.lax.scan(turn, x[:2], jnp.arange(TURNS, dtype=jnp.int32))
+    here = k[0] % TURNS
+    z = jnp.cumsum(jnp.cos(jnp.cumsum(path[here] + y[:2])))
+    pairs = jnp.concatenate([z, y, last])  # a region of pieces
+    picked = jnp.where(truths[here], pairs[k[1] % 8], pairs[k[0] % 8])
+    back, again = jax.lax.scan(lambda s, p: (0.5 * s + p[0], p[0] > s), picked, path, reverse=True)
+    found = jax.lax.dynamic_slice(path, (k[1], jnp.int32(0)), (3, 2))
+    counted = places[here].astype(jnp.int64) + longs[k[1]]
+    w = jnp.cumsum(jnp.sin(jnp.cumsum(jnp.sin(z + back))))
+    return last, path, truths, places, longs, back, again, found, counted, jnp.cumsum(jnp.tan(w)), pairs, pairs[k[0] % 8]
+
+
+REGIONS = [("rows", "a thread for each sample"), ("columns", "fewer threads than samples")]
+REGIONS += [pytest.param("rows", "blocks less than a warp", marks=pytest.mark.thorough)]
+
+
+@pytest.mark.parametrize("longest", [12, 30])
+@pytest.mark.parametrize(("layout", "launch"), REGIONS)
+def test_regions_of_other_parts(layout, launch, longest):
+    rng = np.random.default_rng(2)
+    kept = set()
+    for dtype, batch in (("float32", 33), ("float64", 65)):
+        x, k = rng.uniform(-1, 1, (batch, 4)).astype(dtype), rng.integers(0, 60, (batch, 2)).astype(np.int32)
+        weights = np.broadcast_to(rng.uniform(0, 1, 3).astype(dtype), (batch, 3))
+        expected = jax.device_get(jax.jit(jax.vmap(with_records))(x, k, weights))
+        layouts = [layout, "rows", "shared", layout]
+        kernels, found = in_parts(with_records, [x, k, weights], layouts, LAUNCHES[launch](batch), longest)
+        assert len(kernels.launched) > 3
+        kept |= {n.data.type for kernel in kernels.launched for n in kernel.part.kept if n.type == "region"}
+        for kernel in kernels.launched:
+            assert kernel.kept_bytes == kernel.part.kept_bytes * WARP * math.ceil(batch / WARP)
+        bound = 1e-5 if dtype == "float32" else 1e-13
+        for a, e in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, e, rtol=bound, atol=bound)
+    assert kept >= {"f32", "f64", "i8", "i64", "bool"}
+
+
+# ---------------------------------------------------------------- mechanics
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """short(longest): kernels are at most so long; returns a list of what is launched from then on."""
+
+    def limited(longest: int) -> list[gpu.Kernel]:
+        launched: list[gpu.Kernel] = []
+        usual = gpu.Kernels.__init__
+
+        def init(self, *args, **options):
+            usual(self, *args, **options, longest=longest)
+            launched.extend(self.launched)
+
+        monkeypatch.setattr(gpu.Kernels, "__init__", init)
+        return launched
+
+    return limited
+
+
+def relative(found, expected) -> float:
+    """Largest difference relative to the largest number of each array."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    return max(float(np.max(np.abs(a - np.asarray(e))) / np.max(np.abs(e))) for a, e in pairs)
+
+
+# As for one kernel (test_ptx).
+ROUNDED = {"float32": 1e-4, "float64": 1e-12}
+
+
+def test_dynamics_and_its_products_in_parts(short):
+    """Forward dynamics and its vector-Jacobian product agree with XLA, within the bounds of a single kernel."""
+    model = jaxdyn.library.panda()
+    args = jaxdyn.as_dtype(list(jnp.asarray(np.random.default_rng(1).normal(size=(4, 45, 7)))), jnp.float32)
+
+    def make(model):
+        def function(q, v, tau, w):
+            value, pull = jax.vjp(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau), q, v, tau)
+            return value, pull(w)
+
+        return function
+
+    wide = jaxdyn.as_dtype((model, args), jnp.float64)
+    expected = jax.jit(jax.vmap(make(wide[0])))(*wide[1])
+    launched = short(1200)
+    for dtype, bound in ROUNDED.items():
+        own = jaxdyn.as_dtype((model, args), jnp.dtype(dtype))
+        found = by_gpu(jax.vmap(lane_function(make(own[0]), backend="lanes")), *own[1])
+        assert relative(found, expected) <= bound, dtype
+        assert len(launched) >= 5
+        launched.clear()
+
+
+def test_rollouts_in_parts(short):
+    """A gradient, whose loop stores states that a loop in a later kernel reads."""
+    model = jaxdyn.library.double_pendulum()
+    q, torques = (jnp.asarray(0.4 * np.random.default_rng(3).normal(size=s)) for s in ((33, 2), (33, 30, 2)))
+
+    def loss(q, torques):
+        start = jaxdyn.State(q, 0.1 * q)
+        moved = jaxdyn.rollout(jaxdyn.System(model), start, torques, dt=1e-2, steps=30, save_every=10, backend="lanes")
+        return jnp.sum(moved.final.q**2) + jnp.sum(moved.saved.v**3)
+
+    gradient = jax.vmap(lane_function(jax.value_and_grad(loss, (0, 1)), backend="lanes"))
+    expected = jax.jit(gradient)(q, torques)
+    launched = short(60)
+    assert relative(by_gpu(gradient, q, torques), expected) <= ROUNDED["float64"]
+    assert len(launched) > 2
+    assert any(node.type == "region" for kernel in launched for node in kernel.part.kept)
