@@ -260,7 +260,10 @@ def policies(config: Config, device: Any) -> Iterator[dict[str, Any]]:
     for name in (noisy_policies.ROLLOUT, noisy_policies.GRADIENT):
         call, args = policy(name, config.checked, config.policy_steps)
         found, expected = (jax.tree.leaves(call(*jax.device_put(args, place))) for place in (device, cpu))
-        worst = max(float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in zip(*jax.device_get((found, expected)), strict=True))
+        worst = max(
+            float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
+            for a, b in zip(*jax.device_get((found, expected)), strict=True)
+        )
         for batch in config.policies:
             call, args = policy(name, batch, config.policy_steps)
             args = jax.device_put(args, device)
@@ -336,7 +339,9 @@ def report(found: dict[str, Any]) -> str:
         lines += [""]
     if found.get("policies"):
         lines += ["## Quadrupeds with a noisy network policy, float32", ""]
-        lines += ["| | batch | steps per second | compile | first call | difference from the CPU in float32 | allowed |"]
+        lines += [
+            "| | batch | steps per second | compile | first call | difference from the CPU in float32 | allowed |"
+        ]
         lines += ["|" + "---|" * 7]
         for r in found["policies"]:
             cells = [r["function"], r["batch"], f"{r['rate']:.3g}", f"{r['compile_s']:.2f} s", f"{r['first_s']:.2f} s"]

@@ -19,8 +19,8 @@ import numpy as np
 from jaxdyn.lanes import canary
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import Liveness
-from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.parts import LONGEST, Part, divided
+from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.ptx_code import KERNEL, WARP, Launch, PtxKernel, launch_for, ptx
 
 PLATFORM = "cuda"
@@ -31,8 +31,8 @@ _MULTIPROCESSORS = 132
 _COMPILED_AT_ONCE, _LONGEST_OF_CANARY = 10, 100
 # Maximum number of parameters of a kernel, of 8 bytes each; PTX 8.0 allows 4352 bytes.
 _MOST_ARRAYS = 500
-# The driver takes longer than half a minute for larger programs, which are therefore used only if lanes are requested. Loops are not
-# divided into several kernels, and the time for one kernel grows faster than its length.
+# The driver takes longer than half a minute for larger programs, which are therefore used only if lanes are requested. Loops are
+# not divided into several kernels, and the time for one kernel grows faster than its length.
 _LARGEST_PROGRAM, _LARGEST_LOOPS = 120_000, 30_000
 
 
@@ -92,7 +92,9 @@ class Kernels:
                 # With one thread per sample, scratch would grow with the batch.
                 code = PtxKernel(program, batch, inputs, outputs, launch_for(batch, _multiprocessors()), *common)
             kept = part.kept_bytes * WARP * -(-batch // WARP)
-            self.launched.append(Kernel(ptx(code.text), part, code.launch, kept, code.scratch_bytes * code.launch.threads))
+            self.launched.append(
+                Kernel(ptx(code.text), part, code.launch, kept, code.scratch_bytes * code.launch.threads)
+            )
             self.operations = code.operations
         self.code_s = time.perf_counter() - start
 
@@ -139,7 +141,7 @@ def _launch(kernel: Kernel, args: Sequence[jax.Array], shapes: Sequence[jax.Shap
     sizes |= {"block_x": kernel.launch.block, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
     attributes: dict[str, Any] = {name: np.int32(size) for name, size in sizes.items()}
     call = jax.ffi.ffi_call(_TARGET, list(shapes))
-    return call(*args, name=KERNEL, kernel_type="ptx", kernel_data=kernel.ptx, **attributes)
+    return list(call(*args, name=KERNEL, kernel_type="ptx", kernel_data=kernel.ptx, **attributes))
 
 
 def refusal(program: Program, backend: str) -> str:

@@ -59,7 +59,7 @@ def in_parts(function, args: Sequence[np.ndarray], layouts: Sequence[str], launc
     kernels = kernel_for(function, given, launch, layouts, longest)
     axes = [None if layout == "shared" else 0 for layout in layouts[:-1]]
     shapes = jax.eval_shape(
-        jax.vmap(lambda *x: jax.tree.leaves(function(*x)), axes, layouts[-1] == "columns" and -1 or 0),
+        jax.vmap(lambda *x: jax.tree.leaves(function(*x)), axes, (layouts[-1] == "columns" and -1) or 0),
         *(x[0] if layout == "shared" else x for x, layout in zip(args, layouts[:-1], strict=True)),
     )
     found = executed(kernels, given, shapes)
@@ -289,7 +289,9 @@ def test_a_division_keeps_the_fewest_bytes():
         total = length_of(own, schedule)
         parts = divided(program, schedule, math.ceil(total / 2))
         assert len(parts) == 2
-        places = [k for k in range(len(own)) if abs(length_of(own[: k + 1], schedule) * 2 / total - 1) < LONGER / 2 - 0.5]
+        places = [
+            k for k in range(len(own)) if abs(length_of(own[: k + 1], schedule) * 2 / total - 1) < LONGER / 2 - 0.5
+        ]
         firsts = [{n for n in own if (n.args[0] if is_of_loop(n) else n) in set(own[: k + 1])} for k in places]
         assert parts[0].kept_bytes == min(map(kept_bytes, firsts))
         found.append(len({kept_bytes(first) for first in firsts}))
@@ -356,7 +358,20 @@ def with_records(x, k, weights):
     found = jax.lax.dynamic_slice(path, (k[1], jnp.int32(0)), (3, 2))
     counted = places[here].astype(jnp.int64) + longs[k[1]]
     w = jnp.cumsum(jnp.sin(jnp.cumsum(jnp.sin(z + back))))
-    return last, path, truths, places, longs, back, again, found, counted, jnp.cumsum(jnp.tan(w)), pairs, pairs[k[0] % 8]
+    return (
+        last,
+        path,
+        truths,
+        places,
+        longs,
+        back,
+        again,
+        found,
+        counted,
+        jnp.cumsum(jnp.tan(w)),
+        pairs,
+        pairs[k[0] % 8],
+    )
 
 
 REGIONS = [("rows", "a thread for each sample"), ("columns", "fewer threads than samples")]
