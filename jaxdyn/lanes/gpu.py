@@ -19,8 +19,8 @@ import numpy as np
 from jaxdyn.lanes import canary
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import Liveness
-from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.parts import LONGEST, Part, divided
+from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.ptx_code import KERNEL, WARP, Launch, PtxKernel, launch_for, ptx
 
 PLATFORM = "cuda"
@@ -31,8 +31,8 @@ _MULTIPROCESSORS = 132
 _COMPILED_AT_ONCE, _LONGEST_OF_CANARY = 10, 100
 # Maximum number of parameters of a kernel, of 8 bytes each; PTX 8.0 allows 4352 bytes.
 _MOST_ARRAYS = 500
-# The driver takes longer than half a minute for larger programs, which are therefore used only if lanes are requested. Loops are not
-# divided into several kernels, and the time for one kernel grows faster than its length.
+# The driver takes longer than half a minute for larger programs, which are therefore used only if lanes are requested. Loops are
+# not divided into several kernels, and the time for one kernel grows faster than its length.
 _LARGEST_PROGRAM, _LARGEST_LOOPS = 120_000, 30_000
 
 
@@ -92,7 +92,9 @@ class Kernels:
                 # With one thread per sample, scratch would grow with the batch.
                 code = PtxKernel(program, batch, inputs, outputs, launch_for(batch, _multiprocessors()), *common)
             kept = part.kept_bytes * WARP * -(-batch // WARP)
-            self.launched.append(Kernel(ptx(code.text), part, code.launch, kept, code.scratch_bytes * code.launch.threads))
+            self.launched.append(
+                Kernel(ptx(code.text), part, code.launch, kept, code.scratch_bytes * code.launch.threads)
+            )
             self.operations = code.operations
         self.code_s = time.perf_counter() - start
 

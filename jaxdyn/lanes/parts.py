@@ -1,8 +1,8 @@
 """Division of a long program into parts, each of which becomes a kernel of a GPU.
 
-A multiprocessor of an H100 keeps some 8000 instructions in its cache. In a longer kernel each instruction comes from far memory, and
-all threads wait for the same instruction, which takes several times as long as executing it. The time of NVIDIA's assembler also
-grows faster than the length of a kernel. Therefore a long program is divided into parts. Each kernel computes one part for all
+A multiprocessor of an H100 keeps some 8000 instructions in its cache. In a longer kernel each instruction comes from far memory,
+and all threads wait for the same instruction, which takes several times as long as executing it. The time of NVIDIA's assembler
+also grows faster than the length of a kernel. Therefore a long program is divided into parts. Each kernel computes one part for all
 samples, and stores the values that later parts need in a buffer. The forward dynamics of a tree of 27 bodies run 2.5 times as fast
 in two kernels as in one. Writing and reading the buffers takes time, too, so that there are no more kernels than necessary. Loops
 are not divided.
@@ -130,7 +130,9 @@ def _length(node: Node, schedule: Schedule) -> float:
     return _LENGTH_OF_64_BITS if node.type in ("f64", "i64", "u64") else 1.0
 
 
-def _numbers(program: Program, own: Sequence[Node], lengths: Sequence[float], count: int, schedule: Schedule) -> dict[Node, int]:
+def _numbers(
+    program: Program, own: Sequence[Node], lengths: Sequence[float], count: int, schedule: Schedule
+) -> dict[Node, int]:
     """Index of the part of each operation; a loop and its results are in the same part."""
     kept = _kept_at(program, own, schedule)
     ends, done, total = [], list(itertools.accumulate(lengths)), sum(lengths)

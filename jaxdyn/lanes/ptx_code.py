@@ -79,8 +79,8 @@ class PtxKernel(ProgramCode):
     """LLVM text of the kernel of a program, or of a part of it, for a batch of a certain size.
 
     Attributes:
-        text: LLVM module; the parameters of the kernel are the inputs, the buffers of earlier parts, the outputs, the buffer of this
-            part if later parts need it, and the scratch buffer if needed.
+        text: LLVM module; the parameters of the kernel are the inputs, the buffers of earlier parts, the outputs, the buffer of
+            this part if later parts need it, and the scratch buffer if needed.
         part: The part of the program.
         scratch_bytes: Size of the scratch buffer for regions, per thread.
     """
@@ -239,7 +239,9 @@ class PtxKernel(ProgramCode):
         self._emit("br i1 %more, label %entry, label %end")
         arrays = [f"p{k}" for k in self.part.inputs] + [f"b{part.number}" for part in self.part.sources]
         constant = len(arrays)
-        arrays += [f"p{first_output + k}" for k in self.part.outputs] + ([f"b{self.part.number}"] if self.part.kept else [])
+        arrays += [f"p{first_output + k}" for k in self.part.outputs] + (
+            [f"b{self.part.number}"] if self.part.kept else []
+        )
         arrays += ["scratch"] if self.scratch_bytes else []
         kinds = ["noalias readonly"] * constant + ["noalias"] * (len(arrays) - constant)
         parameters = [f"ptr addrspace(1) {kind} %g.{name}" for kind, name in zip(kinds, arrays, strict=True)]
