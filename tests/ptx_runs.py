@@ -63,6 +63,24 @@ def interpreted(monkeypatch) -> None:
     monkeypatch.setattr(gpu.Kernels, "__call__", _called_back)
 
 
+@pytest.fixture
+def short(monkeypatch) -> Callable[[int], list[gpu.Kernel]]:
+    """short(longest): from then on kernels have at most this length; returns a list of what is generated, in order."""
+
+    def limited(longest: int) -> list[gpu.Kernel]:
+        generated: list[gpu.Kernel] = []
+        usual = gpu.Kernels.__init__
+
+        def init(self, *args, **options):
+            usual(self, *args, **options, longest=longest)
+            generated.extend(self.launched)
+
+        monkeypatch.setattr(gpu.Kernels, "__init__", init)
+        return generated
+
+    return limited
+
+
 @contextlib.contextmanager
 def lanes_on_gpu() -> Iterator[None]:
     """Lane calls that are lowered within take the route of a GPU, and their kernels run in the interpreter."""

@@ -73,9 +73,11 @@ def _described(x: Any, is_static: bool) -> Iterator[str]:
                 values = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
                 yield hashlib.sha256(np.asarray(values).tobytes()).hexdigest()
         case np.ndarray() | np.generic():
-            yield f"numpy {x.dtype} {x.shape}"
             if x.dtype == object:
                 raise HasNoName("an array of objects")
+            # A program takes arrays of NumPy and of JAX alike; in a closure their operations may differ.
+            is_argument = isinstance(x, np.ndarray) and not is_static
+            yield str(jax.typeof(x)) if is_argument else f"numpy {x.dtype} {x.shape}"
             if is_static:
                 yield hashlib.sha256(np.ascontiguousarray(x).tobytes()).hexdigest()
         case PurePath():

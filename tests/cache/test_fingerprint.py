@@ -30,7 +30,11 @@ def test_arguments_count_by_shape_and_type():
     assert fingerprint(jaxdyn.mass_matrix, (heavier(MODEL), jnp.ones(2))) == name
     assert fingerprint(jaxdyn.mass_matrix, (MODEL, jnp.zeros(3))) != name
     assert fingerprint(jaxdyn.mass_matrix, (MODEL, jnp.zeros(2, jnp.float32))) != name
-    assert fingerprint(jaxdyn.mass_matrix, (MODEL, np.zeros(2))) != name
+    assert fingerprint(jaxdyn.mass_matrix, (MODEL, np.zeros(2))) == name
+    assert fingerprint(jaxdyn.mass_matrix, (MODEL, np.zeros(2, np.float32))) != name
+    assert fingerprint(jaxdyn.mass_matrix, (Constant(np.zeros(2)),)) != fingerprint(
+        jaxdyn.mass_matrix, (Constant(jnp.zeros(2)),)
+    )
     assert fingerprint(jaxdyn.kinetic_energy, (MODEL, jnp.zeros(2))) != name
     assert fingerprint(jaxdyn.mass_matrix, (jaxdyn.library.cart_pole(), jnp.zeros(2))) != name
 

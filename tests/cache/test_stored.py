@@ -62,6 +62,36 @@ def test_other_numbers_and_later_calls_are_not_traced(folder, traced):
     assert traced == ["mass_matrix"] * 3
 
 
+ARRAYS = {
+    "floats": Q,
+    "float32 next to float64": Q.astype(jnp.float32),
+    "integers": jnp.array([3, -4], jnp.int8),
+    "unsigned integers": jnp.array([3, 4], jnp.uint64),
+    "truth values": jnp.array([True, False]),
+    "complex numbers": jax.lax.complex(Q, Q),
+    "a number": jnp.array(0.3, jnp.float32),
+    "no numbers": jnp.zeros((0, 3)),
+}
+
+
+@pytest.mark.parametrize("numpy_first", [False, True])
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_of_numpy_and_of_jax_are_one_program(folder, traced, kind, numpy_first):
+    """For a function, for one that is created again at each call, and for later processes."""
+    x = ARRAYS[kind]
+    same = stored_jit(jnp.flip)
+    for way in (same, lambda x: stored_jit(jnp.flip)(x)):
+        for argument in (np.asarray(x), x) if numpy_first else (x, np.asarray(x)):
+            found = way(argument)
+            assert isinstance(found, jax.Array)
+            assert found.dtype == x.dtype
+            np.testing.assert_array_equal(found, np.flip(x))
+    assert traced == ["flip"]
+    jax.clear_caches()
+    same(x if numpy_first else np.asarray(x))
+    assert traced == ["flip"]
+
+
 def test_programs_are_read_after_jax_has_forgotten_them(folder, traced):
     expected = jaxdyn.mass_matrix(MODEL, Q)
     jax.clear_caches()

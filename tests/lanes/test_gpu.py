@@ -5,7 +5,9 @@ import re
 import runpy
 import subprocess
 import sys
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 from mechanisms import double_pendulum
 from ptx_instructions import Decoder
-from ptx_runs import by_gpu, interpreted  # noqa: F401
+from ptx_runs import by_gpu, interpreted, short  # noqa: F401
 
 import jaxdyn
 from jaxdyn.io import RunDirectory, RunError
@@ -102,6 +104,22 @@ def test_calls_are_lowered_to_kernels_and_move_no_arrays(name):
     assert {line.split()[0].split("(")[0].removeprefix("stablehlo.") for line in others} <= set(allowed), others
     assert {grid(line) for line in found} == {(3, 64)}
     assert {(r.backend, r.width) for r in records()[before:]} == {("lanes", 1)}
+
+
+# Most operations of a rollout are in its loop, which is not divided.
+@pytest.mark.parametrize("name", [name for name in LOWERED if "rollout" not in name])
+def test_calls_of_divided_programs_are_kernels_and_move_no_arrays(short, name):  # noqa: F811
+    """One call of a kernel for each part, which exchange buffers and nothing else."""
+    function, args, count, allowed = LOWERED[name]
+    generated = short(100)
+    operations = lowered(function, *args)
+    found = calls(operations)
+    others = [line for line in operations if line not in found and ("130x" in line or "ui8" in line)]
+    assert len(found) == len(generated) > count
+    assert {line.split()[0].split("(")[0].removeprefix("stablehlo.") for line in others} <= set(allowed), others
+    results = [line.split(" -> ")[-1] for line in found]
+    sizes = [[int(n) for n in re.findall(r"tensor<(\d+)xui8>", line)] for line in results]
+    assert sizes == [[n for n in (kernel.kept_bytes, kernel.scratch_bytes) if n] for kernel in generated]
 
 
 def test_a_single_sample_is_one_thread():
@@ -258,6 +276,34 @@ def test_too_many_arrays_go_to_xla():
     assert f"{gpu._MOST_ARRAYS + 1} arrays" in records()[-1].reason
 
 
+def operations_of(function, *args) -> tuple[int, int]:
+    """Number of operations of a function of one sample, and of those in its loops."""
+    nodes = Liveness(program_of_case(function, args)).nodes
+    return len(nodes), sum(node.block.depth > 0 for node in nodes)
+
+
+@pytest.mark.parametrize(("limit", "words"), [("_LARGEST_PROGRAM", ""), ("_LARGEST_LOOPS", " in loops")])
+def test_programs_for_which_the_driver_takes_long_go_to_xla(monkeypatch, limit, words):
+    """Unless lanes are requested; a program of exactly the largest size has kernels."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with_gpu(monkeypatch)
+
+    def looped(x):
+        return jax.lax.scan(lambda c, t: (jnp.sin(c) + t * c[::-1], c), x, jnp.arange(3000.0, dtype=x.dtype))
+
+    found = operations_of(looped, X)[bool(words)]
+    for largest, backend, is_refused in (
+        (found, "auto", False),
+        (found - 1, "auto", True),
+        (found - 1, "lanes", False),
+    ):
+        monkeypatch.setattr(gpu, limit, largest)
+        named = lane_function(looped, backend=backend, name="of many operations")
+        assert bool(calls(lowered(jax.vmap(named), X))) is not is_refused
+        reason = f"the program has {found} operations{words}, more than {largest}" if is_refused else ""
+        assert (records()[-1].backend, records()[-1].reason) == ("xla" if is_refused else "lanes", reason)
+
+
 def test_an_empty_batch_needs_no_kernel():
     assert calls(lowered(jax.vmap(dynamics()), *[jnp.ones((0, 2))] * 3)) == []
     assert by_gpu(jax.vmap(dynamics()), *[jnp.ones((0, 2))] * 3).shape == (0, 2)
@@ -272,6 +318,22 @@ def test_records_that_no_memory_holds_are_refused(monkeypatch):
     with_gpu(monkeypatch, device=Device(memory=1e5))
     with pytest.raises(MemoryError, match=r"save_every.*checkpoints"):
         lowered(gradient_of_one(), X, TORQUES)
+
+
+def test_exchanged_values_that_no_memory_holds_are_refused(monkeypatch, short):  # noqa: F811
+    """Together, since the buffers of all parts may be alive at a time."""
+    generated = short(25)
+    lowered(jax.vmap(dynamics()), X, X, X)
+    kept = sum(kernel.kept_bytes for kernel in generated)
+    assert max(kernel.kept_bytes for kernel in generated) < kept
+    with_gpu(monkeypatch, device=Device(memory=float(kept)))
+    lowered(jax.vmap(dynamics()), X, X, X)
+    with_gpu(monkeypatch, device=Device(memory=kept - 1.0))
+    count = len(generated) // 2
+    with pytest.raises(
+        MemoryError, match=rf"that {count} kernels exchange take .* GiB.*; call the function with a smaller batch"
+    ):
+        lowered(jax.vmap(dynamics()), X, X, X)
 
 
 def test_scratch_is_for_the_threads_that_a_device_works_on(monkeypatch):
@@ -322,6 +384,41 @@ def test_a_wrong_result_is_an_obstacle(monkeypatch, name):
 
     assert "wrong values" in failure(run)
     assert function.__name__ in failure(run)
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("with_float64", [False, True])
+def test_the_canary_in_threads(monkeypatch, with_float64):
+    """They work in the precision of the caller, and keep their own afterwards."""
+    cases = [c for c in canary.cases(with_float64) if c[0] is canary.integer_functions]
+    monkeypatch.setattr(canary, "cases", lambda with_float64: cases)
+    seen = []
+
+    def run(function, arrays):
+        seen.append((threading.current_thread() is threading.main_thread(), jax.config.read("jax_enable_x64")))
+        return own_run(function, arrays)
+
+    with ThreadPoolExecutor(2) as pool:
+        with jax.enable_x64(with_float64):
+            assert gpu.failure(run, with_float64, pool.map) == ""
+        assert seen == [(False, with_float64)] * 2
+        usual = bool(jax.config.read("jax_enable_x64"))
+        assert pool.submit(jax.config.read, "jax_enable_x64").result() == usual
+
+
+def test_errors_in_threads(monkeypatch):
+    """Those of kernels are a reason to use XLA, those of XLA are raised, whichever come first."""
+    cases = [c for c in canary.cases(True) if c[0] is canary.integer_functions]
+    monkeypatch.setattr(canary, "cases", lambda with_float64: cases)
+
+    def broken(function, arrays):
+        raise OSError("kernel" if function.__name__ == "<lambda>" else "reference")
+
+    with ThreadPoolExecutor(2) as pool:
+        reason = gpu.failure(refused(ValueError("no such instruction\nand more")), True, pool.map)
+        assert reason == "a kernel cannot be loaded or run (ValueError: no such instruction)"
+        with pytest.raises(OSError, match=r"^reference$"):
+            gpu.failure(broken, True, pool.map)
 
 
 INTEGERS = ("i8", "i32", "i64", "u8", "u32", "u64")

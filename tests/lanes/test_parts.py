@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from edge_values import assert_same, edges, flushed
 from hypothesis import strategies as st
-from ptx_runs import by_gpu, executed, kernel_for
+from ptx_runs import by_gpu, executed, kernel_for, short  # noqa: F401
 from random_programs import SIZE, programs, random, types
 
 import jaxdyn
-from jaxdyn.lanes import gpu, lane_function
+from jaxdyn.lanes import lane_function
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import scalars_in
 from jaxdyn.lanes.llvm_text import bytes_of
@@ -59,7 +59,7 @@ def in_parts(function, args: Sequence[np.ndarray], layouts: Sequence[str], launc
     kernels = kernel_for(function, given, launch, layouts, longest)
     axes = [None if layout == "shared" else 0 for layout in layouts[:-1]]
     shapes = jax.eval_shape(
-        jax.vmap(lambda *x: jax.tree.leaves(function(*x)), axes, (layouts[-1] == "columns" and -1) or 0),
+        jax.vmap(lambda *x: jax.tree.leaves(function(*x)), axes, -1 if layouts[-1] == "columns" else 0),
         *(x[0] if layout == "shared" else x for x, layout in zip(args, layouts[:-1], strict=True)),
     )
     found = executed(kernels, given, shapes)
@@ -89,7 +89,7 @@ def item(node: Node) -> int:
     return bytes_of(node.data.type if node.type == "region" else node.type)
 
 
-def nodes_in(values: Sequence[Scalar]) -> list[Node]:
+def nodes_in(values: Iterable[Scalar]) -> list[Node]:
     return [x for x in values if type(x) is Node]
 
 
@@ -402,24 +402,6 @@ def test_regions_of_other_parts(layout, launch, longest):
 # ---------------------------------------------------------------- mechanics
 
 
-@pytest.fixture
-def short(monkeypatch):
-    """short(longest): kernels are at most so long; returns a list of what is launched from then on."""
-
-    def limited(longest: int) -> list[gpu.Kernel]:
-        launched: list[gpu.Kernel] = []
-        usual = gpu.Kernels.__init__
-
-        def init(self, *args, **options):
-            usual(self, *args, **options, longest=longest)
-            launched.extend(self.launched)
-
-        monkeypatch.setattr(gpu.Kernels, "__init__", init)
-        return launched
-
-    return limited
-
-
 def relative(found, expected) -> float:
     """Largest difference relative to the largest number of each array."""
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
@@ -430,7 +412,7 @@ def relative(found, expected) -> float:
 ROUNDED = {"float32": 1e-4, "float64": 1e-12}
 
 
-def test_dynamics_and_its_products_in_parts(short):
+def test_dynamics_and_its_products_in_parts(short):  # noqa: F811
     """Forward dynamics and its vector-Jacobian product agree with XLA, within the bounds of a single kernel."""
     model = jaxdyn.library.panda()
     args = jaxdyn.as_dtype(list(jnp.asarray(np.random.default_rng(1).normal(size=(4, 45, 7)))), jnp.float32)
@@ -453,7 +435,7 @@ def test_dynamics_and_its_products_in_parts(short):
         launched.clear()
 
 
-def test_rollouts_in_parts(short):
+def test_rollouts_in_parts(short):  # noqa: F811
     """A gradient, whose loop stores states that a loop in a later kernel reads."""
     model = jaxdyn.library.double_pendulum()
     q, torques = (jnp.asarray(0.4 * np.random.default_rng(3).normal(size=s)) for s in ((33, 2), (33, 30, 2)))
