@@ -23,6 +23,10 @@ from jaxdyn.lanes.schedule import Schedule
 LONGEST = 10_000
 # Operations in float64 and on integers of 64 bits become more instructions.
 _LENGTH_OF_64_BITS = 1.5
+# Largest region, in bytes per sample, that one part leaves to another one. A buffer exists for every sample, but the values that a
+# loop stores within a kernel only for the threads that run at the same time.
+LARGEST_KEPT_REGION = 1024
+_NEVER = 10**12  # bytes; no division where more would be kept
 # A division may be moved by this fraction of a part to a place where fewer values are alive.
 _SLACK = 0.15
 
@@ -137,7 +141,9 @@ def _numbers(
     kept = _kept_at(program, own, schedule)
     ends, done, total = [], list(itertools.accumulate(lengths)), sum(lengths)
     for number in range(1, count):
-        near = [k for k, length in enumerate(done) if abs(length * count / total - number) < _SLACK]
+        near = [
+            k for k, length in enumerate(done) if abs(length * count / total - number) < _SLACK and kept[k] < _NEVER
+        ]
         if near:
             ends.append(min(near, key=kept.__getitem__))
     numbers: dict[Node, int] = {}
@@ -147,7 +153,7 @@ def _numbers(
 
 
 def _kept_at(program: Program, own: Sequence[Node], schedule: Schedule) -> list[int]:
-    """Bytes that operations up to and including each one compute and later operations or outputs need."""
+    """Bytes that operations up to and including each one compute and later operations or outputs need; `_NEVER` for long regions."""
     place: dict[Node, int] = {}
     for k, node in enumerate(own):
         place[node] = place[node.args[0]] if is_of_loop(node) else k
@@ -160,8 +166,10 @@ def _kept_at(program: Program, own: Sequence[Node], schedule: Schedule) -> list[
         last.update((x, max(end, last[x])) for x in needed)
     change = [0] * (len(own) + 1)
     for node, k in place.items():
-        change[k] += bytes_of_node(node)
-        change[last[node]] -= bytes_of_node(node)
+        size = bytes_of_node(node)
+        size = _NEVER if node.type == "region" and size > LARGEST_KEPT_REGION else size
+        change[k] += size
+        change[last[node]] -= size
     return list(itertools.accumulate(change))
 
 

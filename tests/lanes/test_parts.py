@@ -14,7 +14,7 @@ from ptx_runs import by_gpu, executed, kernel_for, short  # noqa: F401
 from random_programs import SIZE, programs, random, types
 
 import jaxdyn
-from jaxdyn.lanes import lane_function
+from jaxdyn.lanes import lane_function, parts
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import scalars_in
 from jaxdyn.lanes.llvm_text import bytes_of
@@ -380,7 +380,9 @@ REGIONS += [pytest.param("rows", "blocks less than a warp", marks=pytest.mark.th
 
 @pytest.mark.parametrize("longest", [12, 30])
 @pytest.mark.parametrize(("layout", "launch"), REGIONS)
-def test_regions_of_other_parts(layout, launch, longest):
+def test_regions_of_other_parts(monkeypatch, layout, launch, longest):
+    """Also of regions that are longer than those which one part usually leaves to another one."""
+    monkeypatch.setattr(parts, "LARGEST_KEPT_REGION", 2**20)
     rng = np.random.default_rng(2)
     kept = set()
     for dtype, batch in (("float32", 33), ("float64", 65)):
@@ -397,6 +399,25 @@ def test_regions_of_other_parts(layout, launch, longest):
         for a, e in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, e, rtol=bound, atol=bound)
     assert kept >= {"f32", "f64", "i8", "i64", "bool"}
+
+
+@pytest.mark.parametrize("turns", [30, 300])
+def test_what_loops_record_stays_in_one_kernel_if_it_is_long(turns):
+    """Its memory is that of the threads which run at the same time, and not of all samples."""
+
+    def gradient(x):
+        def turn(y, _):
+            return jnp.sin(1.5 * y) + jnp.cos(y[::-1] * x), None
+
+        return jax.grad(lambda x: jnp.sum(jax.lax.scan(turn, x, None, length=turns)[0] ** 2))(x)
+
+    program = program_of(traced(lambda x: [gradient(x)], [jax.ShapeDtypeStruct((4,), np.float32)]))
+    schedule = PtxKernel.planned(program)
+    found = divided(program, schedule, 20)
+    records = [bytes_of_node(n) for part in found for n in part.kept if n.type == "region"]
+    assert all(size <= parts.LARGEST_KEPT_REGION for size in records)
+    is_long = turns * 4 * bytes_of("f32") > parts.LARGEST_KEPT_REGION
+    assert is_long != bool(records)
 
 
 # ---------------------------------------------------------------- mechanics
