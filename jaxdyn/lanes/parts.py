@@ -151,9 +151,9 @@ def _numbers(
         numbers[node] = numbers[node.args[0]] if is_of_loop(node) else bisect.bisect_left(ends, k)
     return numbers
 
-    """Bytes that operations up to and including each one compute and that later ones or outputs need; `_NEVER` for long regions."""
+
 def _kept_at(program: Program, own: Sequence[Node], schedule: Schedule) -> list[int]:
-    """Bytes that operations up to and including each one compute and later operations or outputs need; `_NEVER` for long regions."""
+    """Bytes that operations up to each one compute and that later operations or outputs need; `_NEVER` for long regions."""
     place: dict[Node, int] = {}
     for k, node in enumerate(own):
         place[node] = place[node.args[0]] if is_of_loop(node) else k
