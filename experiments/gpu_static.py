@@ -5,8 +5,8 @@ and a tree. NVIDIA's assembler `ptxas` (from the wheel nvidia-cuda-nvcc) compile
 registers a thread uses, and how many bytes it writes to and reads from memory because the registers did not suffice. The
 instructions are counted in the listing of the machine code that `cuobjdump` makes.
 
-Model. A multiprocessor issues four instructions for 32 threads in each clock, as long as the instructions of a kernel fit its cache.
-In a longer kernel each line of eight instructions takes some 150 clocks to arrive, and serves the 256 threads that a multiprocessor
+Model. A multiprocessor issues four instructions for 32 threads in each clock, as long as the instructions of a kernel fit its
+cache. In a longer kernel each line of eight instructions takes some 150 clocks to arrive, and serves the 256 threads that a multiprocessor
 runs. Values for which there is no register go to memory: through the cache while that of all threads fits there, and through far
 memory otherwise. So do the values that one kernel of a long program leaves to another one. The static rate is that of the slower of
 instructions and memory: evaluations per second, or steps for a gradient, whose two loops have about as many instructions as the
@@ -136,7 +136,7 @@ def row_of(config: Config, tools: Path, name: str, function: str, dtype: str) ->
 
 
 def compiled_kernel(config: Config, tools: Path, ptx: str) -> dict[str, Any]:
-    """What the assembler makes of one kernel.
+    """Properties of one kernel after the assembler.
 
     Raises:
         TimeoutExpired: It takes too long.
@@ -188,7 +188,9 @@ def report(config: Config, rows: list[dict[str, Any]]) -> str:
     for row in rows:
         cells = [row["mechanism"], row["function"], row["dtype"], str(row["operations"]), str(row["kernels"])]
         if "registers" in row:
-            cells += [str(row[k]) for k in ("registers", "spilled", "kept", "instructions")] + [f"{row['static_rate']:.2g}"]
+            cells += [str(row[k]) for k in ("registers", "spilled", "kept", "instructions")] + [
+                f"{row['static_rate']:.2g}"
+            ]
         else:
             cells += [""] * 5
         cells += [f"{row['trace_s']:.1f} s", f"{row['ptx_s']:.2f} s"]

@@ -141,7 +141,7 @@ def _launch(kernel: Kernel, args: Sequence[jax.Array], shapes: Sequence[jax.Shap
     sizes |= {"block_x": kernel.launch.block, "block_y": 1, "block_z": 1, "shared_mem_bytes": 0}
     attributes: dict[str, Any] = {name: np.int32(size) for name, size in sizes.items()}
     call = jax.ffi.ffi_call(_TARGET, list(shapes))
-    return call(*args, name=KERNEL, kernel_type="ptx", kernel_data=kernel.ptx, **attributes)
+    return list(call(*args, name=KERNEL, kernel_type="ptx", kernel_data=kernel.ptx, **attributes))
 
 
 def refusal(program: Program, backend: str) -> str:

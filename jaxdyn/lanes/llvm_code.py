@@ -5,6 +5,7 @@ thread, respectively.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import TypeGuard
 
 from jaxdyn.lanes import transcendental
 from jaxdyn.lanes.folding import TRANSCENDENTAL, settled
@@ -455,7 +456,7 @@ class ProgramCode(MemoryText):
                         self._destinations.setdefault(x, []).append((stage, kind, str(index)))
         return staged
 
-    def _is_computed(self, x: Scalar) -> bool:
+    def _is_computed(self, x: Scalar) -> TypeGuard[Node]:
         """True if an operation of this function computes a value."""
         return type(x) is Node
 

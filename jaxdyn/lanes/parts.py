@@ -93,7 +93,7 @@ def divided(program: Program, schedule: Schedule, longest: int = LONGEST) -> lis
     read: list[set[int]] = [set() for _ in parts]
 
     def need(number: int, nodes: Iterable[Scalar]) -> None:
-        """Note what a part needs from inputs and from earlier parts."""
+        """Note the inputs and the values of earlier parts that a part needs."""
         for a in nodes:
             if type(a) is not Node:
                 continue

@@ -16,6 +16,7 @@ LLVM generates PTX without CUDA. The code that the driver compiles from it depen
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import llvmlite.binding as llvm
 
@@ -122,7 +123,7 @@ class PtxKernel(ProgramCode):
 
     # -- values of other parts
 
-    def _is_computed(self, x: Scalar) -> bool:
+    def _is_computed(self, x: Scalar) -> TypeGuard[Node]:
         return type(x) is Node and x in self._own
 
     def _node(self, node: Node) -> None:

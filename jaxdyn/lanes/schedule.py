@@ -53,7 +53,7 @@ class Schedule:
         self.order[block] = own.with_first([node for node in order if node.op in self._early], order)
 
     def of_part(self, nodes: Sequence[Node]) -> list[Node]:
-        """Some nodes of a block in the order with the fewest alive values; what other nodes compute is loaded when needed."""
+        """Some nodes of a block in the order with the fewest alive values; values of other nodes are loaded when needed."""
         own = set(nodes)
         order = list(dict.fromkeys(x for n in nodes for x in (*self.needed_by(n), n)))
         all_of_them = _Dependences({n: self.needed_by(n) if n in own else [] for n in order})

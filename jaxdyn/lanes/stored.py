@@ -306,7 +306,7 @@ def _without_notes_of_jax() -> Iterator[None]:
 
 
 def _type(x: Any) -> Any:
-    """What a program depends on; a program takes NumPy arrays and JAX arrays alike."""
+    """Type of an argument, on which the program depends; a program takes NumPy arrays and JAX arrays alike."""
     if isinstance(x, jax.Array):
         return x.aval
     return jax.typeof(x) if isinstance(x, np.ndarray) else (type(x), np.shape(x), getattr(x, "dtype", None))
