@@ -6,11 +6,12 @@ registers a thread uses, and how many bytes it writes to and reads from memory b
 instructions are counted in the listing of the machine code that `cuobjdump` makes.
 
 Model. A multiprocessor issues four instructions for 32 threads in each clock, as long as the instructions of a kernel fit its
-cache. In a longer kernel each line of eight instructions takes some 150 clocks to arrive, and serves the 256 threads that a multiprocessor
-runs. Values for which there is no register go to memory: through the cache while that of all threads fits there, and through far
-memory otherwise. So do the values that one kernel of a long program leaves to another one. The static rate is that of the slower of
-instructions and memory: evaluations per second, or steps for a gradient, whose two loops have about as many instructions as the
-kernel. It leaves out waiting for operands. Measured on an H100, the forward dynamics of the Panda arm reach 0.65 of it in float32.
+cache. In a longer kernel each line of eight instructions takes some 150 clocks to arrive, and serves the 256 threads that a
+multiprocessor runs. Values for which there is no register go to memory: through the cache while that of all threads fits there,
+and through far memory otherwise. So do the values that one kernel of a long program leaves to another one. The static rate is that
+of the slower of instructions and memory: evaluations per second, or steps for a gradient, whose two loops have about as many
+instructions as the kernel. It leaves out waiting for operands. Measured on an H100, the forward dynamics of the Panda arm reach
+0.65 of it in float32.
 
 Run time. About 10 min.
 
@@ -31,7 +32,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from peers.jaxdyn_routes import function_of
 from peers.mechanisms import mechanism
 from peers.task import GRADIENT, Task
