@@ -353,7 +353,9 @@ def report(found: dict[str, Any]) -> str:
         lines += ["| function | batch | " + " | ".join(map(str, blocks)) + " |", "|" + "---|" * (2 + len(blocks))]
         for key in dict.fromkeys((r["function"], r["batch"]) for r in found["blocks"]):
             own = {r["block"]: r["rate"] for r in found["blocks"] if (r["function"], r["batch"]) == key}
-            lines += [f"| {key[0]} | {key[1]} | " + " | ".join(f"{own[k]:.3g}" if k in own else "" for k in blocks) + " |"]
+            lines += [
+                f"| {key[0]} | {key[1]} | " + " | ".join(f"{own[k]:.3g}" if k in own else "" for k in blocks) + " |"
+            ]
         lines += [""]
     lines += [
         "## Differences from the CPU in float64",

@@ -85,12 +85,12 @@ def one_iteration(solver):
 # name -> function, what makes its arguments, and its equations: for XLA, and for a scalar program. Iterations of searches contain
 # scalar programs in both cases.
 EQUATIONS = {
-    "forward kinematics": (lambda s, x: jaxdyn.forward_kinematics(s.model, x.q), arm, (655, 233)),
-    "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, (889, 305)),
-    "acceleration": (jaxdyn.acceleration, arm, (1143, 366)),
+    "forward kinematics": (lambda s, x: jaxdyn.forward_kinematics(s.model, x.q), arm, (573, 233)),
+    "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, (807, 305)),
+    "acceleration": (jaxdyn.acceleration, arm, (1061, 366)),
     "acceleration within a loop": (jaxdyn.acceleration, linkage, (3447, 1251)),
-    "rollout": (end, arm, (1216, 437)),
-    "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, (5267, 1424)),
+    "rollout": (end, arm, (1134, 437)),
+    "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, (5093, 1424)),
     "rollout within a loop": (end, linkage, (4148, 1533)),
     "iteration of a fit": (one_fit, fitting, (7678, 6159)),
     "iteration of ILQR": (one_iteration(control.ILQR()), planning, (7037, 7565)),

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.sixvector import Force, Motion
@@ -81,8 +82,12 @@ class SpatialInertia(eqx.Module):
         """
         first_moment = mass * com
         planar = about_com + jnp.outer(first_moment, com)  # (F6)
-        # Exactly symmetric; in code that is written out, three of the nine entries need not be computed.
-        return SpatialInertia(mass, first_moment, jnp.where(np.tri(3, dtype=bool), planar.T, planar))
+        # Exactly symmetric. In code that is written out, three of the nine entries need not be computed; XLA saves a kernel.
+        if writing_out():
+            symmetric = jnp.where(np.tri(3, dtype=bool), planar.T, planar)
+        else:
+            symmetric = symmetric_matrix(symmetric_entries(planar))
+        return SpatialInertia(mass, first_moment, symmetric)
 
     @property
     def pseudo_inertia(self) -> Float[Array, "4 4"]:

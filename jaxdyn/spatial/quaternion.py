@@ -19,8 +19,8 @@ Quaternion = Float[Array, "4"]
 _LOGARITHM_SWITCH = 0.01
 
 
-# Coefficients of the product, (p q)_i = sum of _PRODUCT[i, j, k] p_j q_k.
-_PRODUCT = np.array(
+# Coefficients of the product, (p q)_i = sum of PRODUCT[i, j, k] p_j q_k.
+PRODUCT = np.array(
     [
         np.diag([1.0, -1.0, -1.0, -1.0]),
         [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, -1, 0]],
@@ -29,7 +29,7 @@ _PRODUCT = np.array(
     ]
 )
 # Coefficients of the matrix q0 1 + S(qv), whose product with r is the vector part of q (0, r).
-_PRODUCT_WITH_VECTOR = _PRODUCT[1:, :, 1:].transpose(0, 2, 1)
+_PRODUCT_WITH_VECTOR = PRODUCT[1:, :, 1:].transpose(0, 2, 1)
 
 
 def identity(dtype=None) -> Quaternion:
@@ -43,7 +43,7 @@ def multiply(p: Quaternion, q: Quaternion) -> Quaternion:
     Source: theory.md (A1), (A6).
     """
     if writing_out():
-        return bilinear(_PRODUCT, p, q)
+        return bilinear(PRODUCT, p, q)
     scalar = p[0] * q[0] - dot(p[1:], q[1:])
     vector = p[0] * q[1:] + q[0] * p[1:] + cross(p[1:], q[1:])
     return jnp.concatenate([scalar[None], vector])  # (A1)
@@ -76,7 +76,9 @@ def to_matrix(q: Quaternion) -> Matrix33:
     With S(qv)^2 = qv qv^T - |qv|^2 1 it is R(q) = 2/|q|^2 (q0 (q0 1 + S(qv)) + qv qv^T) - 1.
     """
     qv, product = q[1:], linear(_PRODUCT_WITH_VECTOR, q)
-    return 2.0 / dot(q, q) * (q[0] * product + qv[:, None] * qv[None]) - np.eye(3, dtype=q.dtype)  # (A5)
+    # XLA would compute a reduction in a separate kernel.
+    squared_norm = dot(q, q) if writing_out() else q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]
+    return 2.0 / squared_norm * (q[0] * product + qv[:, None] * qv[None]) - np.eye(3, dtype=q.dtype)  # (A5)
 
 
 def from_matrix(rotation: Matrix33) -> Quaternion:

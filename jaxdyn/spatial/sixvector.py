@@ -55,7 +55,12 @@ def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Moti
     Source: theory.md (D2), (F6).
     """
     w = dot(rotation, motion[:3])
-    return jnp.concatenate([w, dot(rotation, motion[3:]) + cross(offset, w)])  # (D2)
+    v = dot(rotation, motion[3:])
+    if writing_out():
+        return jnp.concatenate([w, v + cross(offset, w)])  # (D2)
+    # In a batch, XLA makes one kernel of components that are stacked at once.
+    moment = [v[i] + (offset[j] * w[k] - offset[k] * w[j]) for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1))]
+    return jnp.stack([w[0], w[1], w[2], *moment])
 
 
 def force_at_point(point: Vector3, force: Vector3, couple: Vector3) -> Force:

@@ -53,6 +53,7 @@ def test_incidence_matrix_says_who_precedes_whom(parents):
     assert np.array_equal(topology.roots, [path(parents, i)[-1] for i in range(len(parents))])
 
 
+@pytest.mark.usefixtures("of_platform")
 def test_placements_are_composed_along_the_path_from_the_root(parents):
     rng = np.random.default_rng(1)
     n = len(parents)
