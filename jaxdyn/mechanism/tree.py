@@ -39,7 +39,7 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
     if writing_out():
         return _composed_one_by_one(topology, local)
     jumping = functools.partial(_composed_by_jumps, topology)
-    if not _SHORTEST_PATH <= topology.precedes.sum(axis=0).max() <= _LONGEST_PATH:
+    if not _SHORTEST_PATH <= topology.precedes.sum(axis=0).max(initial=0) <= _LONGEST_PATH:
         return jumping(local)
     return jax.lax.platform_dependent(local, cpu=jumping, default=functools.partial(_composed_at_once, topology))
 
