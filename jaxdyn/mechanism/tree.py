@@ -81,6 +81,7 @@ def _bodies_above(
 
 
 def _rows(x: Float[Array, "nb *rest"], above: Int[Array, "nb"]) -> Float[Array, "nb *rest"]:
+    """The rows of other bodies, like `rows_at`, at positions that are traced within a step."""
     return x.at[above].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 

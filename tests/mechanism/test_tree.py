@@ -69,6 +69,27 @@ def test_placements_are_composed_along_the_path_from_the_root(parents):
 
 
 @pytest.mark.usefixtures("of_platform")
+@pytest.mark.parametrize("at", ["rest", "random"])
+def test_derivatives_of_placements_are_those_of_compositions_body_by_body(at):
+    """First and second derivatives, also where all rotations are identities and all translations zero."""
+    topology, rng = topology_of(PARENTS["two roots"]), np.random.default_rng(3)
+    n = topology.nb
+    at_rest = np.hstack([np.tile([1.0, 0, 0, 0], (n, 1)), np.zeros((n, 3))])
+    local = jnp.asarray(at_rest if at == "rest" else rng.normal(size=(n, 7)))
+    weights, direction = rng.normal(size=(2, n, 7))
+
+    def derivatives(compose):
+        def weighted(x):
+            placed = compose(topology, RigidTransform(x[:, :4], x[:, 4:]))
+            return jnp.sum(weights * jnp.concatenate([placed.quaternion, placed.translation], axis=1) ** 2)
+
+        return jax.jit(lambda x: jax.jvp(jax.grad(weighted), (x,), (direction,)))(local)
+
+    for found, expected in zip(*map(derivatives, (tree.compose_along_paths, tree._composed_one_by_one)), strict=True):
+        close(found, expected)
+
+
+@pytest.mark.usefixtures("of_platform")
 @pytest.mark.parametrize("rest", [(), (3,), (2, 3)])
 def test_sums_over_ancestors_and_descendants_are_those_over_paths_and_subtrees(parents, rest):
     n = len(parents)
