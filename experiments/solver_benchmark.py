@@ -18,12 +18,12 @@ pass the same check. It is optional: a separate environment, whose Python is giv
 FDDP and Box-FDDP of Crocoddyl know no constraints of the final state, which all ten problems have; compare_crocoddyl.py compares
 them with jaxdyn on a problem without such constraints.
 
-Expected. No success is refuted. `MultipleShooting` solves 95 to 100 % of the searches, DDP 93 to 100 %, `Collocation` 52 % of
-those of the four-bar linkage and 88 to 100 % of the others, `Auto` all of them, CasADi with Ipopt 99 to 100 % of its six problems.
-The best costs are those of the exact optima up to the discretization: 2 s of the double integrator, 4.0034 instead of 4 of Bryson
-and Denham, 3.2445 s instead of 3.2431 s of Bilimoria and Wie. tables/solver_benchmark.md has all results.
+Expected. No success is refuted. `MultipleShooting` solves 95 to 100 % of the searches, iLQR and DDP 92 to 100 %, `Collocation` 54 %
+of those of the four-bar linkage and 88 to 100 % of the others, `Auto` all of them, CasADi with Ipopt 99 to 100 % of its six
+problems. The best costs are those of the exact optima up to the discretization: 2 s of the double integrator, 4.0034 instead of 4
+of Bryson and Denham, 3.2445 s instead of 3.2431 s of Bilimoria and Wie. tables/solver_benchmark.md has all results.
 
-Run time. About 25 minutes, in two processes; `Collocation` takes half of it.
+Run time. About 32 minutes, in two processes; `Collocation` and `SingleShooting` take most of it.
 
     python experiments/solver_benchmark.py [configs/solver_benchmark.toml] [--out DIR] [--smoke] [key=value ...]
 """
