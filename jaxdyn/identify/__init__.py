@@ -20,7 +20,8 @@ Experiments and validation
     excitation              the most informative motions
     experiment              synthetic experiments on a machine with known parameters
     covariance, estimates   confidence intervals, unidentifiable parameters
-    validation, evaluation  predictions of held-out recordings, figures of merit, and judgment of stored plants
+    validation, checks      predictions of recordings, and figures of merit of their errors
+    evaluation              judgment of stored plants on recordings, without a fit
     zeros                   zeros of encoders in recordings that a fit has not seen
     cross_validation        comparison of candidates of a fit by their errors on recordings that are left out in turn
     prediction_intervals    standard deviations of predictions
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from jaxdyn.identify.charts import Real as Real
     from jaxdyn.identify.charts import Rotation as Rotation
     from jaxdyn.identify.charts import UnitVector as UnitVector
+    from jaxdyn.identify.checks import Check as Check
+    from jaxdyn.identify.checks import ForcesCheck as ForcesCheck
+    from jaxdyn.identify.checks import ValidTimeCheck as ValidTimeCheck
+    from jaxdyn.identify.checks import WindowsCheck as WindowsCheck
     from jaxdyn.identify.covariance import uncertainty as uncertainty
     from jaxdyn.identify.cross_validation import CrossValidation as CrossValidation
     from jaxdyn.identify.cross_validation import cross_validate as cross_validate
@@ -111,10 +116,6 @@ if TYPE_CHECKING:
     from jaxdyn.identify.regression import with_linear_parameters as with_linear_parameters
     from jaxdyn.identify.solver import FitResult as FitResult
     from jaxdyn.identify.solver import Solver as Solver
-    from jaxdyn.identify.validation import Check as Check
-    from jaxdyn.identify.validation import ForcesCheck as ForcesCheck
-    from jaxdyn.identify.validation import ValidTimeCheck as ValidTimeCheck
-    from jaxdyn.identify.validation import WindowsCheck as WindowsCheck
     from jaxdyn.identify.validation import force_errors as force_errors
     from jaxdyn.identify.validation import predicted_measurements as predicted_measurements
     from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies

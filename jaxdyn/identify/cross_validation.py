@@ -8,12 +8,12 @@ from jaxtyping import Float
 from tqdm import tqdm
 
 from jaxdyn.display import Display, Displayed, aligned
+from jaxdyn.identify.checks import Check
 from jaxdyn.identify.evaluation import evaluate
 from jaxdyn.identify.fitting import FitError
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part, Recording
 from jaxdyn.identify.solver import FitResult
-from jaxdyn.identify.validation import Check
 from jaxdyn.mechanism.messages import closest, described
 from jaxdyn.results import UnsuccessfulError
 

@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from jaxdyn.display import Display, Displayed
+from jaxdyn.identify.checks import Check, WindowsCheck
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.processing import Processing
 from jaxdyn.identify.recording import Part, Recording
-from jaxdyn.identify.validation import Check, WindowsCheck
 from jaxdyn.mechanism.messages import described
 
 

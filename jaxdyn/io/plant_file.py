@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdyn.identify import validation
+from jaxdyn.identify import checks
 from jaxdyn.identify.addresses import ParameterError, declared_at, gather, leaf_at
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
 from jaxdyn.identify.markers import Markers
@@ -34,10 +34,10 @@ from jaxdyn.mechanism.messages import MechanismError
 PLANT = "plant"
 _ARCHIVE = "archive"  # key of plant.toml with the name of the archive
 _LARGEST_TEXT = 2**24  # bytes
-_CHECKS = tuple(cls for cls in vars(validation).values() if isinstance(cls, type) and issubclass(cls, validation.Check))
+_CHECKS = tuple(cls for cls in vars(checks).values() if isinstance(cls, type) and issubclass(cls, checks.Check))
 _CLASSES = (
     *(Plant, Sensors, Inputs, Processing, Smoothing, Markers, Uncertainty, Address, Follower, HeldOut),
-    *(cls for cls in _CHECKS if cls is not validation.Check),
+    *(cls for cls in _CHECKS if cls is not checks.Check),
     *OBSERVED,
 )
 

@@ -7,6 +7,7 @@ import pytest
 from recorded import STEP, lively, pendulum_plant
 
 import jaxdyn
+from jaxdyn.identify.checks import WindowsCheck
 from jaxdyn.identify.least_squares import Unknowns
 from jaxdyn.identify.measurement import (
     MeasurementError,
@@ -18,7 +19,7 @@ from jaxdyn.identify.measurement import (
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import Part, Recording, cut
-from jaxdyn.identify.validation import WindowsCheck, predicted_measurements
+from jaxdyn.identify.validation import predicted_measurements
 from jaxdyn.identify.zeros import estimated_zeros
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.trajectory import rollout

@@ -6,9 +6,9 @@ import numpy as np
 from recorded import STEP, pendulum_plant, simulated
 from small_jobs import write_configs
 
-from jaxdyn.identify import validation
+from jaxdyn.identify import checks
+from jaxdyn.identify.checks import ValidTimeCheck
 from jaxdyn.identify.recording import Part
-from jaxdyn.identify.validation import ValidTimeCheck
 from jaxdyn.io.config import read_config
 from jaxdyn.jobs import identify_checks
 from jaxdyn.jobs.identify_config import IdentifyConfig
@@ -16,9 +16,7 @@ from jaxdyn.jobs.identify_config import IdentifyConfig
 
 def test_predictions_start_at_the_first_time_and_go_on_by_the_stride(tmp_path, monkeypatch):
     """Where the recording is not spoiled, predictions hold to their ends."""
-    monkeypatch.setattr(
-        validation, "smoothed_states", lambda plant, known, sample: validation.polynomial_states(known, sample)
-    )
+    monkeypatch.setattr(checks, "smoothed_states", lambda plant, known, sample: checks.polynomial_states(known, sample))
     plant, recording = pendulum_plant(), simulated(pendulum_plant(), 1.2, 0, irregular=False)
     write_configs(tmp_path)
     config = read_config(tmp_path / "identify.toml", IdentifyConfig)
