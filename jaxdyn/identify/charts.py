@@ -6,6 +6,7 @@ vector, in the order of the rows of the `Parameter`.
 """
 
 import abc
+import math
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -38,9 +39,12 @@ class Chart(eqx.Module):
 
     Attributes:
         kind: Name in configs of a chart for a single array.
+        longest_step: Largest change of an unconstrained parameter in one step of a fit; farther away, the linear approximation in
+            this parameter does not hold.
     """
 
     kind: ClassVar[str]
+    longest_step: ClassVar[float] = math.inf
 
     def about(self, values: Values) -> "Chart":
         """Return the chart with the given values as its reference; charts without a reference are unchanged."""
@@ -90,6 +94,7 @@ class Positive(Chart):
     """Positive values: value = exp(x)."""
 
     kind: ClassVar[str] = "positive"
+    longest_step: ClassVar[float] = math.log(4.0)
 
     def validate(self, values: np.ndarray) -> str | None:
         return (

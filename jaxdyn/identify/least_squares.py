@@ -76,6 +76,11 @@ class Problem(eqx.Module):
     parameters: eqx.AbstractVar[Parameters]
 
     @property
+    def longest_steps(self) -> Float[np.ndarray, "P"]:
+        """Largest change of each shared unknown in one step of a fit."""
+        return self.parameters.longest_steps
+
+    @property
     @abc.abstractmethod
     def pieces(self) -> PyTree:
         """The pieces of data (windows or samples), stacked along a leading axis."""
@@ -213,8 +218,17 @@ def jacobian_by_fewer_sweeps(rows: int, columns: int) -> Callable:
     return jax.jacrev if 3 * rows < columns else jax.jacfwd
 
 
-def gauss_newton_step(normal: Normal, damping: Float[Array, ""]) -> tuple[Float[Array, "P"], Float[Array, "W L"]]:
-    """Levenberg-Marquardt step (dx, ds): the diagonals of A and D_k are multiplied by 1 + damping. Source: Marquardt 1963."""
+def gauss_newton_step(
+    normal: Normal, damping: Float[Array, ""], longest: Float[np.ndarray, "P"] | None = None
+) -> tuple[Float[Array, "P"], Float[Array, "W L"]]:
+    """Levenberg-Marquardt step (dx, ds): the diagonals of A and D_k are multiplied by 1 + damping. Source: Marquardt 1963.
+
+    Args:
+        normal: Normal equations.
+        damping: Relative increase of the diagonals.
+        longest: Largest magnitude of each component of dx. Components that would be larger have this magnitude, and the others
+            minimize the quadratic model for these components.
+    """
 
     def damped(matrix):
         diagonal = jnp.diagonal(matrix)
@@ -228,6 +242,14 @@ def gauss_newton_step(normal: Normal, damping: Float[Array, ""]) -> tuple[Float[
     reduced = damped(normal.shared) - einsum("wlp,wlr->pr", normal.mixed, from_shared)
     gradient = normal.shared_gradient - einsum("wlp,wl->p", normal.mixed, own)
     dx = -_solve(reduced, gradient[:, None])[:, 0]
+    if longest is not None and np.any(np.isfinite(longest)):
+        limit = jnp.asarray(longest, dx.dtype)
+        held = jnp.abs(dx) > limit
+        there = jnp.where(held, jnp.clip(dx, -limit, limit), 0.0)
+        free = ~(held[:, None] | held[None, :])
+        rest = jnp.where(free, reduced, jnp.identity(len(dx), dtype=dx.dtype))
+        right = jnp.where(held, there, -gradient - einsum("pq,q->p", reduced, there))
+        dx = jnp.clip(_solve(rest, right[:, None])[:, 0], -limit, limit)
     return dx, -own - einsum("wlp,p->wl", from_shared, dx)
 
 

@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxdyn.identify.least_squares import (
     Normal,
@@ -23,6 +23,9 @@ from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.quantity import quantity
 
+# Least decrease of the loss in an accepted step, as a fraction of the predicted decrease. A step that decreases the loss much less
+# than predicted may end near another local minimum.
+_LEAST_GAIN = 0.01
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-12, 1e12
 
 
@@ -52,10 +55,11 @@ class DampedSearch(Search):
 
 
 class LevenbergMarquardt(Solver):
-    """Damped Gauss-Newton steps, each of which is accepted if it decreases the loss.
+    """Damped Gauss-Newton steps, each of which is accepted if the loss decreases by at least 1 % of the prediction.
 
-    The damping is adapted as in Nielsen 1999. A fit has converged when the damping is at most 1 and the next step is predicted
-    to decrease the loss by less than `tolerance` times the loss, or by less than the rounding error.
+    The damping is adapted as in Nielsen 1999. A step changes the values of the chart `Positive` by a factor of at most 4, because
+    the linear approximation does not hold farther away. A fit has converged when the damping is at most 1 and the next step is
+    predicted to decrease the loss by less than `tolerance` times the loss, or by less than the rounding error.
 
     Attributes:
         tolerance: Predicted relative decrease of the loss in the next step below which the fit has converged.
@@ -106,7 +110,7 @@ class LevenbergMarquardt(Solver):
 
         @stored_jit
         def judge(
-            search: DampedSearch, trial: Unknowns, promised: Array, parts: PyTree, tolerance: Array
+            search: DampedSearch, trial: Unknowns, promised: Promise, parts: PyTree, tolerance: Array
         ) -> DampedSearch:
             def judged(search, trial, promised, parts):
                 return _judged(search, trial, promised, problem.assembled(trial, parts), tolerance)
@@ -134,22 +138,36 @@ def _begun(unknowns: Unknowns, normal: Normal) -> DampedSearch:
     )
 
 
-def _proposed(problem: Problem, search: DampedSearch) -> tuple[Unknowns, Float[Array, ""]]:
-    """The point after the next step, and the predicted decrease of the loss."""
-    dx, ds = gauss_newton_step(search.normal, search.damping)
-    return problem.moved(search.unknowns, dx, ds), predicted_decrease(search.normal, dx, ds)
+class Promise(NamedTuple):
+    """Prediction for the next step.
+
+    Attributes:
+        decrease: Decrease of the loss.
+        rising: Whether a value would rise more without its limit, so that later steps may decrease the loss more. A value that
+            falls by its limit tends to zero, which hardly changes the loss.
+    """
+
+    decrease: Float[Array, "*starts"]
+    rising: Bool[Array, "*starts"]
+
+
+def _proposed(problem: Problem, search: DampedSearch) -> tuple[Unknowns, Promise]:
+    """The point after the next step, and the prediction for this step."""
+    dx, ds = gauss_newton_step(search.normal, search.damping, problem.longest_steps)
+    promised = Promise(predicted_decrease(search.normal, dx, ds), jnp.any(dx >= problem.longest_steps.astype(dx.dtype)))
+    return problem.moved(search.unknowns, dx, ds), promised
 
 
 def _judged(
     search: DampedSearch,
     trial: Unknowns,
-    promised: Float[Array, ""],
+    promised: Promise,
     there: Normal,
     tolerance: float | Float[Array, ""],
 ) -> DampedSearch:
-    """The search after a step to `trial`, which is accepted if it decreases the loss."""
-    gain = (search.normal.loss - there.loss) / promised
-    better = (promised > 0) & (there.loss < search.normal.loss) & jnp.isfinite(there.loss)
+    """The search after a step to `trial`, which is accepted if the loss decreases by enough of the prediction."""
+    gain = (search.normal.loss - there.loss) / promised.decrease
+    better = (promised.decrease > 0) & (gain > _LEAST_GAIN) & jnp.isfinite(there.loss)
     running = search.result == FitResult.RUNNING
     taken = running & better
     unknowns, normal = jax.tree.map(
@@ -160,7 +178,7 @@ def _judged(
     damping = jnp.clip(damping, _LEAST_DAMPING, _MOST_DAMPING)
     growth = jnp.where(better, 2.0, 2.0 * search.growth)
     eps = jnp.finfo(search.normal.loss.dtype).eps
-    small = promised <= jnp.maximum(tolerance, 10.0 * eps) * search.normal.loss + eps
+    small = (promised.decrease <= jnp.maximum(tolerance, 10.0 * eps) * search.normal.loss + eps) & ~promised.rising
     result = jnp.where(small & (search.damping <= 1.0), FitResult.CONVERGED.value, FitResult.RUNNING.value)
     result = jnp.where((result == FitResult.RUNNING) & (damping >= _MOST_DAMPING), FitResult.STUCK.value, result)
     return DampedSearch(

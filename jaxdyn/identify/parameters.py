@@ -259,6 +259,11 @@ class Parameters(Displayed, eqx.Module):
         """Number of unconstrained parameters."""
         return self._placed[-1].free[1]
 
+    @property
+    def longest_steps(self) -> Float[np.ndarray, "P"]:
+        """Largest change of each unconstrained parameter in one step of a fit, from the charts."""
+        return np.concatenate([np.full(p.free[1] - p.free[0], p.chart.longest_step) for p in self._placed])
+
     def frees(self, path: str) -> bool:
         """Whether some of the values at a path are free, or depend on free values by a tie."""
         leaf = tuple(path.split("."))

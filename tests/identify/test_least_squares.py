@@ -56,6 +56,20 @@ class TestArrow:
             step = -np.linalg.solve(damped(H, damping), g)
             np.testing.assert_allclose(np.concatenate([dx, np.ravel(ds)]), step, rtol=1e-9, atol=1e-11)
 
+    def test_limited_step(self, joined):
+        """The component that is too long has its limit, and the others minimize the model for it."""
+        normal, H, g = arrow(0, joined)
+        whole = -np.linalg.solve(damped(H, 0.3), g)
+        longest = np.full(P, np.inf)
+        longest[1] = 0.5 * abs(whole[1])
+        dx, ds = jax.jit(lambda normal: gauss_newton_step(normal, jnp.asarray(0.3), longest))(normal)
+        fixed = np.sign(whole[1]) * longest[1]
+        others = [k for k in range(P + W * L) if k != 1]
+        step = np.empty(P + W * L)
+        step[1] = fixed
+        step[others] = np.linalg.solve(damped(H, 0.3)[np.ix_(others, others)], -g[others] - H[others, 1] * fixed)
+        np.testing.assert_allclose(np.concatenate([dx, np.ravel(ds)]), step, rtol=1e-9, atol=1e-11)
+
     def test_promise(self, joined):
         normal, H, g = arrow(1, joined)
         step = np.random.default_rng(5).normal(size=P + W * L)

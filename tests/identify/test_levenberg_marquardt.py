@@ -1,5 +1,7 @@
 """How fits of Levenberg and Marquardt end: converged, or stuck."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,13 @@ class OneResidual(Problem):
     """The residual x of one unknown, with a slope that need not be true."""
 
     slope: float
+    first: float = 1.0
+    longest: float = math.inf
     parameters: Parameters = None
+
+    @property
+    def longest_steps(self):
+        return np.array([self.longest])
 
     @property
     def pieces(self):
@@ -23,7 +31,7 @@ class OneResidual(Problem):
 
     @property
     def initial(self) -> Unknowns:
-        return Unknowns(jnp.ones(1), None)
+        return Unknowns(jnp.full(1, self.first), None)
 
     def own(self, unknowns):
         return None
@@ -88,3 +96,22 @@ def test_damping_falls_by_how_well_a_step_that_is_taken_was_predicted(slope):
     factor = max(1.0 / 3.0, 1.0 - (2.0 * gain - 1.0) ** 3)  # Nielsen 1999
     np.testing.assert_allclose(after.damping / before.damping, factor, rtol=1e-6)
     np.testing.assert_allclose(after.unknowns.x, 1.0 - 1.0 / slope, atol=1e-6)
+
+
+def test_a_step_that_gains_little_of_what_was_predicted_is_refused():
+    """The loss falls by 0.5 % of the predicted decrease."""
+    before, after = iterated(OneResidual(400.0), 1e-9, 1)
+    assert float(after.unknowns.x[0]) == float(before.unknowns.x[0])
+    np.testing.assert_allclose(after.damping, 2e-9, rtol=1e-12)
+    assert int(after.result) == FitResult.RUNNING
+
+
+def test_steps_have_a_limit_and_only_a_limited_decrease_is_convergence():
+    """A positive value that tends to zero has long steps of its logarithm which change nothing; one that grows changes the loss."""
+    _, falling = iterated(OneResidual(1.0, 1.0, 0.25), 1e-9, 1)
+    np.testing.assert_allclose(falling.unknowns.x, 0.75, rtol=1e-12)
+    _, ended = iterated(OneResidual(1.0, 1.0, 1e-7), 1e-9, 1)
+    assert int(ended.result) == FitResult.CONVERGED
+    rising = iterated(OneResidual(1.0, -1.0, 1e-7), 1e-9, 1)[1]
+    np.testing.assert_allclose(rising.unknowns.x, -1.0 + 1e-7, rtol=1e-12)
+    assert int(rising.result) == FitResult.RUNNING
