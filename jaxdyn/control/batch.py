@@ -304,14 +304,16 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
 
     Args:
         found: Batch of solutions, from `solve_batch`.
-        alike: Largest relative difference of costs at which two solutions count as the same optimum.
+        alike: Largest relative difference of costs at which two solutions count as the same optimum. Costs below the rounding error
+            of 1 count as equal.
     """
     cost = np.asarray(found.cost)
+    rounding = float(np.finfo(cost.dtype).eps)
     solved = np.flatnonzero(np.asarray(found.result) == ControlResult.SOLVED)
     order = solved[np.argsort(cost[solved], kind="stable")]  # of equal ones the first, like `best_of`
     groups: list[Optimum] = []
     for k in order:
-        if groups and cost[k] - groups[-1].cost <= alike * abs(groups[-1].cost):
+        if groups and cost[k] - groups[-1].cost <= max(alike * abs(groups[-1].cost), rounding):
             groups[-1] = groups[-1]._replace(starts=groups[-1].starts + 1)
         else:
             groups.append(Optimum(float(cost[k]), 1, int(k)))

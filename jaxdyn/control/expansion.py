@@ -24,11 +24,13 @@ from jaxdyn.control.problem import (
     split_final_cost,
     split_running_cost,
 )
+from jaxdyn.dynamics.system import System
 from jaxdyn.lanes import Backend, lane_columns, lane_function, operations_of
 from jaxdyn.spatial.arrays import einsum
 
-# Operations of one column of the Jacobian and of the Hessian of a time step, in units of those of dynamics and constraints.
-_FIRST_ORDER, _SECOND_ORDER = 1.5, 3.0
+# Operations of one column of the Jacobian and of the Hessian of a time step, in units of those of dynamics and constraints. Loops
+# have equations for their multipliers, whose second derivatives have more operations.
+_FIRST_ORDER, _SECOND_ORDER, _SECOND_ORDER_WITH_LOOPS = 1.5, 3.0, 5.5
 
 
 class ConstraintTerms(eqx.Module):
@@ -204,6 +206,7 @@ def expanded(
         along = (*_places(plan), plan.controls, costates, terms.path)
         return jax.vmap(found, in_axes=(*(0 for _ in along), None))(*along, weight)
 
+    effort = _SECOND_ORDER_WITH_LOOPS if _has_loops(problem) else _SECOND_ORDER
     if costates is None:
         flat = linearized(problem, plan, terms, gaps, backend=backend)
         if curvature is None:  # they weight nothing
@@ -211,11 +214,10 @@ def expanded(
         else:
             backward = lane_function(adjoint, backend=backend, name="costates")
             costates = backward(flat.model, feedback)[:, :nx]
-        effort = 0.0 if curvature is None else _SECOND_ORDER
-        H = of_steps(second, effort, "expansion, second order", costates)
+        H = of_steps(second, 0.0 if curvature is None else effort, "expansion, second order", costates)
     else:
         # One program is compiled faster than two, and both need the intermediate values of the time step.
-        jacobian, H = of_steps(both, _SECOND_ORDER, "expansion, both orders", costates)
+        jacobian, H = of_steps(both, effort, "expansion, both orders", costates)
         flat = _linear_model(problem, plan, terms, gaps, jacobian, backend)
     C, end_C = flat.path_rows, flat.end_rows
     H = H + einsum("kci,kc,kcj->kij", C, terms.path_weight, C)
@@ -371,6 +373,12 @@ def initial_jacobian(problem: ControlProblem, plan: Plan) -> Float[Array, "n P"]
     one = jnp.asarray(np.eye(problem.size), plan.design.dtype)
     slope = jax.jacfwd(lambda step: initial_offset(problem, plan, step))(jnp.zeros_like(plan.design))
     return jnp.concatenate([slope, one])
+
+
+def _has_loops(problem: ControlProblem) -> bool:
+    """Whether the dynamics contain a mechanism with constraints."""
+    parts = jax.tree.leaves(problem.dynamics, is_leaf=lambda part: isinstance(part, System))
+    return any(isinstance(part, System) and bool(part.constraints) for part in parts)
 
 
 def _at(states, index):

@@ -176,7 +176,12 @@ def kinds(problem: ControlProblem, count: int) -> tuple[Kind, ...]:
     Args:
         problem: The problem.
         count: Number of guesses.
+
+    Raises:
+        ValueError: `count` is not a positive integer.
     """
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"the number of guesses is {count!r}; give a positive integer")
     rest_kind, held, line, path, motion = get_args(Kind)
     first = [rest_kind, held] + ([line] if goal_of(problem) is not None else [])
     return tuple([*first, *([path, motion] * count)][:count])

@@ -23,7 +23,8 @@ from jaxdyn.control.plan import Outcome, Plan, regularization
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.spatial.arrays import einsum
 
-_FIRST_BARRIER = 0.1
+FIRST_BARRIER = 0.1
+_ROUNDED = 64.0  # least distance from a bound, in rounding errors of the bound
 INSIDE = 1e-2  # least initial distance from bounds, relative to upper - lower, or absolute if a bound is infinite
 # Largest infeasibility that the line search accepts, relative to that of the initial guess. With 1e4, plans of low cost that are
 # far from any motion are accepted, from which Newton's method seldom returns: it then finds 3 swing-ups of a double pendulum from
@@ -128,30 +129,31 @@ class InteriorStep(NamedTuple):
     feedback: Array
 
 
-def push_inside_bounds(problem: ControlProblem, plan: Plan) -> Plan:
+def push_inside_bounds(problem: ControlProblem, plan: Plan, distance: float = INSIDE) -> Plan:
     """The plan with the initial state of the problem, and with controls and design parameters strictly inside their bounds."""
-
-    design = inside_design(problem, plan.design)
+    design = inside_design(problem, plan.design, distance)
     placed = problem.with_design(design)
     states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), plan.states, placed.initial)
-    return Plan(states, inside(plan.controls, placed.lower[None], placed.upper[None]), design)
+    return Plan(states, inside(plan.controls, placed.lower[None], placed.upper[None], distance), design)
 
 
-def inner_bounds(lower: Array, upper: Array) -> tuple[Array, Array]:
-    """Bounds of values that are strictly inside the given bounds."""
-    room = jnp.where(jnp.isfinite(upper - lower), INSIDE * (upper - lower), INSIDE)
+def inner_bounds(lower: Array, upper: Array, distance: float = INSIDE) -> tuple[Array, Array]:
+    """Bounds of values that are strictly inside the given bounds, also after rounding."""
+    room = jnp.where(jnp.isfinite(upper - lower), distance * (upper - lower), distance)
+    largest = jnp.maximum(*(jnp.where(jnp.isfinite(bound), jnp.abs(bound), 0.0) for bound in (lower, upper)))
+    room = jnp.maximum(room, _ROUNDED * jnp.finfo(lower.dtype).eps * largest)
     return lower + room, upper - room
 
 
-def inside(x: Array, lower: Array, upper: Array) -> Array:
-    return jnp.clip(x, *inner_bounds(lower, upper))
+def inside(x: Array, lower: Array, upper: Array, distance: float = INSIDE) -> Array:
+    return jnp.clip(x, *inner_bounds(lower, upper, distance))
 
 
-def inside_design(problem: ControlProblem, design: Float[Array, "P"]) -> Float[Array, "P"]:
-    return design if problem.design is None else inside(design, problem.design.lower, problem.design.upper)
+def inside_design(problem: ControlProblem, design: Float[Array, "P"], distance: float = INSIDE) -> Float[Array, "P"]:
+    return design if problem.design is None else inside(design, problem.design.lower, problem.design.upper, distance)
 
 
-def first_barrier(problem: ControlProblem) -> Float[Array, ""]:
+def first_barrier(problem: ControlProblem, value: float = FIRST_BARRIER) -> Float[Array, ""]:
     """The barrier parameter where a search begins, zero for a problem without bounds and inequality constraints."""
     bounds = [problem.lower, problem.upper]
     if problem.design is not None:
@@ -159,15 +161,15 @@ def first_barrier(problem: ControlProblem) -> Float[Array, ""]:
     bounded = jnp.any(jnp.isfinite(jnp.concatenate(bounds)))
     inequality_path, inequality_end = inequalities(problem)
     limited = bool(inequality_path.any() or inequality_end.any())
-    return jnp.where(bounded | limited, _FIRST_BARRIER, 0.0).astype(problem.lower.dtype)
+    return jnp.where(bounded | limited, value, 0.0).astype(problem.lower.dtype)
 
 
-def first_slacks(problem: ControlProblem, found: Outcome) -> Slacks:
+def first_slacks(problem: ControlProblem, found: Outcome, distance: float = INSIDE) -> Slacks:
     """Slacks of the inequality constraints of a plan where a search begins."""
     inequality_path, inequality_end = inequalities(problem)
     return Slacks(
-        jnp.where(inequality_path[None], jnp.maximum(-found.path, INSIDE), 0.0),
-        jnp.where(inequality_end, jnp.maximum(-found.end, INSIDE), 0.0),
+        jnp.where(inequality_path[None], jnp.maximum(-found.path, distance), 0.0),
+        jnp.where(inequality_end, jnp.maximum(-found.end, distance), 0.0),
     )
 
 

@@ -5,7 +5,7 @@ bounds, each Newton step is the solution of a linear-quadratic problem. Only the
 Therefore states can be guessed freely, and unstable motions are not integrated over the whole duration.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,6 +16,8 @@ from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expa
 from jaxdyn.control.filter_search import StepLength, line_search
 from jaxdyn.control.interior_point import (
     FARTHEST,
+    FIRST_BARRIER,
+    INSIDE,
     DualVariables,
     InteriorSearch,
     InteriorStep,
@@ -42,6 +44,7 @@ from jaxdyn.spatial.arrays import einsum
 
 _BARRIER_FACTOR, _BARRIER_POWER = 0.2, 1.5
 _LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes in which costs are not scaled
+_LEAST_BARRIER = 0.1  # in units of the tolerance
 _SOLVED_ENOUGH = 10.0  # error, in units of the barrier parameter, below which the barrier parameter is decreased
 _MEMORY = 16  # plans in the filter, on which later plans must improve in infeasibility or in cost
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e10
@@ -68,6 +71,8 @@ class MultipleShooting(IterativeSolver):
             sequential steps; this is faster on hardware with many threads, such as GPUs.
         tolerance: Largest violation, and largest scaled residual of the KKT conditions, that a solution may have; None selects 1e-8
             in double and 1e-4 in single precision.
+        barrier: Barrier parameter at the initial guess. With a small value, such as 1e-4, a search from nearly optimal states and
+            controls takes fewer iterations (warm start); from other guesses it may fail.
         backend: Compiler of expansions and recursions, see `lanes`.
 
     Source: Bock and Plitt 1984; Waechter and Biegler 2006 (interior point, filter); Sarkka and Garcia-Fernandez 2023 (parallel);
@@ -78,19 +83,24 @@ class MultipleShooting(IterativeSolver):
 
     parallel: bool = eqx.field(static=True, default=False)
     tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
+    barrier: float = eqx.field(static=True, default=FIRST_BARRIER, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
-        plan = push_inside_bounds(problem, initial)
+        # Close to a bound, multipliers barrier / distance are as large as with the default values.
+        least = _LEAST_BARRIER * self._tolerance(problem.lower.dtype)
+        start = max(self.barrier, least)
+        distance = INSIDE * min(1.0, start / FIRST_BARRIER)
+        plan = push_inside_bounds(problem, initial, distance)
         scale = _scale_of(cost_size(problem, plan, backend=self.backend))
         problem = problem.with_cost_scale(scale)
         (found, defects), dtype = outcome_and_gaps(problem, plan, backend=self.backend), problem.lower.dtype
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, defects))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
-        slacks = first_slacks(problem, found)
-        barrier = first_barrier(problem)
+        slacks = first_slacks(problem, found, distance)
+        barrier = first_barrier(problem, start)
         none, zero = jnp.zeros((), int), jnp.zeros((), dtype)
-        distance = infeasibility(defects, found, slacks)
+        far = infeasibility(defects, found, slacks)
         return InteriorSearch(
             plan,
             slacks,
@@ -98,14 +108,14 @@ class MultipleShooting(IterativeSolver):
             defects,
             found,
             jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects))),
-            distance,
+            far,
             jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), dtype),
             barrier,
             zero,
             none,
             none,
             jnp.full((_MEMORY, 2), jnp.inf, dtype),
-            FARTHEST * jnp.maximum(distance, 1.0),
+            FARTHEST * jnp.maximum(far, 1.0),
             none,
             code.astype(int),
             scale,
@@ -135,7 +145,7 @@ class MultipleShooting(IterativeSolver):
         cost_model = without_constraint_terms(expansion, terms)
         error = optimality_error(problem, search, cost_model, expansion, jnp.zeros_like(search.barrier))
         # Rounding may prevent a smaller error in long motions, where cost and violation have converged.
-        enough = jnp.where(search.flat >= _FLAT, _LESS_EXACT, 1.0) * self._tolerance(search)
+        enough = jnp.where(search.flat >= _FLAT, _LESS_EXACT, 1.0) * self._tolerance(search.barrier.dtype)
         solved = (error <= enough) & ~restoring
         search = self._lowered(search, optimality_error(problem, search, cost_model, expansion, search.barrier))
         terms = eliminate_slacks(problem, search)
@@ -152,13 +162,16 @@ class MultipleShooting(IterativeSolver):
         multipliers = Multipliers(s.multipliers.path / s.scale, s.multipliers.end / s.scale, one)
         return Solution(s.plan, s.feedback, multipliers, s.cost / s.scale, s.violation, s.result, Stats(s.iterations))
 
-    def _tolerance(self, search: InteriorSearch) -> float:
-        return in_precision(self.tolerance, search.barrier.dtype, 1e-8, 1e-4)
+    def _tolerance(self, dtype: Any) -> float:
+        return in_precision(self.tolerance, dtype, 1e-8, 1e-4)
 
     def _lowered(self, search: InteriorSearch, error: Float[Array, ""]) -> InteriorSearch:
         """Decrease the barrier parameter and empty the filter if the present barrier problem is solved accurately enough."""
         now = search.barrier
-        lower = jnp.maximum(0.1 * self._tolerance(search), jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
+        lower = jnp.maximum(
+            _LEAST_BARRIER * self._tolerance(search.barrier.dtype),
+            jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER),
+        )
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now) & ~search.restoring
         return eqx.tree_at(
             lambda s: (s.barrier, s.filter),
@@ -246,7 +259,7 @@ class MultipleShooting(IterativeSolver):
 
     def _counted(self, before: InteriorSearch, after: InteriorSearch, length: StepLength) -> InteriorSearch:
         """Count accepted steps in a row that hardly change the cost of a plan without violation."""
-        tolerance = self._tolerance(after)
+        tolerance = self._tolerance(after.barrier.dtype)
         change = jnp.abs(after.cost - before.cost) <= tolerance * jnp.abs(before.cost)
         held = (jnp.maximum(before.violation, after.violation) <= tolerance) & ~after.restoring
         flat = jnp.where(length.share > 0.0, jnp.where(change & held, after.flat + 1, 0), after.flat)
@@ -274,7 +287,7 @@ class MultipleShooting(IterativeSolver):
         )
         wait = jnp.where(failed, last_wait, jnp.maximum(wait - 1, 0))
         damping = jnp.where(accepted, jnp.where(restoring, restored, usual), jnp.where(failed, damping, more))
-        held = search.violation <= self._tolerance(search)
+        held = search.violation <= self._tolerance(search.barrier.dtype)
         constrained = bool(problem.constraints or problem.final_constraints)
         missed = ControlResult.INFEASIBLE if constrained else ControlResult.GAPS
         lost = jnp.where(held, ControlResult.STUCK.value, missed.value)

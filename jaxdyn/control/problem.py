@@ -304,8 +304,10 @@ class ControlProblem(Displayed, eqx.Module):
         self.dynamics, self.initial, self.steps = dynamics, jax.tree.map(floating, initial), steps
         dtype = jax.tree.leaves(self.initial)[0].dtype
         self.duration = jnp.asarray(duration, dtype)
-        self.running, self.final = _several(running), _several(final)
-        self.constraints, self.final_constraints = _several(constraints), _several(final_constraints)
+        parts = (running, final, constraints, final_constraints)
+        self.running, self.final, self.constraints, self.final_constraints = (
+            jax.tree.map(lambda leaf: _in_precision(leaf, dtype), _several(part)) for part in parts
+        )
         self.lower = _bound(lower, (dynamics.nu,), dtype, -np.inf)
         self.upper = _bound(upper, (dynamics.nu,), dtype, np.inf)
         self.design, self.cost_scale = design, None
@@ -352,6 +354,11 @@ class ControlProblem(Displayed, eqx.Module):
     def with_cost_scale(self, scale: Float[Array, ""] | None) -> "ControlProblem":
         """The problem with all costs multiplied by a factor; None removes the factor."""
         return eqx.tree_at(lambda problem: problem.cost_scale, self, scale, is_leaf=lambda leaf: leaf is None)
+
+
+def _in_precision(leaf: Any, dtype: np.dtype) -> Any:
+    """An array of a cost or of a constraint in the precision of the problem; other leaves as they are."""
+    return leaf.astype(dtype) if eqx.is_inexact_array(leaf) and leaf.dtype != dtype else leaf
 
 
 def running_cost(problem: ControlProblem, k: Array, x: AnyState, u: Controls) -> Float[Array, ""]:

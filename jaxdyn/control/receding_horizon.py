@@ -27,7 +27,7 @@ class RecedingHorizon(Controller):
 
     Attributes:
         problem: The control problem over the horizon.
-        solver: The solver that computes the plans.
+        solver: The solver that computes the plans. `MultipleShooting` needs a small `barrier` for warm starts.
         initial: The initial guess for the first time step, for example a solution of `solve`.
         iterations: Maximum number of iterations of the solver in each time step.
     """

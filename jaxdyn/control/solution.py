@@ -16,6 +16,7 @@ from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.lanes import stored_outside_jit
+from jaxdyn.mechanism.quantity import check_settings
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
 
@@ -125,7 +126,14 @@ class Solver(eqx.Module):
 
     A subclass with a class variable `kind` can be selected in configs of `jaxdyn optimize` by a table `[solver]` with the same
     `kind`. The fields of the class are the other keys of the table; `quantity` declares their units and bounds.
+
+    Raises:
+        TypeError: A setting has the wrong type.
+        ValueError: A setting is out of its bounds.
     """
+
+    def __check_init__(self):
+        check_settings(self)
 
     def check(self, problem: ControlProblem) -> None:
         """Check that the method supports a problem.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.mechanism.messages import described
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import check_settings, quantity
 
 
 class Loss(eqx.Module):
@@ -19,6 +19,9 @@ class Loss(eqx.Module):
     """
 
     kind: ClassVar[str]
+
+    def __check_init__(self):
+        check_settings(self)
 
     @abc.abstractmethod
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -8,6 +8,7 @@ import equinox as eqx
 from jax.sharding import Mesh
 
 from jaxdyn.identify.least_squares import Problem, Unknowns
+from jaxdyn.mechanism.quantity import check_settings
 from jaxdyn.results import ResultCode
 
 
@@ -35,6 +36,9 @@ class Search(eqx.Module):
 
 class Solver(eqx.Module):
     """A method that fits the parameters of a `Problem`, step by step."""
+
+    def __check_init__(self):
+        check_settings(self)
 
     @abc.abstractmethod
     def compiled(

@@ -186,6 +186,26 @@ def dimensions(field: dataclasses.Field) -> tuple[str, ...] | None:
     return None if text is None else tuple(name for name in text.split() if not name.startswith(("*", "...")))
 
 
+def check_settings(part: Any) -> None:
+    """Check the static fields of an object that are declared with `quantity`; None and values that are not static are left out.
+
+    Raises:
+        TypeError: A value is neither an integer nor a float.
+        ValueError: A value is not finite or out of its bounds; the message states the remedy.
+    """
+    for field in dataclasses.fields(part):
+        declared, value = quantity_of(field), getattr(part, field.name)
+        if _KEY not in field.metadata or not field.metadata.get("static") or value is None:
+            continue
+        place = f"{field.name} of {type(part).__name__}"
+        values = value if isinstance(value, tuple) else (value,)
+        if not all(isinstance(entry, int | float | np.number) and not isinstance(entry, bool) for entry in values):
+            raise TypeError(f"{place} is {value!r}; give a number")
+        if not declared.admits(values) or not (declared.infinite or np.all(np.isfinite(values))):
+            wanted = f"a finite value that is {declared.allowed}" if declared.allowed else "a finite value"
+            raise ValueError(f"{place} is {value!r}; give {wanted}")
+
+
 def invalid(part: Any, sizes: Mapping[str, int]) -> str | None:
     """Error message with a remedy if a declared field of `part` has a wrong shape or a value out of its bounds, else None.
 

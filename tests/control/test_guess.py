@@ -114,3 +114,9 @@ def test_random_motion_that_diverges_is_replaced_by_its_path():
     assert replaced.any()
     largest = np.max(np.abs(jax.vmap(lambda plan: gaps(problem, plan))(moved)), axis=(1, 2))
     np.testing.assert_array_equal(largest < 1e-9, ~replaced)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5])
+def test_a_wrong_number_of_guesses_is_refused(problem, count, as_a_user):
+    with pytest.raises(ValueError, match=f"the number of guesses is {count}; give a positive integer"):
+        guess.mixed(problem, count)

@@ -27,6 +27,7 @@ from jaxdyn.control import (
     ControlProblem,
     ControlResult,
     Design,
+    DiscreteDynamics,
     Equality,
     Inequality,
     MultibodyDynamics,
@@ -41,6 +42,52 @@ from jaxdyn.control.filter_search import StepLength
 from jaxdyn.control.interior_point import eliminate_slacks
 from jaxdyn.control.multiple_shooting import _scale_of
 from jaxdyn.control.plan import gaps, outcome
+
+
+def test_a_small_barrier_keeps_a_warm_start():
+    """The next problem of a sequence: bounds that are active, and an initial state that has moved a little."""
+    slow = Inequality(lambda dynamics, t, x, u: -0.58 - x[1:], "rate")
+    problem = regulator(lower=-2.0, upper=2.0, constraints=slow)
+    first = searched(problem, MultipleShooting(), start_of(problem))(200)
+    assert int(first.result) == ControlResult.SOLVED
+    assert np.min(first.value.controls) < -2.0 + 1e-6
+    assert np.sum(first.value.states[:, 1] < -0.58 + 1e-6) > 1
+    moved = eqx.tree_at(lambda p: p.initial, problem, problem.initial * 1.001)
+    cold, warm = (
+        searched(moved, MultipleShooting(tolerance=1e-11, **given), first.value)(200)
+        for given in ({}, {"barrier": 1e-4})
+    )
+    assert int(cold.result) == int(warm.result) == ControlResult.SOLVED
+    np.testing.assert_allclose(warm.value.controls, cold.value.controls, atol=1e-6)
+    assert int(warm.stats.iterations) < int(cold.stats.iterations) - 2
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, np.nan, np.inf, "text", True])
+def test_settings_out_of_their_bounds_are_refused(bad, as_a_user):
+    with pytest.raises((TypeError, ValueError), match=f"barrier of MultipleShooting is {bad!r}; give a"):
+        MultipleShooting(barrier=bad)
+    with pytest.raises((TypeError, ValueError), match="tolerance of ILQR is"):
+        ILQR(tolerance=bad)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_a_tiny_barrier_leaves_room_within_rounding(dtype):
+    """Controls lie exactly on a bound that is large compared with their range."""
+    with jax.enable_x64(dtype == jnp.float64):
+        A, B = jnp.array([[1.0, 0.1], [0.0, 1.0]], dtype), jnp.array([0.0, 0.1], dtype)
+        problem = ControlProblem(
+            DiscreteDynamics(lambda x, u, t, dt: A @ x + B * (u[0] - 100.0), 2, 1),
+            jnp.array([0.5, 0.0], dtype),
+            duration=1.0,
+            steps=8,
+            running=lambda dynamics, t, x, u: x @ x + 0.1 * (u[0] - 100.0),
+            lower=100.0,
+            upper=100.5,
+        )
+        on_bound = rollout_controls(problem, jnp.full((8, 1), 100.0, dtype))
+        found = searched(problem, MultipleShooting(barrier=1e-20), on_bound)(60)
+        assert int(found.result) == ControlResult.SOLVED
+        np.testing.assert_allclose(found.value.controls, 100.0, atol=5e-3)
 
 
 @pytest.mark.parametrize("parallel", [False, True])

@@ -1,5 +1,7 @@
 """Steps of dynamics that are given as a flow, and the times at which costs and conditions count."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +17,8 @@ from jaxdyn.control import (
     Equality,
     Inequality,
     MultibodyDynamics,
+    expansion,
+    guess,
 )
 from jaxdyn.control.problem import end_constraints, final_cost, path_constraints, running_cost
 
@@ -104,3 +108,37 @@ def test_dynamics_and_states_that_do_not_fit_are_answered_when_the_problem_is_bu
         ControlProblem(ContinuousDynamics(lambda x, u, t: u, 2, 1), jnp.zeros(2), **time)
     listed = ControlProblem(ContinuousDynamics(lambda x, u, t: x, 2, 1), [0.0, 1.0], **time)
     np.testing.assert_array_equal(listed.initial, [0.0, 1.0])
+
+
+def test_costs_are_in_the_precision_of_the_problem():
+    """Weights that were made in double precision, and a mechanism in single precision."""
+    with jax.enable_x64(True):
+        system = jaxdyn.mechanism.model.as_dtype(pendulum(), jnp.float32)
+        effort = Effort(jnp.ones(1, jnp.float64))
+        start = jaxdyn.State(jnp.zeros(1, jnp.float32), jnp.zeros(1, jnp.float32))
+        problem = ControlProblem(MultibodyDynamics(system), start, duration=1.0, steps=4, running=effort, final=effort)
+        assert problem.lower.dtype == problem.running[0].weights.dtype == problem.final[0].weights.dtype == jnp.float32
+        cost = running_cost(problem, jnp.asarray(0), start, jnp.full(1, 2.0, jnp.float32))
+        assert cost.dtype == jnp.float32
+        np.testing.assert_allclose(cost, 0.25 * 0.5 * 4.0, rtol=1e-6)
+
+
+def test_second_derivatives_of_long_steps_with_loops_are_computed_in_groups_of_columns(monkeypatch):
+    """One program for all columns would have 200 000 operations, which XLA compiles in minutes."""
+    system = jaxdyn.library.four_bar()
+    dynamics = MultibodyDynamics(dataclasses.replace(system, drives=jaxdyn.JointDrives((0,), [1.0])))
+    start = dynamics.system.at_rest(jnp.zeros(3))
+    problem = ControlProblem(dynamics, start, duration=0.5, steps=10, running=Effort(1.0), lower=-1.0, upper=1.0)
+    plan, sizes = guess.rest(problem), {}
+
+    def counted(columns, directions, *, operations, backend, name):
+        sizes[name] = operations * len(directions)
+        return lambda *args: jax.tree.map(jnp.zeros_like, jax.eval_shape(columns, jnp.asarray(directions), *args))
+
+    monkeypatch.setattr(expansion, "lane_columns", counted)
+    gaps, none = jnp.zeros((10, 6)), jnp.zeros((10, 0))
+    terms = expansion.ConstraintTerms(none, jnp.zeros(0), none, jnp.zeros(0))
+    jax.eval_shape(
+        lambda plan: expansion.expanded(problem, plan, terms, gaps, costates=gaps, curvature=jnp.ones(())), plan
+    )
+    assert sizes["expansion, both orders"] > 150_000

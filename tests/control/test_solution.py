@@ -1,5 +1,7 @@
 """The call that all solvers share: what it returns, and what it says about a problem that is not solved."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from jaxdyn.control import (
     Collocation,
     ControlResult,
     UnsolvedError,
+    optima,
     rollout_controls,
     solve,
     solve_batch,
@@ -85,3 +88,9 @@ def test_result_codes_speak_of_constraints_only_where_there_are_some_and_name_a_
     for code in set(ControlResult) - {ControlResult.SOLVED}:
         remedy = code.message.split("; ", 1)[1]
         assert remedy.split()[0] in ("increase", "try", "relax", "give", "start", "use"), code
+
+
+def test_optima_whose_costs_differ_by_rounding_are_one(as_a_user):
+    costs = jnp.array([0.0, 1e-30, 1.7e-43, 1.0, 1.00005, 1.2])
+    found = SimpleNamespace(cost=costs, result=jnp.full(6, ControlResult.SOLVED.value))
+    assert [(group.cost, group.starts) for group in optima(found)] == [(0.0, 3), (1.0, 2), (1.2, 1)]
