@@ -33,6 +33,7 @@ T = TypeVar("T")
 _SMOKE = "smoke"
 _MOST_NAMES = 20  # in one message
 _NO_RULES = Quantity()
+_LARGEST_SEED = 2.0**53  # NumPy and JAX support it, and it is exact as a float
 _LARGEST = 1e100  # largest magnitude, and inverse of the smallest positive value; products of three values are finite
 
 
@@ -60,6 +61,24 @@ def setting(
     least = 0.0 if non_negative else None
     rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
     return dataclasses.field(default=default, metadata=rules)
+
+
+def seed_setting() -> Any:
+    """Declare a field of a config with the seed of random values, 0 by default."""
+    return dataclasses.field(default=0, metadata=declare(minimum=0.0, maximum=_LARGEST_SEED))
+
+
+def setting_of(owner: type, name: str, default: Any = dataclasses.MISSING) -> Any:
+    """Declare a field of a config with the unit, the bounds and the default that another class declares for its field.
+
+    Args:
+        owner: Class with the field.
+        name: Name of the field.
+        default: Default instead of that of the other class.
+    """
+    field = next(field for field in dataclasses.fields(owner) if field.name == name)
+    default = field.default if default is dataclasses.MISSING else default
+    return dataclasses.field(default=default, metadata=field.metadata)
 
 
 @dataclasses.dataclass(frozen=True)

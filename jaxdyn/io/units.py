@@ -58,7 +58,7 @@ def quantity(value: object, unit: str) -> float:
     else:
         raise ValueError(f"{value!r} is not a quantity; give a value or text with a unit, {fitting}")
     if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not finite; give a finite value in {fitting}")
+        raise ValueError(f"{value!r} is not finite; give a finite value" + (f" in {fitting}" if fitting != "1" else ""))
     return number
 
 

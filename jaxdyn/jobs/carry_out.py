@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from jaxdyn.io.config import resolved_toml
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.provenance import environment, provenance
@@ -21,6 +23,8 @@ from jaxdyn.mechanism.messages import MechanismError
 def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool) -> RunDirectory:
     """Execute a job; see `jaxdyn.jobs.running.run` for arguments, result and errors."""
     with compilations_told(), contextlib.ExitStack() as stack:
+        if job.double is not None:
+            stack.enter_context(jax.enable_x64(job.double(config)))
         open_directory = functools.partial(_opened, job, config, out, resume, stack)
         if getattr(config, "devices", None) == "hosts":
             open_directory = functools.partial(_opened_by_first, open_directory, stack)

@@ -65,6 +65,7 @@ class _Writer:
     def table(self, path: str, owners: Sequence[Any], values: Mapping[str, Any]) -> None:
         """Add the keys of a table: first those with plain values, then those with tables."""
         kind = values.get("kind")
+        others = [other for owner in owners for other in kinds_of(owner) if other != kind]
         owners = [owner for owner in owners if kind in kinds_of(owner)] or owners
         settings: dict[str, Setting] = {}
         for owner in owners:
@@ -76,7 +77,11 @@ class _Writer:
             if _is_table(value) or (isinstance(value, list) and value and all(map(_is_table, value))):
                 inner[key] = value
             elif key == "kind":
-                self._key(key, value, summary_of(owners[-1], kind) if is_new else "", None)
+                said = summary_of(owners[-1], kind) if is_new else ""
+                if others and (path, None) not in self._explained:
+                    said += f" Other kinds: {', '.join(others)}."
+                    self._explained.add((path, None))
+                self._key(key, value, said, None)
             else:
                 self._key(key, value, settings[key].explanation if is_new else "", settings[key])
         further = [key for key in settings if key not in values]

@@ -5,8 +5,6 @@ from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
 from jaxdyn.io.errors import ConfigError
@@ -24,14 +22,13 @@ from jaxdyn.lanes.announcements import announced_as
 
 def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
     """Evaluate all plants on the held-out recordings of each study; returns the figures of merit."""
-    with jax.enable_x64(True):
-        check_folder(config)
-        judged = [(study, _plants(config, study)) for study in config.study]
-        recorded = [_parts(config, study, plants) for study, plants in judged]
-        return {
-            study.name: _judged(StudyRun(config, study, directory), plants, parts, config.intervals)
-            for (study, plants), parts in zip(judged, recorded, strict=True)
-        }
+    check_folder(config)
+    judged = [(study, _plants(config, study)) for study in config.study]
+    recorded = [_parts(config, study, plants) for study, plants in judged]
+    return {
+        study.name: _judged(StudyRun(config, study, directory), plants, parts, config.intervals)
+        for (study, plants), parts in zip(judged, recorded, strict=True)
+    }
 
 
 def inputs(config: EvaluateConfig) -> list[tuple[str, Path]]:

@@ -50,12 +50,11 @@ _LARGE_ERROR = 0.1
 
 def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
     """Run the fits of a config; returns their metrics."""
-    with jax.enable_x64(True):
-        # All files are read first, because they may change during the hours until the last fit begins.
-        plants = [plant_of(config, study) for study in config.study]
-        recorded = [recordings_of(config, study) if config.synthetic is None else None for study in config.study]
-        studies = zip(config.study, plants, recorded, strict=True)
-        return {study.name: _study(StudyRun(config, study, directory), plant, parts) for study, plant, parts in studies}
+    # All files are read first, because they may change during the hours until the last fit begins.
+    plants = [plant_of(config, study) for study in config.study]
+    recorded = [recordings_of(config, study) if config.synthetic is None else None for study in config.study]
+    studies = zip(config.study, plants, recorded, strict=True)
+    return {study.name: _study(StudyRun(config, study, directory), plant, parts) for study, plant, parts in studies}
 
 
 def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]] | None) -> dict[str, Any]:

@@ -1,17 +1,19 @@
 """The config of `jaxdyn identify`: machines, recordings, free parameters, fit and validation."""
 
 import dataclasses
+import warnings
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
+from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.markers import Markers
-from jaxdyn.identify.processing import Smoothing
-from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
+from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.io.columns import Columns
-from jaxdyn.io.config import Place, changed, setting, suggestion
+from jaxdyn.io.config import Place, changed, seed_setting, setting, setting_of, suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.choices import BaseName, DeviceChoice
-from jaxdyn.jobs.identify_tables import ForceTable, LossName
+from jaxdyn.jobs.identify_tables import ROBUST_LOSSES, ForceTable, LossName
 from jaxdyn.jobs.parameters_config import FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 
@@ -77,8 +79,8 @@ class WindowsConfig:
     interval: float = setting(0.002, unit="s", positive=True)
     stride: float | None = setting(None, unit="s", positive=True)
     first: float = setting(0.0, unit="s", non_negative=True)
-    lead: float = setting(0.0, unit="s", non_negative=True)
-    velocity_cutoff: float = setting(20.0, unit="Hz", positive=True)
+    lead: float = setting_of(Processing, "lead")
+    velocity_cutoff: float = setting_of(Processing, "velocity_cutoff")
     free_starts: bool = True
     growth_time: float | None = setting(None, unit="s", positive=True)
     start_noise: tuple[float, ...] = ()
@@ -105,7 +107,7 @@ class RecordingConfig:
     name: str
     columns: Columns | None = None
     motion: Smoothing | None = None
-    velocity_cutoff: float | None = setting(None, unit="Hz", positive=True)
+    velocity_cutoff: float | None = setting_of(Processing, "velocity_cutoff", None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +125,7 @@ class FitConfig:
             previous fit.
         block_length: Number of consecutive samples with correlated errors, which together count as one sample.
         loss: Loss of the residuals, "squares", "huber" or "cauchy".
-        threshold: Threshold of a robust loss, in standard deviations.
+        threshold: Threshold of a robust loss, in standard deviations; by default that of the class of the loss.
         max_steps: Maximum number of Levenberg-Marquardt steps.
         tolerance: Predicted relative decrease of the loss in the next step, below which the fit has converged.
         starts: Number of fits: the first starts from the given initial guess, the others start from random initial guesses around
@@ -138,12 +140,19 @@ class FitConfig:
     rounds: int = setting(0, non_negative=True)
     block_length: int = setting(1, positive=True, alias="alike")
     loss: LossName = "squares"
-    threshold: float = setting(2.0, positive=True)
+    threshold: float | None = setting(None, positive=True)
     max_steps: int = setting(60, positive=True, alias="iterations")
-    tolerance: float = setting(1e-7, positive=True)
+    tolerance: float = setting_of(LevenbergMarquardt, "tolerance")
     starts: int = setting(1, positive=True)
     standard_deviation: float = setting(0.3, non_negative=True, alias="spread")
-    seed: int = setting(0, non_negative=True)
+    seed: int = seed_setting()
+
+    def __post_init__(self):
+        if self.threshold is not None and self.loss not in ROBUST_LOSSES:
+            warnings.warn(
+                f'fit.threshold is not used, because the loss "{self.loss}" has none; choose the loss {" or ".join(ROBUST_LOSSES)}',
+                stacklevel=2,
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,6 +340,8 @@ class IdentifyConfig:
                 "it changes the figures of merit, so the candidates cannot be compared; remove it"
             )
         given = candidate.fixed or {}
+        for name in given.keys() & {*candidate.without}:
+            raise place.key("without").error(f"{name!r} is among the fixed parameters too; remove it from one of both")
         removed = {*given, *candidate.without}
         labels = [entry.label for entry in self.free if entry.path]
         bodies = [body for entry in self.free for body in entry.inertia]

@@ -13,6 +13,7 @@ import numpy as np
 from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.forces import JointDrives, JointForce
 from jaxdyn.dynamics.system import System
+from jaxdyn.identify.addresses import declared_at
 from jaxdyn.identify.charts import Chart, Real
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
@@ -156,6 +157,12 @@ def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
         parameter = _parameter(entry)
         if entry.start is not None:
             plant = _started(plant, parameter, entry.start)
+            declared = declared_at(plant, tuple(entry.path.split(".")))
+            if entry.fixed and not declared.admits(entry.start):
+                raise ConfigError(
+                    f"free {entry.label!r}: the fixed value {list(entry.start)} is out of range; give values that are "
+                    f"{declared.allowed}"
+                )
         if not entry.fixed:
             free.append(parameter)
     fixed = {entry.label for entry in config.free if entry.fixed}
@@ -295,8 +302,10 @@ def motions_of(parts: list[Part]) -> Motions:
 
 def loss_of(config: IdentifyConfig) -> Loss:
     """The loss of a single sample; the threshold is scaled because `block_length` samples count as one."""
-    threshold = float(config.fit.threshold / np.sqrt(config.fit.block_length))
-    return made(Loss, config.fit.loss, dataclasses.replace(config.fit, threshold=threshold))
+    loss = made(Loss, config.fit.loss, config.fit)
+    if not hasattr(loss, "threshold"):
+        return loss
+    return dataclasses.replace(loss, threshold=float(loss.threshold / np.sqrt(config.fit.block_length)))
 
 
 @as_config_errors()

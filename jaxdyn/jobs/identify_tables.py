@@ -34,11 +34,20 @@ class ForceTable(Table):
 
 
 def made(base: Any, name: str, settings: Any) -> Any:
-    """Make an object of the class with this name; its fields are taken from the attributes of `settings`."""
-    cls = named_subclasses(base)[name]
-    fields = [field.name for field in dataclasses.fields(cls)]
-    return cls(**{field: getattr(settings, field) for field in fields if hasattr(settings, field)})
+    """Make an object of the class with this name from the attributes of `settings`.
 
+    Fields without such an attribute, or whose attribute is None, have the default of the class.
+    """
+    cls = named_subclasses(base)[name]
+    given = {field.name: getattr(settings, field.name, None) for field in dataclasses.fields(cls)}
+    return cls(**{field: value for field, value in given.items() if value is not None})
+
+
+ROBUST_LOSSES = tuple(
+    name
+    for name, cls in named_subclasses(Loss).items()
+    if "threshold" in {field.name for field in dataclasses.fields(cls)}
+)
 
 if TYPE_CHECKING:
     LossName = ChartName = str

@@ -35,6 +35,8 @@ class Job:
         inputs: Function inputs(config) that returns the files that `work` reads, each with its role. A job with this function can
             be resumed if the files are unchanged: `work` finds the directory of an interrupted run and computes only the missing
             results.
+        double: Function double(config): whether `work` computes in double precision. A job without this function chooses the
+            precision in `work`.
         verdict: Function verdict(metrics) that returns the reason why the results of a complete run are unreliable, or None. If it
             returns a reason, the exit status is 3.
         of_mechanism: Config values that apply if the user gives a mechanism file instead of a config; None if a config is required.
@@ -48,6 +50,7 @@ class Job:
     config: type | str
     work: "Callable[[Any, RunDirectory], dict[str, Any]]"
     inputs: Callable[[Any], Iterable[tuple[str, Path]]] | None = None
+    double: Callable[[Any], bool] | None = None
     verdict: Callable[[dict[str, Any]], str | None] | None = None
     of_mechanism: Mapping[str, Any] | None = None
     of_runs: str | None = None

@@ -8,9 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from tqdm import tqdm
 
+from jaxdyn.control import guess
 from jaxdyn.control.auto import Auto
 from jaxdyn.control.batch import best_of, describe_optima, optima, solve_batch
 from jaxdyn.control.plan import Plan, no_multipliers
@@ -24,7 +25,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
-from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.jobs.optimize_config import MixedStartConfig, OptimizeConfig
 from jaxdyn.jobs.optimize_outcome import Outcome
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.optimize_rates import of_mechanism, with_rates_of
@@ -39,51 +40,52 @@ _SHOWN = 12  # optima in tables, pictures and animations
 
 def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
     """Solve the problem of a config from all initial guesses; returns the metrics."""
-    with jax.enable_x64(config.dtype == "float64"):
-        problem = problem_of(config)
-        searched = with_rates_of(config, problem)
-        starts = starts_of(config, problem)
-        if config.rates is not None:
-            starts = jax.vmap(functools.partial(plan_with_rates, searched))(starts)
-        begun = time.perf_counter()
-        solver = solver_of(config, searched)
-        found = _solved(config, searched, solver, starts, directory)
-        seconds = time.perf_counter() - begun
-        results = np.asarray(found.result)
-        if np.all(results == ControlResult.NOT_FINITE):
-            raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
-        best = best_of(found)
-        checked = verify(searched, _row(found.value, best))
-        rates = None
-        if config.rates is not None:
-            found, rates = jax.vmap(functools.partial(of_mechanism, problem))(found)
-        solution = _row(found, best)
-        groups = optima(found, alike=config.alike)[:_SHOWN]
-        report = _report(config, found, best, solver.describe(searched, found) if isinstance(solver, Auto) else "")
-        report += f"\nchecked: {_checked_text(checked)}"
-        print(report)
-        directory.write_text("optima.txt", report + "\n")
-        outcome = Outcome(problem, found, rates, groups, best)
-        _save(config, outcome, directory)
-        metrics = {
-            "solve_s": seconds,
-            "starts": len(results),
-            "results": {code.name.lower(): int(np.sum(results == code)) for code in ControlResult},
-            "result": ControlResult(int(solution.result)).name.lower(),
-            "cost": float(solution.cost),
-            "violation": float(solution.violation),
-            "iterations": int(solution.stats.iterations),
-            "solver": _solver_name(config, searched, solver, solution),
-            "verification": {name: float(value) for name, value in vars(checked).items()},
-            "duration_s": float(problem.with_design(solution.value.design).duration),
-            "best_start": best,
-            "optima": [group._asdict() for group in groups],
-            "by_start": _by_start(config, found),
-            "open_loop_error": open_loop_error(problem, solution.value),
-        }
-        if config.pictures or config.animation:
-            metrics["pictures"] = _draw(config, outcome, directory)
-        return metrics
+    problem = problem_of(config)
+    searched = with_rates_of(config, problem)
+    starts = starts_of(config, problem)
+    if config.rates is not None:
+        starts = jax.vmap(functools.partial(plan_with_rates, searched))(starts)
+    begun = time.perf_counter()
+    solver = solver_of(config, searched)
+    found = _solved(config, searched, solver, starts, directory)
+    seconds = time.perf_counter() - begun
+    results = np.asarray(found.result)
+    if np.all(results == ControlResult.NOT_FINITE):
+        raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
+    best = best_of(found)
+    checked = verify(searched, _row(found.value, best))
+    rates = None
+    if config.rates is not None:
+        found, rates = jax.vmap(functools.partial(of_mechanism, problem))(found)
+    solution = _row(found, best)
+    groups = optima(found, alike=config.alike)[:_SHOWN]
+    by_start = _by_start(config, problem, found, _from_other_guesses(solver, searched, found))
+    attempts = solver.describe(searched, found) if isinstance(solver, Auto) else ""
+    report = _report(config, by_start, found, best, attempts)
+    report += f"\nchecked: {_checked_text(checked)}"
+    print(report)
+    directory.write_text("optima.txt", report + "\n")
+    outcome = Outcome(problem, found, rates, groups, best)
+    _save(config, outcome, directory)
+    metrics = {
+        "solve_s": seconds,
+        "starts": len(results),
+        "results": {code.name.lower(): int(np.sum(results == code)) for code in ControlResult},
+        "result": ControlResult(int(solution.result)).name.lower(),
+        "cost": float(solution.cost),
+        "violation": float(solution.violation),
+        "iterations": int(solution.stats.iterations),
+        "solver": _solver_name(config, searched, solver, solution),
+        "verification": {name: float(value) for name, value in vars(checked).items()},
+        "duration_s": float(problem.with_design(solution.value.design).duration),
+        "best_start": best,
+        "optima": [group._asdict() for group in groups],
+        "by_start": by_start,
+        "open_loop_error": open_loop_error(problem, solution.value),
+    }
+    if config.pictures or config.animation:
+        metrics["pictures"] = _draw(config, outcome, directory)
+    return metrics
 
 
 def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
@@ -157,10 +159,10 @@ def _checked_text(checked: Verification) -> str:
     )
 
 
-def _report(config: OptimizeConfig, found: Solution, best: int, attempts: str) -> str:
-    """Report on the initial guesses of every entry of the config, all optima, the attempts of `Auto`, and the selected plan."""
+def _report(config: OptimizeConfig, by_start: list[dict[str, Any]], found: Solution, best: int, attempts: str) -> str:
+    """Report on the initial guesses of every kind, all optima, the attempts of `Auto`, and the selected plan."""
     rows = [("start", "count", "solved", "best cost", "worst cost", "iterations")]
-    for entry in _by_start(config, found):
+    for entry in by_start:
         best_cost, worst_cost = (
             f"{entry[key]:.7g}" if entry[key] is not None else "" for key in ("best_cost", "worst_cost")
         )
@@ -182,24 +184,44 @@ def _report(config: OptimizeConfig, found: Solution, best: int, attempts: str) -
     )
 
 
-def _by_start(config: OptimizeConfig, found: Solution) -> list[dict[str, Any]]:
-    """Statistics of the solutions from each entry of the config."""
-    rows, first = [], 0
+def _from_other_guesses(solver: Solver, problem: ControlProblem, found: Solution) -> Bool[np.ndarray, "starts"]:
+    """Whether `Auto` found each solution from initial guesses that it generated itself."""
+    stages = solver.stages(problem) if isinstance(solver, Auto) else ()
+    others = [k for k, stage in enumerate(stages) if stage.other_guesses]
+    return np.isin(np.asarray(found.stats.stage), others) & (np.asarray(found.result) == ControlResult.SOLVED)
+
+
+def _by_start(
+    config: OptimizeConfig, problem: ControlProblem, found: Solution, elsewhere: Bool[np.ndarray, "starts"]
+) -> list[dict[str, Any]]:
+    """Statistics of the solutions from each entry of the config; those of mixed initial guesses from each kind of guess.
+
+    Solutions that are marked in `elsewhere`, because `Auto` generated their initial guesses, have a separate row.
+    """
+    groups, first = [], 0
     for entry in config.start:
-        part = slice(first, first + entry.count)
-        solved = np.asarray(found.result)[part] == ControlResult.SOLVED
+        kinds = [entry.kind] * entry.count
+        if isinstance(entry, MixedStartConfig):
+            kinds = [f"mixed: {kind}" for kind in guess.kinds(problem, entry.count)]
+        for kind in dict.fromkeys(kinds):
+            groups.append((kind, first + np.flatnonzero([other == kind for other in kinds]), ~elsewhere))
+        first += entry.count
+    if elsewhere.any():
+        groups.append(("other guesses", np.flatnonzero(elsewhere), elsewhere))
+    rows = []
+    for kind, part, counted in groups:
+        solved = ((np.asarray(found.result) == ControlResult.SOLVED) & counted)[part]
         cost = np.asarray(found.cost)[part][solved]
         rows.append(
             {
-                "kind": entry.kind,
-                "count": entry.count,
+                "kind": kind,
+                "count": len(part),
                 "solved": int(solved.sum()),
                 "best_cost": float(cost.min()) if len(cost) else None,
                 "worst_cost": float(cost.max()) if len(cost) else None,
                 "iterations": int(np.asarray(found.stats.iterations)[part].max()),
             }
         )
-        first += entry.count
     return rows
 
 

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from jaxdyn.io.config import Place, setting
+from jaxdyn.io.config import Place, seed_setting, setting
 from jaxdyn.jobs.built_tables import ConstraintTable, CostTable, SolverTable
 from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
 
@@ -133,7 +133,7 @@ class RandomStartConfig:
     count: int = setting(64, positive=True)
     amplitude: tuple[float, ...] = setting((1.0,), broadcast=True, non_negative=True)
     interval: float | None = setting(None, unit="s", positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = seed_setting()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ class StatesStartConfig:
     count: int = setting(1, positive=True)
     spread: float = setting(0.0, non_negative=True)
     distribution: Literal["normal", "uniform"] = "normal"
-    seed: int = setting(0, non_negative=True)
+    seed: int = seed_setting()
 
     def __post_init__(self):
         if len(self.times) < 2 or len(self.times) != len(self.q):
@@ -169,7 +169,28 @@ class StatesStartConfig:
             raise ValueError("the times are not in ascending order; sort them")
 
 
-StartConfig = StillStartConfig | SineStartConfig | RandomStartConfig | StatesStartConfig
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixedStartConfig:
+    """Initial guesses of several kinds: rest, rest held against gravity, a straight line to the goal, and random motions.
+
+    The random guesses are alternately paths and motions under feedback. They are near the straight line to the goal, which is the
+    target of a final constraint or cost on the state. Without a goal, there is no straight line, and they are near the initial
+    state.
+
+    Attributes:
+        kind: Kind of the initial guesses, "mixed".
+        count: Number of initial guesses.
+        spread: Standard deviation of the random deviations from the straight line (rad or m).
+        seed: Seed of the random deviations.
+    """
+
+    kind: Literal["mixed"]
+    count: int = setting(64, positive=True)
+    spread: float = setting(1.0, non_negative=True)
+    seed: int = seed_setting()
+
+
+StartConfig = StillStartConfig | SineStartConfig | RandomStartConfig | StatesStartConfig | MixedStartConfig
 
 
 @dataclasses.dataclass(frozen=True)

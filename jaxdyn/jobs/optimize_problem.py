@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import ControlProblem, Equality, Inequality, MultibodyDynamics, free_duration
 from jaxdyn.control.solution import Solver
@@ -14,6 +15,7 @@ from jaxdyn.jobs.built_tables import ConstraintTable
 from jaxdyn.jobs.component_values import coordinates, each, state
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.optimize_config import (
+    MixedStartConfig,
     OptimizeConfig,
     RandomStartConfig,
     SineStartConfig,
@@ -89,8 +91,11 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     rolled = stored_jit(jax.vmap(roll))
     parts = []
     for k, entry in enumerate(config.start, start=1):
-        if isinstance(entry, StatesStartConfig):
-            plans = _moved_through(entry, problem, system, f"start {k}:")
+        if isinstance(entry, StatesStartConfig | MixedStartConfig):
+            if isinstance(entry, StatesStartConfig):
+                plans = _moved_through(entry, problem, system, f"start {k}:")
+            else:
+                plans = guess.mixed(problem, entry.count, seed=entry.seed, spread=entry.spread)
             controls = jnp.asarray(limited(config, problem, np.asarray(plans.controls)), config.dtype)
             parts.append(eqx.tree_at(lambda plans: plans.controls, plans, controls))
         else:

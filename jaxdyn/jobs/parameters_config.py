@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from jaxdyn.io.config import setting
+from jaxdyn.identify.parameters import Tie
+from jaxdyn.io.config import setting, setting_of
 from jaxdyn.jobs.identify_tables import ChartName
 
 
@@ -69,5 +70,5 @@ class TieConfig:
     path: str
     to: str
     entries: tuple[str, ...] = ()
-    factor: float = 1.0
-    offset: float = 0.0
+    factor: float = setting_of(Tie, "factor")
+    offset: float = setting_of(Tie, "offset")

@@ -60,42 +60,41 @@ _SMALL_ERROR = 1.0
 
 def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
     """Run the rollouts of a config; returns their metrics."""
-    with jax.enable_x64(config.dtype == "float64"):
-        system, inputs = _machine(config)
-        _check_outputs(config, system)
-        chunk = _samples_at_once(config, system)
-        simulate = _Simulator(config, system, inputs, mesh_of(config.devices), chunk)
-        chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
-        files = Chunks(directory, "states", len(chunks))
-        missing = [k for k in range(len(chunks)) if not agreed(files.reusable(k))]
-        # The first chunk is prepared before the progress bar appears, so that errors in the config are reported without a bar.
-        prepared = [simulate.prepared(chunks[k]) for k in missing[:1]]
-        directory.write_mechanism(system)
-        made = sum(len(chunks[k]) for k in missing) * config.steps
-        whole_batch = config.batch * config.steps
-        with tqdm(total=whole_batch, initial=whole_batch - made, unit="step", unit_scale=True, desc="rollouts") as bar:
-            for k in missing:
-                start = prepared.pop() if prepared else simulate.prepared(chunks[k])
-                arrays = simulate(start, len(chunks[k]), bar)
-                if is_first():
-                    files.write(k, **arrays)
-        if not is_first():  # only the first host has the chunks
-            return {}
-        names = ("energy", "work", "result", "steps", "largest_kinetic")
-        names += ("time", *ARRAYS) if has_contacts(system) else ()
-        summaries = [_summary(files.read(k, names)) for k in range(len(chunks))]
-        samples = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
-        metrics = _metrics(config, samples, simulate) | {"chunks": len(chunks)}
-        if has_contacts(system):
-            metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.COMPLETED)
-        if inputs is not None:
-            metrics["inputs"] = {name: np.asarray(value).tolist() for name, value in vars(inputs).items()}
-        if config.outputs:
-            metrics["outputs"] = {name: output_columns(system, name) for name in config.outputs}
-        _report(metrics, inputs)
-        if config.pictures:
-            metrics["pictures"] = _draw(system, files.read(0), directory)
-        return metrics
+    system, inputs = _machine(config)
+    _check_outputs(config, system)
+    chunk = _samples_at_once(config, system)
+    simulate = _Simulator(config, system, inputs, mesh_of(config.devices), chunk)
+    chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
+    files = Chunks(directory, "states", len(chunks))
+    missing = [k for k in range(len(chunks)) if not agreed(files.reusable(k))]
+    # The first chunk is prepared before the progress bar appears, so that errors in the config are reported without a bar.
+    prepared = [simulate.prepared(chunks[k]) for k in missing[:1]]
+    directory.write_mechanism(system)
+    made = sum(len(chunks[k]) for k in missing) * config.steps
+    whole_batch = config.batch * config.steps
+    with tqdm(total=whole_batch, initial=whole_batch - made, unit="step", unit_scale=True, desc="rollouts") as bar:
+        for k in missing:
+            start = prepared.pop() if prepared else simulate.prepared(chunks[k])
+            arrays = simulate(start, len(chunks[k]), bar)
+            if is_first():
+                files.write(k, **arrays)
+    if not is_first():  # only the first host has the chunks
+        return {}
+    names = ("energy", "work", "result", "steps", "largest_kinetic")
+    names += ("time", *ARRAYS) if has_contacts(system) else ()
+    summaries = [_summary(files.read(k, names)) for k in range(len(chunks))]
+    samples = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
+    metrics = _metrics(config, samples, simulate) | {"chunks": len(chunks)}
+    if has_contacts(system):
+        metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.COMPLETED)
+    if inputs is not None:
+        metrics["inputs"] = {name: np.asarray(value).tolist() for name, value in vars(inputs).items()}
+    if config.outputs:
+        metrics["outputs"] = {name: output_columns(system, name) for name in config.outputs}
+    _report(metrics, inputs)
+    if config.pictures:
+        metrics["pictures"] = _draw(system, files.read(0), directory)
+    return metrics
 
 
 def _check_outputs(config: RolloutConfig, system: System) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from jaxdyn.io.config import setting
+from jaxdyn.io.config import seed_setting, setting
 from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
 
 # A larger number of steps is probably a typing error: it takes years at a million steps per second.
@@ -132,7 +132,7 @@ class RolloutConfig:
     batch: int = setting(positive=True)
     base: BaseName | None = None
     repair: bool = False
-    seed: int = setting(0, non_negative=True)
+    seed: int = seed_setting()
     dtype: Precision = "float32"
     method: Literal["auto", "cholesky", "articulated_body"] | None = None
     stabilization: float | None = setting(None, unit="1/s", non_negative=True)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxdyn.io.config import setting
+from jaxdyn.io.config import seed_setting, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,4 +34,4 @@ class SyntheticConfig:
     noise: tuple[float, ...] = setting((0.1,), positive=True, broadcast=True)
     repetitions: int = setting(400, positive=True)
     perturbation: float = setting(0.2, non_negative=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = seed_setting()

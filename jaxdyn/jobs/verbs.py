@@ -3,6 +3,8 @@
 This module does not import JAX, so that help and errors in a config or an argument appear without delay.
 """
 
+from typing import TYPE_CHECKING
+
 from jaxdyn.jobs.arguments import (
     AnimateArguments,
     CheckArguments,
@@ -16,12 +18,29 @@ from jaxdyn.jobs.job import Job, deferred
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.settings import wrapped
 
+if TYPE_CHECKING:
+    from jaxdyn.jobs.evaluate_config import EvaluateConfig
+    from jaxdyn.jobs.identify_config import IdentifyConfig
+    from jaxdyn.jobs.optimize_config import OptimizeConfig
+
+
+def _by_config(config: "RolloutConfig | OptimizeConfig") -> bool:
+    """Whether the config selects double precision."""
+    return config.dtype == "float64"
+
+
+def _always(config: "IdentifyConfig | EvaluateConfig") -> bool:
+    """The precision of fits and of their evaluation is always double."""
+    return True
+
+
 ROLLOUT = Job(
     "rollout",
     "simulate many samples of one mechanism at once",
     RolloutConfig,
     deferred("jaxdyn.jobs.rollout:work"),
     deferred("jaxdyn.jobs.rollout:inputs"),
+    double=_by_config,
     verdict=deferred("jaxdyn.jobs.rollout:verdict"),
     of_mechanism={
         "batch": 256,
@@ -37,6 +56,7 @@ IDENTIFY = Job(
     "jaxdyn.jobs.identify_config:IdentifyConfig",
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
+    double=_always,
     then=("jaxdyn evaluate {run}",),
 )
 
@@ -46,6 +66,7 @@ EVALUATE = Job(
     "jaxdyn.jobs.evaluate_config:EvaluateConfig",
     deferred("jaxdyn.jobs.evaluate:work"),
     deferred("jaxdyn.jobs.evaluate:inputs"),
+    double=_always,
     of_runs="runs",
 )
 
@@ -55,6 +76,7 @@ OPTIMIZE = Job(
     "jaxdyn.jobs.optimize_config:OptimizeConfig",
     deferred("jaxdyn.jobs.optimize:work"),
     deferred("jaxdyn.jobs.optimize:inputs"),
+    double=_by_config,
     then=("jaxdyn rollout {run}/replay.toml",),
 )
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from jaxdyn.io.config import ConfigError, read_config, resolved_toml, setting
+from jaxdyn.io.config import ConfigError, read_config, resolved_toml, setting, setting_of
 from jaxdyn.io.toml import toml_text
 
 
@@ -328,6 +328,19 @@ def test_infinite_numbers_need_permission(write, refusal):
     assert read_config(write("above = [inf, -inf, 1]"), Bounds).above == (float("inf"), float("-inf"), 1.0)
     assert "below: inf is not finite" in refusal(ConfigError, read_config, write("below = inf"), Bounds)
     assert "above: nan is not finite" in refusal(ConfigError, read_config, write("above = nan"), Bounds)
+
+
+def test_a_field_can_have_the_declaration_of_another_class(write, refusal):
+    @dataclasses.dataclass(frozen=True)
+    class Steps:
+        total: float = setting_of(Time, "duration")
+        fine: float = setting_of(Time, "rate")
+        coarse: float | None = setting_of(Time, "rate", None)
+
+    assert read_config(write('total = "20 ms"'), Steps) == Steps(0.02, 1000.0, None)
+    assert read_config(write('total = 1\ncoarse = "2 kHz"'), Steps).coarse == 2000.0
+    assert "fine: -1 is out of range" in refusal(ConfigError, read_config, write("total = 1\nfine = -1"), Steps)
+    assert "total: missing; add this key (in s)" in refusal(ConfigError, read_config, write("fine = 1"), Steps)
 
 
 def test_an_override_changes_one_entry_of_a_list_and_keeps_the_others(tmp_path):

@@ -13,9 +13,9 @@ from small_jobs import write_configs
 
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.identify.charts import Bounded, Positive
+from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.validation import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import save_plant
@@ -118,10 +118,14 @@ def test_a_fit_that_starts_from_an_earlier_run_takes_its_sensors_inputs_and_forc
 
 
 def test_losses_and_charts_go_by_the_names_of_their_classes(path):
-    for name, kind in (("squares", Squares), ("huber", Huber), ("cauchy", Cauchy)):
+    for name, kind in (("huber", Huber), ("cauchy", Cauchy)):
         loss = loss_of(read(path, f"fit.loss={name}", "fit.threshold=3", "fit.block_length=4"))
         assert type(loss) is kind
-        assert getattr(loss, "threshold", 1.5) == 1.5  # of single samples, of which four count as one
+        assert loss.threshold == 1.5  # of single samples, of which four count as one
+        assert loss_of(read(path, f"fit.loss={name}")).threshold == kind().threshold
+    assert type(loss_of(read(path, "fit.loss=squares"))) is Squares
+    with pytest.warns(UserWarning, match='fit.threshold is not used, because the loss "squares" has none'):
+        read(path, "fit.threshold=3")
     with pytest.raises(ConfigError, match="did you mean 'huber'"):
         read(path, "fit.loss=hubr")
     viscous = 'path="system.forces.0.viscous"'

@@ -9,6 +9,7 @@ from small_jobs import interrupt_at_arrays, write_configs
 
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config, resolved_toml
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import parameters_of, plant_of
 
@@ -85,6 +86,19 @@ def test_candidates_change_windows_fits_priors_and_free_parameters(small):
     assert not [name for name in names if "viscous" in name]
     Path(small).write_text(resolved_toml(config))
     assert read_config(small, IdentifyConfig) == config
+
+
+def test_fixed_values_within_the_bounds_of_the_class_are_accepted_only(small):
+    free = 'free=[{path="system.forces.0.viscous", start=START, fixed=true}, {inertia=["upper"]}]'
+    for start in ("0.0", "[0.1, 0.0]"):
+        config = read_config(small, IdentifyConfig, [*CHANGES, free.replace("START", start)])
+        parameters_of(config, plant_of(config, config.study[0]))
+    config = read_config(small, IdentifyConfig, [*CHANGES, free.replace("START", "[0.1, -0.2]")])
+    with pytest.raises(ConfigError, match=r"'viscous': the fixed value \[0.1, -0.2\] is out of range; .* not negative"):
+        parameters_of(config, plant_of(config, config.study[0]))
+    both = 'select.candidate=[{name="a", fixed={viscous=0.1}, without=["viscous"]}]'
+    with pytest.raises(ConfigError, match="'viscous' is among the fixed parameters too; remove it from one of both"):
+        read_config(small, IdentifyConfig, [*CHANGES, both])
 
 
 def test_a_fixed_array_has_its_start_as_value(small):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,9 @@ from small_jobs import OPTIMIZE
 from jaxdyn.cli import main
 from jaxdyn.control import (
     ILQR,
+    Auto,
     Collocation,
+    ControlResult,
     CrossEntropy,
     MultipleShooting,
     PathIntegral,
@@ -22,9 +25,11 @@ from jaxdyn.control import (
     Sampling,
     SingleShooting,
     Spheres,
+    guess,
 )
 from jaxdyn.io.config import read_config
 from jaxdyn.io.loaded_run import load_run
+from jaxdyn.jobs.optimize import _by_start, _from_other_guesses
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 
@@ -100,6 +105,7 @@ def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
         ("states", 2),
     ]
     assert sum(group["starts"] for group in metrics["optima"]) == 6
+    assert (metrics["environment"]["x64"], metrics["environment"]["dtype"]) == (True, "float64")
     assert metrics["open_loop_error"] < 1e-9
     plan = arrays_of(swing / "plan.npz")
     shapes = {"time": (13,), "q": (13, 1), "v": (13, 1), "controls": (12, 1), "feedback": (12, 1, 2), "design": (0,)}
@@ -131,6 +137,54 @@ def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
     assert run.system.model.name == "pendulum"
     np.testing.assert_array_equal(run.arrays["q"][0], plan["q"])
     assert read_config(swing / "config.toml", OptimizeConfig).start[2].count == 2
+
+
+def test_mixed_initial_guesses_are_those_of_the_library_and_are_reported_by_kind(config, tmp_path):
+    start = "start=[{kind='random'}, {kind='mixed', count=6, spread=0.5, seed=3}]"
+    assert main(["optimize", config, start, "start.0.count=2", "--out", str(tmp_path / "run")]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert [(row["kind"], row["count"]) for row in metrics["by_start"]] == [
+        ("random", 2),
+        ("mixed: rest", 1),
+        ("mixed: held", 1),
+        ("mixed: straight line", 1),
+        ("mixed: random path", 2),
+        ("mixed: random motion", 1),
+    ]
+    assert sum(row["solved"] for row in metrics["by_start"]) == metrics["results"]["solved"] == 8
+    assert "mixed: random motion" in (tmp_path / "run" / "optima.txt").read_text()
+    with jax.enable_x64(True):
+        settings = read_config(config, OptimizeConfig, [start])
+        problem = problem_of(settings)
+        plans = jax.tree.map(lambda leaf: leaf[64:], starts_of(settings, problem))
+        expected = guess.mixed(problem, 6, seed=3, spread=0.5)
+    for leaf, other in zip(jax.tree.leaves(plans), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(leaf, other)
+
+
+def test_solutions_from_other_guesses_of_the_solver_are_no_successes_of_the_given_ones(config):
+    settings = read_config(config, OptimizeConfig, ["start=[{kind='mixed', count=3}, {kind='constant'}]"])
+    with jax.enable_x64(True):
+        problem = problem_of(settings)
+    solver = Auto()
+    last = len(solver.stages(problem)) - 1
+    solved, lost = ControlResult.SOLVED.value, ControlResult.STUCK.value
+    found = SimpleNamespace(
+        result=np.array([solved, lost, lost, lost]),
+        cost=np.array([2.0, 1.0, 1.0, 1.0]),
+        stats=SimpleNamespace(stage=np.array([last, 0, 0, 0]), iterations=np.array([50, 9, 9, 9])),
+    )
+    rows = _by_start(settings, problem, found, _from_other_guesses(solver, problem, found))
+    assert [(row["kind"], row["count"], row["solved"], row["best_cost"]) for row in rows] == [
+        ("mixed: rest", 1, 0, None),
+        ("mixed: held", 1, 0, None),
+        ("mixed: straight line", 1, 0, None),
+        ("constant", 1, 0, None),
+        ("other guesses", 1, 1, 2.0),
+    ]
+    found.stats.stage[0] = 0
+    rows = _by_start(settings, problem, found, _from_other_guesses(solver, problem, found))
+    assert [row["solved"] for row in rows] == [1, 0, 0, 0]
 
 
 def test_rollout_replays_the_plan(swing, tmp_path):
@@ -203,6 +257,8 @@ def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
         (["running=[]", "final=[]"], ["there is no cost; write [[running]], [[final]] or both"]),
         (["initial.q=[0, 0]"], ["initial.q has 2 values; give 1: one per coordinate"]),
         (["bounds.lower=5"], ["bounds of control 0: 5 is not below 3.5; exchange lower and upper"]),
+        (["start=[{kind='mixed', seed=9007199254740994}]"], ["start 1: seed: 9007199254740994 is out of range"]),
+        (["solver={kind='multiple_shooting', barrier=0}"], ["solver.barrier: 0 is out of range", "positive"]),
         (["time.shortest=1"], ["a free duration needs both shortest and longest"]),
         (
             ["start=[{kind='states', times=[0, 2], q=[[0], [1]]}]"],
