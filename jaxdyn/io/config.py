@@ -33,7 +33,7 @@ T = TypeVar("T")
 _SMOKE = "smoke"
 _MOST_NAMES = 20  # in one message
 _NO_RULES = Quantity()
-_LARGEST_SEED = 2.0**53  # NumPy and JAX support it, and it is exact as a float
+_LARGEST_SEED = 2.0**32 - 1  # of random keys of JAX, also in single precision
 _LARGEST = 1e100  # largest magnitude, and inverse of the smallest positive value; products of three values are finite
 
 

@@ -168,8 +168,6 @@ class RolloutConfig:
             raise ValueError(
                 f"control.random_interval = {self.control.random_interval:g} s is shorter than a step; increase it"
             )
-        if self.seed >= 2**32:
-            raise ValueError(f"seed = {self.seed} is too large; give a value below 2^32")
 
     @property
     def steps(self) -> int:
