@@ -42,6 +42,7 @@ Run time. About 5 min on two cores. Leave the machine alone meanwhile.
 """
 
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -104,6 +105,7 @@ class Config:
         methods: Names of the methods of jaxdyn, "iLQR" and "DDP".
         repeats, batch_repeats: Number of repetitions of single solutions and of batches.
         threads: Number of threads of Crocoddyl in the row with several threads.
+        torque_limit: Largest magnitude of the torque, for which Crocoddyl needs Box-FDDP; inf for no limit.
         seed: Seed of the torques.
     """
 
@@ -117,6 +119,7 @@ class Config:
     repeats: int = setting(5, positive=True)
     batch_repeats: int = setting(3, positive=True)
     threads: int = setting(2, positive=True)
+    torque_limit: float = setting(math.inf, unit="N m", positive=True, infinite=True)
     seed: int = setting(0, non_negative=True)
 
 
@@ -180,7 +183,7 @@ def spaced(numbers: Sequence[float]) -> str:
     return " ".join(repr(float(x)) for x in numbers)
 
 
-def pendulum() -> control.ControlProblem:
+def pendulum(torque_limit: float) -> control.ControlProblem:
     """The problem in jaxdyn."""
     builder = jaxdyn.MechanismBuilder("double pendulum")
     parent = {}
@@ -201,6 +204,8 @@ def pendulum() -> control.ControlProblem:
         steps=STEPS,
         running=(control.Effort(CONTROL_WEIGHT), lambda *now: STATE_WEIGHT * away(*now)),
         final=lambda *now: FINAL_WEIGHT * away(*now),
+        lower=-torque_limit,
+        upper=torque_limit,
     )
 
 
@@ -232,7 +237,9 @@ class Crocoddyl:
             ]
         )
         self.compile = time.perf_counter() - begin
+        self.method = "FDDP" if math.isinf(config.torque_limit) else "Box-FDDP"
         numbers = [*START, STEPS, DT, CONTROL_WEIGHT, STATE_WEIGHT, FINAL_WEIGHT, config.tolerance, config.iterations]
+        numbers += [config.torque_limit]
         self.process = subprocess.Popen(
             [str(program), str(model), *map(str, numbers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -313,7 +320,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     if peer is None:
         print(f"Crocoddyl is absent; jaxdyn runs alone. Give peer_python=DIR/bin/python after: {INSTALL}")
     with jax.enable_x64(True):
-        problem = pendulum()
+        problem = pendulum(config.torque_limit)
         let_go = control.rollout_controls(problem, jnp.zeros((STEPS, 1)))
         torques = config.spread * np.random.default_rng(config.seed).normal(size=(config.starts, STEPS, 1))
         plans = jax.jit(jax.vmap(lambda u: control.rollout_controls(problem, u)))(jnp.asarray(torques))
@@ -328,7 +335,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
                 rows.append(Row(start, name, *single(problem, solver, plan, config.iterations)))
             rows.append(Row("batch", name, *batch(problem, solver, plans, config.iterations)))
         if peer is not None:
-            name = f"Crocoddyl {peer.version} FDDP"
+            name = f"Crocoddyl {peer.version} {peer.method}"
             for start, plan in singles.items():
                 path = peer.file(start.replace(" ", "_"), jax.tree.map(lambda leaf: leaf[None], plan))
                 rows.append(Row(start, name, peer.solver(path, 1, 1)))

@@ -18,8 +18,8 @@ pass the same check. It is optional: a separate environment, whose Python is giv
 FDDP and Box-FDDP of Crocoddyl know no constraints of the final state, which all ten problems have; compare_crocoddyl.py compares
 them with jaxdyn on a problem without such constraints.
 
-Expected. No success is refuted. `MultipleShooting` solves 95 to 100 % of the searches, iLQR and DDP 92 to 100 %, `Collocation` 54 %
-of those of the four-bar linkage and 88 to 100 % of the others, `Auto` all of them, CasADi with Ipopt 99 to 100 % of its six
+Expected. No success is refuted. `MultipleShooting` solves 95 to 100 % of the searches, iLQR 97 to 100 %, DDP and `Auto` all of
+them, `Collocation` 54 % of those of the four-bar linkage and 88 to 100 % of the others, CasADi with Ipopt 99 to 100 % of its six
 problems. The best costs are those of the exact optima up to the discretization: 2 s of the double integrator, 4.0034 instead of 4
 of Bryson and Denham, 3.2445 s instead of 3.2431 s of Bilimoria and Wie. tables/solver_benchmark.md has all results.
 

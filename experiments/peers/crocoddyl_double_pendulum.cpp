@@ -5,7 +5,7 @@
 //
 //     acceleration q1 q2 v1 v2 u     acceleration of both joints
 //     cost FILE                      costs of the first start of a file, rolled out
-//     solve FILE COUNT THREADS       solutions from COUNT starts of a file, by FDDP
+//     solve FILE COUNT THREADS       solutions from COUNT starts of a file, by FDDP, or by Box-FDDP if torques are limited
 //
 // and answers each with one line of numbers. A file holds doubles, for each start N controls, then (N + 1) 4 numbers of states.
 // `solve` answers seconds, processor seconds of all threads, then for each start iterations, cost, whether converged.
@@ -17,6 +17,7 @@
 #include <crocoddyl/core/costs/residual.hpp>
 #include <crocoddyl/core/integrator/euler.hpp>
 #include <crocoddyl/core/residuals/control.hpp>
+#include <crocoddyl/core/solvers/box-fddp.hpp>
 #include <crocoddyl/core/solvers/fddp.hpp>
 #include <crocoddyl/multibody/actions/free-fwddyn.hpp>
 #include <crocoddyl/multibody/states/multibody.hpp>
@@ -94,6 +95,7 @@ struct Settings {
   std::size_t steps;
   double dt, control_weight, state_weight, final_weight, tolerance;
   std::size_t iterations;
+  double limit;  // largest torque, infinite for none
 };
 
 shared_ptr<crocoddyl::ShootingProblem> problem_of(const Settings& s) {
@@ -107,7 +109,12 @@ shared_ptr<crocoddyl::ShootingProblem> problem_of(const Settings& s) {
   final->addCost("state", pendulum, s.final_weight);
   auto step = [&](shared_ptr<crocoddyl::CostModelSum> costs) {
     auto rate = make_shared<crocoddyl::DifferentialActionModelFreeFwdDynamics>(state, drive, costs);
-    return make_shared<crocoddyl::IntegratedActionModelEuler>(rate, s.dt);
+    auto model = make_shared<crocoddyl::IntegratedActionModelEuler>(rate, s.dt);
+    if (std::isfinite(s.limit)) {
+      model->set_u_lb(VectorXd::Constant(1, -s.limit));
+      model->set_u_ub(VectorXd::Constant(1, s.limit));
+    }
+    return model;
   };
   std::vector<shared_ptr<crocoddyl::ActionModelAbstract>> steps(s.steps, step(running));
   return make_shared<crocoddyl::ShootingProblem>(s.initial, steps, step(final));
@@ -145,6 +152,7 @@ int main(int, char** argv) {
   s.final_weight = std::stod(argv[8]);
   s.tolerance = std::stod(argv[9]);
   s.iterations = std::stoul(argv[10]);
+  s.limit = std::stod(argv[11]);
 
   std::string line;
   while (std::getline(std::cin, line)) {
@@ -170,7 +178,8 @@ int main(int, char** argv) {
       // Each thread has its own solver, made before time runs.
       std::vector<shared_ptr<crocoddyl::SolverFDDP>> solvers;
       for (std::size_t t = 0; t < threads; ++t) {
-        solvers.push_back(make_shared<crocoddyl::SolverFDDP>(problem_of(s)));
+        if (std::isfinite(s.limit)) solvers.push_back(make_shared<crocoddyl::SolverBoxFDDP>(problem_of(s)));
+        else solvers.push_back(make_shared<crocoddyl::SolverFDDP>(problem_of(s)));
         solvers[t]->set_th_stop(s.tolerance);
       }
       auto work = [&](std::size_t t) {

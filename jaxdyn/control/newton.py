@@ -270,12 +270,13 @@ class NewtonSolver(IterativeSolver):
     ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N nu"], Float[Array, ""], Float[Array, ""]]:
         """The steps z and u, and the slope and the curvature of the cost along them."""
 
-        def steps(model, policy, start, lower, upper):
-            z, u = steps_of(model, policy, start, lower, upper)
+        def steps(model, policy, start):
+            # Feedback is not clipped at the bounds here, as in the value function of the policy: clipped steps may diverge.
+            z, u = steps_of(model, policy, start, None, None)
             return z, u, *change(model, z, u)
 
         forward = lane_function(steps, backend=self.backend, name="steps of a policy")
-        return forward(model, policy, start, *bounds_of_steps(problem, plan))
+        return forward(model, policy, start)
 
     def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:
         """The search with the outcome of its plan; the multipliers are updated if the plan has converged."""

@@ -39,7 +39,7 @@ from jaxdyn.control import (
     solve,
     solve_batch,
 )
-from jaxdyn.control.expansion import penalty_terms
+from jaxdyn.control.expansion import expanded, penalty_terms
 from jaxdyn.control.ilqr import roll_out
 from jaxdyn.control.linear_quadratic import Policy
 from jaxdyn.control.newton import Step
@@ -394,3 +394,37 @@ def test_wrong_problems_are_refused(as_a_user):
         ControlProblem(DiscreteDynamics(sutton, 4, 1), jnp.zeros(4), duration=1.0, steps=3, lower=[-1.0, 0.0])
     with pytest.raises(ValueError, match=r"controls have shape \(4, 1\); give shape \(50, 1\)"):
         rollout_controls(acrobot(), jnp.zeros((4, 1)))
+
+
+def test_predictions_of_a_policy_at_bounds_are_those_of_its_value_function():
+    """A pendulum falls faster than its torque can brake; the clipped steps of the linear model diverge, and predict an increase."""
+
+    def falling(x, u, t, dt):
+        return jnp.stack([x[0] + 0.1 * x[1], x[1] + 0.1 * (4.0 * jnp.sin(x[0]) + u[0])])
+
+    problem = ControlProblem(
+        DiscreteDynamics(falling, 2, 1),
+        jnp.array([0.5, 0.0]),
+        duration=3.0,
+        steps=30,
+        running=lambda dynamics, t, x, u: 5.0 * (x @ x) + 0.5 * u @ u,
+        final=lambda dynamics, t, x, u: 50.0 * x @ x,
+        lower=-2.5,
+        upper=2.5,
+    )
+    plan, solver = rollout_controls(problem, jnp.zeros((30, 1))), ILQR()
+
+    @jax.jit
+    def predicted():
+        search = solver.begin(problem, plan)
+        terms = penalty_terms(problem, search.found, search.multipliers)
+        model = expanded(problem, plan, terms, search.gaps, feedback=search.feedback).model
+        step = solver._step(problem, plan, model, search.damping)
+        return -step.slope - 0.5 * step.curvature, search.cost
+
+    decrease, cost = predicted()
+    assert 0.0 < decrease < cost
+    found = solved(problem, solver, plan)
+    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.stats.iterations) < 30
+    np.testing.assert_allclose(found.cost, 532.2596, rtol=1e-6)
