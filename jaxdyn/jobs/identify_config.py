@@ -357,10 +357,13 @@ class IdentifyConfig:
         ]
         if all(entry.fixed for entry in free):
             raise place.error("no parameter is free; keep at least one")
+        changes, fit = candidate.fit or {}, self.fit
+        if changes.get("loss", fit.loss) not in ROBUST_LOSSES:  # the threshold of the config belongs to its own loss
+            fit = dataclasses.replace(fit, threshold=None)
         return dataclasses.replace(
             self,
             windows=changed(self.windows, candidate.windows or {}, place.key("windows")),
-            fit=changed(self.fit, candidate.fit or {}, place.key("fit")),
+            fit=changed(fit, changes, place.key("fit")),
             free=tuple(free),
             select=None,
         )

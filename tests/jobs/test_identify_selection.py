@@ -88,6 +88,14 @@ def test_candidates_change_windows_fits_priors_and_free_parameters(small):
     assert read_config(small, IdentifyConfig) == config
 
 
+def test_a_candidate_without_a_robust_loss_drops_the_threshold_of_the_config(small, recwarn):
+    extra = 'select.candidate=[{name="plain", fit={loss="squares"}}, {name="robust", fit={max_steps=3}}]'
+    config = read_config(small, IdentifyConfig, [*CHANGES, extra, "fit.loss=huber", "fit.threshold=1.5"])
+    plain, robust = (config.of_candidate(candidate).fit for candidate in config.select.candidate)
+    assert (plain.loss, plain.threshold, robust.loss, robust.threshold) == ("squares", None, "huber", 1.5)
+    assert not [warning for warning in recwarn if "threshold" in str(warning.message)]
+
+
 def test_fixed_values_within_the_bounds_of_the_class_are_accepted_only(small):
     free = 'free=[{path="system.forces.0.viscous", start=START, fixed=true}, {inertia=["upper"]}]'
     for start in ("0.0", "[0.1, 0.0]"):
