@@ -75,12 +75,12 @@ def test_main_job_leaves_a_self_contained_run_directory(smoke_run):
     assert read_config(smoke_run / "config.toml", RolloutConfig) == read_config(PANDA, RolloutConfig, smoke=True)
 
 
-def test_saved_states_have_all_lanes_and_records(smoke_run):
+def test_saved_states_have_all_samples_and_records(smoke_run):
     arrays = arrays_of(smoke_run)
     assert arrays["q"].shape == (8, 3, 7)
     assert arrays["q"].dtype == np.float32
     np.testing.assert_allclose(arrays["time"], [0.0, 0.02, 0.04])
-    assert len(np.unique(arrays["q"][:, 0])) == 8 * 7, "every lane and joint draws its own number"
+    assert len(np.unique(arrays["q"][:, 0])) == 8 * 7, "every sample and joint draws its own value"
     limits = jaxdyn.library.panda().limits
     start = arrays["q"][:, 0].astype(float)
     assert np.all((start > np.asarray(limits.lower)) & (start < np.asarray(limits.upper)))
@@ -96,7 +96,7 @@ def test_power_balance_error_falls_with_the_step(pendulum, tmp_path):
     np.testing.assert_allclose(errors[0] / errors[1], 2.0, rtol=0.2)  # semi-implicit Euler: first order
 
 
-def test_a_lane_is_the_same_motion_whatever_the_batch_and_the_records(pendulum, tmp_path):
+def test_a_sample_is_the_same_motion_whatever_the_batch_and_the_records(pendulum, tmp_path):
     runs = {}
     for name, overrides in {"few": ["batch=2"], "many": ["batch=5"], "thin": ["batch=2", "time.save_every=10"]}.items():
         assert main(["rollout", pendulum, "control.random_torque=0.3", "--out", str(tmp_path / name), *overrides]) == 0
@@ -131,7 +131,7 @@ length = "40 cm"
 """
 
 
-def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, capsys):
+def test_samples_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, capsys):
     (tmp_path / "four_bar.toml").write_text(FOUR_BAR)
     command = ["rollout", pendulum, f"mechanism={tmp_path / 'four_bar.toml'}", "initial.speed=1"]
     command += ["control.target=initial", "--out"]
@@ -150,15 +150,15 @@ def test_lanes_of_a_closed_loop_start_closed_and_stay_so(pendulum, tmp_path, cap
     assert "could not be closed from 3 of 3 random configurations; lower" in capsys.readouterr().err
 
 
-def test_diverging_lanes_are_counted_and_the_status_says_that_they_are_too_many(pendulum, tmp_path, capsys):
+def test_diverging_samples_are_counted_and_the_status_says_that_they_are_too_many(pendulum, tmp_path, capsys):
     overrides = ["initial.speed=3e5", "batch=64", "seed=1"]
     assert main(["rollout", pendulum, "--out", str(tmp_path / "run"), *overrides]) == 3
-    lanes = json.loads((tmp_path / "run" / "metrics.json").read_text())["samples"]
-    assert lanes["diverged"] > 0
+    samples = json.loads((tmp_path / "run" / "metrics.json").read_text())["samples"]
+    assert samples["diverged"] > 0
     assert sum(lanes.values()) == 64
     assert "diverged: A coordinate or velocity grew beyond the limit" in capsys.readouterr().out
     arrays = arrays_of(tmp_path / "run")
-    assert np.all(np.isfinite(arrays["q"])), "a diverged lane is held at its last good state"
+    assert np.all(np.isfinite(arrays["q"])), "a diverged sample is held at its last good state"
 
 
 @pytest.mark.parametrize(("integrator", "target"), [("runge_kutta_4", "middle"), ("implicit_midpoint", "initial")])

@@ -13,11 +13,12 @@ defaults are optional keys, and `setting` declares units and bounds.
 """
 
 import dataclasses
+import inspect
 import math
 import reprlib
 import tomllib
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -66,6 +67,11 @@ def setting(
 def seed_setting() -> Any:
     """Declare a field of a config with the seed of random values, 0 by default."""
     return dataclasses.field(default=0, metadata=declare(minimum=0.0, maximum=_LARGEST_SEED))
+
+
+def default_of(function: Callable[..., Any], name: str) -> Any:
+    """The default of an argument of a function, for a setting that becomes this argument."""
+    return inspect.signature(function).parameters[name].default
 
 
 def setting_of(owner: type, name: str, default: Any = dataclasses.MISSING) -> Any:

@@ -18,7 +18,8 @@ from jaxdyn.io.loaded_run import load_run
 from jaxdyn.io.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.arguments import AnimateArguments
 from jaxdyn.jobs.command import needs
-from jaxdyn.jobs.source import load_source, random_starts, said_in_one_line
+from jaxdyn.jobs.notes import warnings_as_notes
+from jaxdyn.jobs.source import load_source, random_starts
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.joints import Free
@@ -42,7 +43,7 @@ def animate(arguments: AnimateArguments) -> None:
     if source.is_dir():
         others = 3 if arguments.ghosts is None else arguments.ghosts
         run = load_run(source, samples=arguments.sample + 1 + others)
-        with said_in_one_line():
+        with warnings_as_notes():
             visuals = visuals_of_run(run)
         system, time, q, v = run.system, run.arrays["time"], run.arrays["q"], run.arrays.get("v")
         if arguments.duration is not None:
@@ -54,7 +55,7 @@ def animate(arguments: AnimateArguments) -> None:
         out = arguments.out or source / "motion.gif"
     else:
         system = load_source(arguments, source)
-        with said_in_one_line():
+        with warnings_as_notes():
             visuals = load_visuals(source, system, folder=arguments.folder)
         time, q, v = _let_go(system, arguments)
         samples, out = None, arguments.out or Path(f"{source.stem}.gif")

@@ -16,7 +16,7 @@ from jaxdyn.io.provenance import environment, provenance
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, is_first, join_hosts, quiet
 from jaxdyn.jobs.job import Job
-from jaxdyn.jobs.progress import compilations_told
+from jaxdyn.jobs.notes import compilations_told
 from jaxdyn.mechanism.messages import MechanismError
 
 

@@ -118,7 +118,7 @@ def run_command(command: Command, given: argparse.Namespace) -> int:
     def act() -> None:
         import jax
 
-        from jaxdyn.jobs.progress import compilations_told
+        from jaxdyn.jobs.notes import compilations_told
 
         with compilations_told(), jax.enable_x64(True):
             command.act(arguments)

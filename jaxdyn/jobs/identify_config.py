@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
+from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.markers import Markers
+from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.processing import Processing, Smoothing
+from jaxdyn.identify.recording import cut
 from jaxdyn.io.columns import Columns
-from jaxdyn.io.config import Place, changed, seed_setting, setting, setting_of, suggestion
+from jaxdyn.io.config import Place, changed, default_of, seed_setting, setting, setting_of, suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.choices import BaseName, DeviceChoice
 from jaxdyn.jobs.identify_tables import ROBUST_LOSSES, ForceTable, LossName
@@ -77,14 +80,14 @@ class WindowsConfig:
 
     duration: float = setting(0.5, unit="s", positive=True)
     interval: float = setting(0.002, unit="s", positive=True)
-    stride: float | None = setting(None, unit="s", positive=True)
-    first: float = setting(0.0, unit="s", non_negative=True)
+    stride: float | None = setting(default_of(cut, "stride"), unit="s", positive=True)
+    first: float = setting(default_of(cut, "first"), unit="s", non_negative=True)
     lead: float = setting_of(Processing, "lead")
     velocity_cutoff: float = setting_of(Processing, "velocity_cutoff")
-    free_starts: bool = True
-    growth_time: float | None = setting(None, unit="s", positive=True)
-    start_noise: tuple[float, ...] = ()
-    continuity: tuple[float, ...] = ()
+    free_starts: bool = setting_of(OutputError, "free_starts")
+    growth_time: float | None = setting_of(OutputError, "growth_time")
+    start_noise: tuple[float, ...] = setting_of(OutputError, "start_noise", ())
+    continuity: tuple[float, ...] = setting_of(OutputError, "continuity", ())
 
     def __post_init__(self):
         if not self.free_starts and (self.start_noise or self.continuity):
@@ -139,9 +142,9 @@ class FitConfig:
     quantization: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
     rounds: int = setting(0, non_negative=True)
     block_length: int = setting(1, positive=True, alias="alike")
-    loss: LossName = "squares"
+    loss: LossName = default_of(OutputError, "loss").kind
     threshold: float | None = setting(None, positive=True)
-    max_steps: int = setting(60, positive=True, alias="iterations")
+    max_steps: int = setting(default_of(fit, "max_steps"), positive=True, alias="iterations")
     tolerance: float = setting_of(LevenbergMarquardt, "tolerance")
     starts: int = setting(1, positive=True)
     standard_deviation: float = setting(0.3, non_negative=True, alias="spread")

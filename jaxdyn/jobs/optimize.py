@@ -123,7 +123,7 @@ def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solve
         problem,
         solver,
         starts,
-        max_steps=config.iterations,
+        max_steps=config.max_steps,
         throw=False,
         history=_records(solver),
         every=1 if starts.controls.shape[0] == 1 else _BLOCK,
@@ -173,8 +173,8 @@ def _report(config: OptimizeConfig, by_start: list[dict[str, Any]], found: Solut
     if code == ControlResult.SOLVED:
         ended = f"solved after {int(found.stats.iterations[best])} iterations"
     else:
-        ended = f"NOT solved: {code.message.replace('max_steps', 'iterations')}"
-    told = describe_optima(found, alike=config.alike).replace("max_steps", "iterations").splitlines()
+        ended = f"NOT solved: {code.message}"
+    told = describe_optima(found, alike=config.alike).splitlines()
     solved = [line for line in told if " from " in line]
     more = [f"and {len(solved) - _SHOWN} optima of higher cost"] if len(solved) > _SHOWN else []
     others = [line for line in told if " from " not in line]

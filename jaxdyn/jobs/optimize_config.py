@@ -7,7 +7,10 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from jaxdyn.io.config import Place, seed_setting, setting
+from jaxdyn.control import guess
+from jaxdyn.control.batch import optima
+from jaxdyn.control.solution import solve
+from jaxdyn.io.config import Place, default_of, seed_setting, setting
 from jaxdyn.jobs.built_tables import ConstraintTable, CostTable, SolverTable
 from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
 
@@ -185,8 +188,8 @@ class MixedStartConfig:
     """
 
     kind: Literal["mixed"]
-    count: int = setting(64, positive=True)
-    spread: float = setting(1.0, non_negative=True)
+    count: int = setting(default_of(guess.mixed, "count"), positive=True)
+    spread: float = setting(default_of(guess.mixed, "spread"), non_negative=True)
     seed: int = seed_setting()
 
 
@@ -221,7 +224,7 @@ class OptimizeConfig:
         condition: Constraints along the path.
         final_condition: Constraints at the end of the motion.
         solver: Method that solves the problem; by default "auto", which tries several methods and verifies the plan.
-        iterations: Maximum number of iterations of the solver.
+        max_steps: Maximum number of iterations of the solver.
         start: Initial guesses of the solver; the result is the best of the solutions.
         alike: Relative difference of costs up to which solutions count as the same local optimum.
         dtype: Precision of all computations.
@@ -248,9 +251,9 @@ class OptimizeConfig:
     condition: tuple[ConstraintTable, ...] = ()
     final_condition: tuple[ConstraintTable, ...] = ()
     solver: SolverTable = SolverTable.read_toml({"kind": "auto"}, Place(Path()))  # noqa: RUF009 (it is frozen)
-    iterations: int = setting(200, positive=True)
+    max_steps: int = setting(default_of(solve, "max_steps"), positive=True, alias="iterations")
     start: tuple[StartConfig, ...] = (StillStartConfig(),)
-    alike: float = setting(1e-4, positive=True)
+    alike: float = setting(default_of(optima, "alike"), positive=True)
     dtype: Precision = "float64"
     backend: BackendName = "auto"
     devices: DeviceChoice = "all"

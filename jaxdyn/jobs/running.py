@@ -10,6 +10,7 @@ from jaxdyn.io.config import config_of
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.toml import read_toml
 from jaxdyn.jobs.job import Job, add_arguments
+from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.mechanism.messages import MechanismError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def run(
     Raises:
         ConfigError, MechanismError, RunError: The job cannot be run; the message has one line.
     """
-    config = (_config if job.of_runs is None else _config_of_runs)(job, Path(config_path), overrides, smoke)
+    with warnings_as_notes():
+        config = (_config if job.of_runs is None else _config_of_runs)(job, Path(config_path), overrides, smoke)
     from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for
 
     return carry_out(job, config, out, smoke, resume)

@@ -1,9 +1,6 @@
 """Reading of the mechanism file that is given to a command."""
 
-import contextlib
 import dataclasses
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +11,8 @@ from jaxdyn.constraints.assembly import random_closed
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import load_system
-from jaxdyn.io.urdf import AssumedBase
-from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.arguments import SourceOptions
+from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.lanes.announcements import announced_as
 
 
@@ -34,19 +30,8 @@ def load(path: Path, *, repair: bool = False, quiet: bool = False, **options: An
         quiet: If true, the note is omitted, because the command reads the other elements, too.
         options: Further options of `load_system`.
     """
-    with said_in_one_line(quiet):
+    with warnings_as_notes(quiet):
         return load_system(path, unphysical="repair" if repair else "refuse", **options)
-
-
-@contextlib.contextmanager
-def said_in_one_line(quiet: bool = False) -> Iterator[None]:
-    """Context in which warnings about ignored elements of files are printed as notes, or omitted if `quiet` is true."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", IgnoredContent)
-        warnings.simplefilter("always", AssumedBase)
-        yield
-    for warning in [] if quiet else said:
-        print(f"note: {warning.message}")
 
 
 @announced_as("the closing of the loops")

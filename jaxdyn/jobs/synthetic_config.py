@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from jaxdyn.io.config import seed_setting, setting
+from jaxdyn.identify.experiment import compare_base_parameters, excitations
+from jaxdyn.io.config import default_of, seed_setting, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +28,11 @@ class SyntheticConfig:
         seed: Seed of the random motions, noise and initial guess.
     """
 
-    period: float = setting(10.0, unit="s", positive=True)
-    harmonics: int = setting(5, positive=True)
-    starts: int = setting(8, positive=True)
-    steps: int = setting(0, non_negative=True)
+    period: float = setting(default_of(excitations, "period"), unit="s", positive=True)
+    harmonics: int = setting(default_of(excitations, "harmonics"), positive=True)
+    starts: int = setting(default_of(excitations, "starts"), positive=True)
+    steps: int = setting(default_of(excitations, "max_steps"), non_negative=True)
     noise: tuple[float, ...] = setting((0.1,), positive=True, broadcast=True)
-    repetitions: int = setting(400, positive=True)
+    repetitions: int = setting(default_of(compare_base_parameters, "repetitions"), positive=True)
     perturbation: float = setting(0.2, non_negative=True)
     seed: int = seed_setting()

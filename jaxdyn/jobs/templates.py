@@ -103,7 +103,7 @@ def optimize_template(
     }
     values = {
         **source,
-        "iterations": DEFAULT,
+        "max_steps": DEFAULT,
         "time": {"duration": "2 s", "steps": 100, **(stable if is_stiff else {})},
         "initial": {"q": motion[0]},
         **({} if bound is None else {"bounds": {"lower": -bound, "upper": bound}}),

@@ -10,7 +10,8 @@ from jaxdyn.io.plant_file import holds_plant
 from jaxdyn.io.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.arguments import ViewArguments
 from jaxdyn.jobs.command import needs
-from jaxdyn.jobs.source import load_source, said_in_one_line
+from jaxdyn.jobs.notes import warnings_as_notes
+from jaxdyn.jobs.source import load_source
 
 if TYPE_CHECKING:
     from jaxdyn.view.serving import Served
@@ -31,7 +32,7 @@ def _view_run(path: Path, arguments: ViewArguments) -> None:
     with needs("view"):
         from jaxdyn.view.replay import Replay
     arrays = run.arrays
-    with said_in_one_line():
+    with warnings_as_notes():
         visuals = visuals_of_run(run)
     recorded = {name: arrays.get(name) for name in ("v", "energy", "work")}
     replay = Replay(run.system, arrays["time"], arrays["q"], **recorded, visuals=visuals)
@@ -50,7 +51,7 @@ def _view_mechanism(file: Path, arguments: ViewArguments) -> None:
                 f"{file}: --{option} selects samples of a run, but this file is a mechanism; omit the option"
             )
     system = load_source(arguments, file)
-    with said_in_one_line():
+    with warnings_as_notes():
         visuals = load_visuals(file, system, folder=arguments.folder)
     if arguments.no_serve or arguments.html is not None:
         from jaxdyn.view.mechanism_page import write_mechanism_page

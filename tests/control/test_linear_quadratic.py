@@ -135,7 +135,7 @@ def one_by_one(function):
 ROUTES = {
     "xla": jax.vmap,
     "lanes": lambda function: jax.vmap(lane_function(function, backend="lanes")),
-    "single lanes": one_by_one,
+    "single samples": one_by_one,
 }
 
 
@@ -168,7 +168,7 @@ def test_bounded_policy_and_clipped_steps(problem):
     np.testing.assert_allclose(wide.feedback, riccati(problem).feedback, rtol=1e-10)
 
 
-@pytest.mark.parametrize("route", ["lanes", "single lanes"])
+@pytest.mark.parametrize("route", ["lanes", "single samples"])
 def test_recursions_of_the_size_of_an_arm_agree_with_xla(route):
     """With 14 states and 7 controls, a program of one sample computes products of matrices by vectors."""
     size, nz, nu = 3, 14, 7

@@ -331,8 +331,8 @@ def test_ball_joint_is_turned_over():
 
 
 @pytest.mark.thorough
-def test_lanes_that_are_no_numbers_leave_the_others_alone():
-    """Under vmap and in a batch that sets ended lanes aside."""
+def test_samples_that_are_not_finite_leave_the_others_alone():
+    """Under vmap and in a batch that sets ended searches aside."""
     problem, solver = cart_pole(40, 20.0), MultipleShooting()
     good = straight(problem, UP)
     bad = eqx.tree_at(lambda plan: plan.states, good, good.states.at[7].set(jnp.nan))

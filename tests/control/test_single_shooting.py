@@ -89,7 +89,7 @@ def test_unknowns_are_kept_within_bounds_also_those_that_depend_on_the_design():
 
 
 def test_how_searches_end():
-    """A lane without numbers, one that runs away, conditions that exclude each other, too few iterations; the others go on."""
+    """A sample that is not finite, one that diverges, constraints that exclude each other, too few iterations; the others go on."""
     here = Equality(lambda dynamics, t, x, u: x[:1] - 1.0, name="here")
     there = Equality(lambda dynamics, t, x, u: x[:1] + 1.0, name="there")
     problem = regulator(final_constraints=(here, there))

@@ -246,7 +246,7 @@ def test_a_spring_without_free_length_is_smooth_where_its_ends_meet(cart):
     assert not np.any(third)
 
 
-# The direction of the line is undefined there, so no derivative is right; but one bad lane must not stop a batch.
+# The direction of the line is undefined there, so no derivative is right; but one bad sample must not stop a batch.
 @pytest.mark.parametrize(
     "force",
     [between_origins(Spring, stiffness=30.0, free_length=0.2), between_origins(Damper, coefficient=3.0)],

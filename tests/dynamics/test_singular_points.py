@@ -4,7 +4,7 @@ The derivatives are by coordinates, velocities, accelerations (or forces) and ev
 the value check the first, central differences of the first check the second.
 
 Compiling takes nearly all of the time, and the lane compiler half of that of XLA. So the lanes compile the derivatives in double
-precision and XLA those in single precision, which must agree; of all joints, the lanes compile steps and XLA the dynamics.
+precision and XLA those in single precision, which must agree; of all joints, the lane compiler compiles steps and XLA the dynamics.
 """
 
 import equinox as eqx

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.long
 
 JOBS = {
     "rollout": ["batch=10", "chunk=6", "initial.speed=1", "control.random_torque=0.3"],
-    "identify": ["fit.starts=3", "fit.iterations=4", "pictures=false"],
+    "identify": ["fit.starts=3", "fit.max_steps=4", "pictures=false"],
     # A solver that compiles in half the time of the default one, a short step, and equal chunks, which two and four devices fill
     # up with a copy: what is tried is how starts are dealt out and gathered.
     "optimize": [
-        "iterations=5",
+        "max_steps=5",
         "chunk=3",
         "solver={kind='predictive', samples=8, knots=4}",
         "time.integrator=semi_implicit_euler",

@@ -98,7 +98,7 @@ def test_recordings_in_degrees_are_suspected(small):
 @pytest.mark.thorough
 def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, capsys):
     # A second round, whose weights depend on where the first one ends, after 12 iterations at most.
-    command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.iterations=12", "--out"]
+    command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.max_steps=12", "--out"]
     assert main([*command, str(tmp_path / "whole")]) == 0
     with (
         pytest.MonkeyPatch.context() as patch

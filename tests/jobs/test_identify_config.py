@@ -1,5 +1,6 @@
 """The config of `jaxdyn identify` builds classes of the library: their declarations are its keys, bounds and help."""
 
+import inspect
 import re
 from pathlib import Path
 from typing import ClassVar
@@ -11,18 +12,22 @@ import pytest
 from jaxtyping import Array, Float
 from small_jobs import write_configs
 
+import jaxdyn
+from jaxdyn.cli import main
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.identify.charts import Bounded, Positive
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
+from jaxdyn.identify.experiment import compare_base_parameters, excitations
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import save_plant
-from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify_config import FitConfig, IdentifyConfig
 from jaxdyn.jobs.identify_plant import files_of_studies, loss_of, parameters_of, plant_of
 from jaxdyn.jobs.identify_tables import ForceTable
 from jaxdyn.jobs.settings import describe_settings
+from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import STIFFNESS, quantity
 from jaxdyn.spatial.arrays import floating
@@ -68,6 +73,26 @@ def test_earlier_names_of_keys_are_read_and_the_present_ones_are_written(path):
     assert read(path) == present
     with pytest.raises(ConfigError, match=r"fit.alike.*former name of 'block_length'.*remove one"):
         read(path, "fit.alike=7", "fit.block_length=7")
+
+
+def test_defaults_of_settings_are_those_of_the_functions_that_they_are_given_to():
+    settings = {
+        excitations: {"period": "period", "harmonics": "harmonics", "starts": "starts", "steps": "max_steps"},
+        compare_base_parameters: {"repetitions": "repetitions"},
+    }
+    for function, names in settings.items():
+        arguments = inspect.signature(function).parameters
+        for key, name in names.items():
+            assert getattr(SyntheticConfig(), key) == arguments[name].default, key
+    assert FitConfig().max_steps == inspect.signature(jaxdyn.identify.fit).parameters["max_steps"].default
+    assert FitConfig().loss == "squares"
+
+
+def test_an_unused_threshold_is_a_note_of_the_command_line(path, capsys):
+    assert main(["identify", str(path), "fit.threshold=3", "study.0.mechanism=none.toml"]) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        'note: fit.threshold is not used, because the loss "squares" has none; choose the loss huber or cauchy'
+    ]
 
 
 def test_a_force_of_a_user_is_built_from_one_value_or_one_per_component(path):

@@ -71,7 +71,7 @@ def test_the_chosen_candidate_is_fitted_and_an_interrupted_selection_is_resumed(
 
 def test_candidates_change_windows_fits_priors_and_free_parameters(small):
     extra = (
-        'select.candidate=[{name="a", windows={duration="0.2 s"}, fit={loss="huber", iterations=3}, prior_scale=2, '
+        'select.candidate=[{name="a", windows={duration="0.2 s"}, fit={loss="huber", max_steps=3}, prior_scale=2, '
         'without=["viscous"]}]'
     )
     config = read_config(small, IdentifyConfig, [*CHANGES, extra, "free.1.prior_std=0.5"])

@@ -36,12 +36,12 @@ JOBS = {
             "motion.interval=0.4",
             "synthetic.repetitions=1",
             "fit.rounds=1",
-            "fit.iterations=12",
+            "fit.max_steps=12",
             'free=[{inertia=["lower"], divergence=0.1}, {path="system.forces.0.viscous", chart="positive"}]',
         ],
         "no file",  # each iteration of a fit replaces the checkpoint
     ),
-    "optimize": (["chunk=2", "iterations=4", "solver={kind='predictive', samples=8, knots=4}"], "solutions-*.npz"),
+    "optimize": (["chunk=2", "max_steps=4", "solver={kind='predictive', samples=8, knots=4}"], "solutions-*.npz"),
 }
 # Processes that compile as `conftest` lets this one compile, so that what they write is the same to the last bit.
 ALIKE = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
@@ -253,7 +253,7 @@ def test_a_batch_larger_than_the_memory_goes_through_it(config, tmp_path):
     assert peaks["large"] - peaks["small"] < 20e6
 
 
-def test_too_little_memory_for_one_lane_is_one_line(config, tmp_path, capsys):
+def test_too_little_memory_for_one_sample_is_one_line(config, tmp_path, capsys):
     assert main(["rollout", config, "memory=1 kB", "--out", str(tmp_path / "run")]) == 2
     assert "memory = 1e+03 B is not enough" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

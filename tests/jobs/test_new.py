@@ -22,7 +22,7 @@ from jaxdyn.jobs.settings import settings_of
 SMALL = {
     "rollout": ["batch=4", "time.duration=20 ms", "dtype=float64", "pictures=false"],
     "identify": ["synthetic.repetitions=10", "motion.interval=0.1", "pictures=false"],
-    "optimize": ["time.steps=20", "iterations=30", "pictures=false", "animation=false"],
+    "optimize": ["time.steps=20", "max_steps=30", "pictures=false", "animation=false"],
 }
 
 

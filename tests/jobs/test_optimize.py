@@ -27,7 +27,7 @@ from jaxdyn.control import (
     Spheres,
     guess,
 )
-from jaxdyn.io.config import read_config
+from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.optimize import _by_start, _from_other_guesses
 from jaxdyn.jobs.optimize_config import OptimizeConfig
@@ -51,6 +51,13 @@ def swing(tmp_path_factory) -> Path:
     command = ["optimize", str(folder / "swing.toml"), "pictures=true", "animation=true", "--out", str(folder / "run")]
     assert main(command) == 0
     return folder / "run"
+
+
+def test_the_earlier_name_of_the_budget_is_read_and_the_present_one_is_written(config):
+    earlier, present = (read_config(config, OptimizeConfig, [f"{key}=7"]) for key in ("iterations", "max_steps"))
+    assert earlier == present
+    assert "max_steps = 7" in resolved_toml(earlier)
+    assert "iterations" not in resolved_toml(earlier)
 
 
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
@@ -201,7 +208,7 @@ def test_rollout_replays_the_plan(swing, tmp_path):
     assert np.max(np.abs(finer["q"][0] - plan["q"])) > 1e-9
 
 
-def test_feedback_brings_lanes_back_to_the_plan(swing, tmp_path):
+def test_feedback_brings_samples_back_to_the_plan(swing, tmp_path):
     end = arrays_of(swing / "plan.npz")["q"][-1]
     missed = {}
     for feedback in ("true", "false"):

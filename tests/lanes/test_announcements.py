@@ -9,7 +9,7 @@ import jax.monitoring
 import numpy as np
 import pytest
 
-from jaxdyn.jobs.progress import compilations_told
+from jaxdyn.jobs.notes import compilations_told
 from jaxdyn.lanes import announcements
 from jaxdyn.lanes.announcements import announced_as
 

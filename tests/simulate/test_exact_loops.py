@@ -224,7 +224,7 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
         ]
         return errors, jnp.concatenate([jnp.zeros(1), a]), expected, pins, State(q, v)
 
-    # A batch of one, so that the lanes compile it: XLA takes five times as long.
+    # A batch of one, so that the lane compiler compiles it: XLA takes five times as long.
     found = jaxdyn.batched(compared, backend="lanes")(jnp.array([0.2]))
     errors, a, expected, pins, start = jax.tree.map(lambda x: x[0], found)
     np.testing.assert_allclose(errors.residual, 0.0, atol=1e-12)
@@ -245,7 +245,7 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
 
 @pytest.mark.thorough
 def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
-    """Lengths of every lane are its own; where the longest exceeds the others together, or the crank's angle is out of reach."""
+    """Every sample has other lengths; in some of them the longest exceeds the others together, or the crank's angle is out of reach."""
     rng = np.random.default_rng(2)
     lengths = jnp.asarray(0.5 * np.exp(0.6 * rng.normal(size=(4096, 4))))
 

@@ -162,7 +162,7 @@ def test_second_derivative_through_time_is_right_at_rest():
     def end(v):
         return jnp.sum(rollout(system, jaxdyn.State(rest.q, v), dt=0.01, steps=3, save_every=3).final.q ** 3)
 
-    # One program for the point and for those ahead and behind, each in a lane of its own.
+    # One program for the point and for those ahead and behind, each in a separate sample.
     derivatives = jax.jit(jax.vmap(lambda v, direction: jax.jvp(jax.grad(end), (v,), (direction,))))
     directions, step, at = np.eye(2), 1e-4, np.asarray(rest.v)
     points = np.concatenate([at + k * step * directions for k in (0, 1, -1)])

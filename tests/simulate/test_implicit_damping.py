@@ -221,11 +221,11 @@ def test_an_arm_with_a_light_wrist_diverges_with_explicit_damping_and_does_not_w
     system, states = jaxdyn.as_dtype((light_wrist(), State(*map(jnp.asarray, rng.normal(size=(2, 32, 3))))), dtype)
 
     def run(damping):
-        def lane(state):
+        def sample(state):
             integrator = SemiImplicitEuler(damping)
             return rollout(system, state, dt=1e-3, steps=300, save_every=300, integrator=integrator, backend=backend)
 
-        return jax.jit(jax.vmap(lane))(states)
+        return jax.jit(jax.vmap(sample))(states)
 
     explicit, implicit = run("explicit"), run("implicit")
     assert not np.any(explicit.healthy)

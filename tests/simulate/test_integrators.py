@@ -110,7 +110,7 @@ def test_derivatives_of_the_implicit_step_of_first_and_second_order():
         final = jaxdyn.rollout(system, state, dt=0.02, steps=3, integrator=ImplicitMidpoint(4)).final
         return jnp.sum(final.q * jnp.array([1.0, 2.0])) + jnp.sum(final.v**2)
 
-    # One program for the point and for those ahead and behind, each in a lane of its own.
+    # One program for the point and for those ahead and behind, each in a separate sample.
     @jax.jit
     @jax.vmap
     def derivatives(x, direction):

@@ -21,7 +21,7 @@ PENDULUM = double_pendulum()
 DAMPING = jnp.array([1.0, -20.0, 1.0, -80.0])
 
 
-def lane(damping, backend="auto"):
+def sample(damping, backend="auto"):
     def policy(t, state, key):
         return -damping * state.v * jnp.array([0.0, 1.0])
 
@@ -30,13 +30,13 @@ def lane(damping, backend="auto"):
 
 @pytest.fixture(scope="module")
 def batch():
-    return jax.jit(jax.vmap(lane))(DAMPING)
+    return jax.jit(jax.vmap(sample))(DAMPING)
 
 
 @pytest.mark.parametrize("backend", ["auto", "xla"])
 def test_a_batch_outside_of_jit_warns_once_with_counts_steps_joint_and_remedy(backend, batch):
     with pytest.warns(DivergenceWarning) as caught:
-        eager = jax.vmap(lambda damping: lane(damping, backend))(DAMPING)
+        eager = jax.vmap(lambda damping: sample(damping, backend))(DAMPING)
     assert len(caught) == 1
     text = str(caught[0].message)
     for part in (
@@ -56,15 +56,15 @@ def test_a_batch_outside_of_jit_warns_once_with_counts_steps_joint_and_remedy(ba
 
 def test_one_rollout_and_derivatives_of_it_warn_outside_of_jit():
     with pytest.warns(DivergenceWarning, match="1 rollout of"):
-        lane(-40.0)
+        sample(-40.0)
     with pytest.warns(DivergenceWarning, match="1 rollout of"):
-        jax.jvp(lambda damping: lane(damping).final.q, (jnp.asarray(-40.0),), (jnp.asarray(1.0),))
+        jax.jvp(lambda damping: sample(damping).final.q, (jnp.asarray(-40.0),), (jnp.asarray(1.0),))
     with pytest.warns(DivergenceWarning, match="1 rollout of"):
-        jax.grad(lambda damping: jnp.sum(lane(damping).final.q))(jnp.asarray(-40.0))
+        jax.grad(lambda damping: jnp.sum(sample(damping).final.q))(jnp.asarray(-40.0))
 
 
 def test_jit_does_not_warn_and_leaves_no_trace_of_the_report_in_the_program():
-    program = jax.jit(jax.vmap(lane)).lower(DAMPING)
+    program = jax.jit(jax.vmap(sample)).lower(DAMPING)
     assert "report" not in program.as_text()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -74,7 +74,7 @@ def test_jit_does_not_warn_and_leaves_no_trace_of_the_report_in_the_program():
 def test_batches_without_failures_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ends = jax.vmap(lane)(jnp.linspace(0.1, 1.0, 4))
+        ends = jax.vmap(sample)(jnp.linspace(0.1, 1.0, 4))
     assert np.all(ends.healthy)
 
 
@@ -97,7 +97,7 @@ def test_a_step_that_is_not_solved_has_a_remedy_of_its_own():
 
 
 def test_a_mask_over_samples_that_all_failed_is_no_perfect_loss():
-    ends = jax.jit(jax.vmap(lane))(DAMPING[1::2])
+    ends = jax.jit(jax.vmap(sample))(DAMPING[1::2])
     assert jnp.sum(jnp.where(ends.healthy, 1.0, 0.0)) == 0.0
     assert jnp.mean(jnp.where(ends.healthy, 1.0, 9.0)) == 9.0
 
@@ -115,7 +115,7 @@ def test_a_model_without_degrees_of_freedom_runs_and_is_described_without_a_join
 
 
 @pytest.mark.parametrize(("allowed", "status"), [(0.9, 3), (1.0, 0)])
-def test_the_command_line_ends_with_a_status_of_its_own_if_too_many_lanes_failed(tmp_path, capsys, allowed, status):
+def test_the_command_line_ends_with_a_status_of_its_own_if_too_many_samples_failed(tmp_path, capsys, allowed, status):
     (tmp_path / "rollout.toml").write_text(ROLLOUT)
     # The damping of a controller is held over a step, and this one turns every velocity around a thousandfold.
     overrides = ["initial.speed=1", "control.damping=1e4", f"most_failed={allowed}"]

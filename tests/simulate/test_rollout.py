@@ -179,7 +179,7 @@ def test_cost_is_summed_over_steps_and_sees_both_ends():
     np.testing.assert_allclose(trajectory.cost["t"], 0.01 * 15)
 
 
-def test_stop_condition_holds_the_lane_and_its_cost():
+def test_stop_condition_holds_the_sample_and_its_cost():
     def run(state):
         return rollout(
             SYSTEM,
@@ -195,7 +195,7 @@ def test_stop_condition_holds_the_lane_and_its_cost():
     np.testing.assert_array_equal(stopped.saved.q[10:], np.broadcast_to(stopped.saved.q[10], (31, 2)))
 
 
-def test_one_diverging_lane_is_flagged_while_the_others_go_on():
+def test_one_diverging_sample_is_flagged_while_the_others_go_on():
     v = jnp.stack([swinging().v, jnp.array([1e200, -1e200]), jnp.array([jnp.nan, 0.0]), 0.5 * swinging().v])
     run = jax.jit(jax.vmap(lambda v: rollout(SYSTEM, State(swinging().q, v), dt=0.01, steps=20)))
     batch = run(v)
@@ -203,9 +203,9 @@ def test_one_diverging_lane_is_flagged_while_the_others_go_on():
         batch.result, [RolloutResult.COMPLETED, RolloutResult.DIVERGED, RolloutResult.DIVERGED, RolloutResult.COMPLETED]
     )
     np.testing.assert_array_equal(batch.steps, [20, 0, 0, 20])
-    for lane in (0, 3):
-        alone = rollout(SYSTEM, State(swinging().q, v[lane]), dt=0.01, steps=20)
-        np.testing.assert_allclose(batch.final.q[lane], alone.final.q, rtol=1e-12)
+    for sample in (0, 3):
+        alone = rollout(SYSTEM, State(swinging().q, v[sample]), dt=0.01, steps=20)
+        np.testing.assert_allclose(batch.final.q[sample], alone.final.q, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_one_coordinate_beyond_the_limit_is_enough_to_diverge(fast, dt, result):
     np.testing.assert_array_equal(ends.result, [result, result, RolloutResult.COMPLETED])
 
 
-def test_a_diverged_lane_does_not_spoil_the_gradient_of_the_others():
+def test_a_diverged_sample_does_not_spoil_the_gradient_of_the_others():
     # No friction of a real joint puts energy in; a leaf takes any value.
     stable = System(double_pendulum(), (jaxdyn.JointFriction([0.1, 0.1], [0.0, 0.0], [1.0, 1.0]),))
     unstable = eqx.tree_at(lambda s: s.forces[0].viscous, stable, jnp.array([-0.1, -0.1]))
@@ -290,7 +290,7 @@ def test_reverse_mode_keeps_no_more_states_than_the_stated_bound(steps, save_eve
 @pytest.mark.thorough
 @pytest.mark.parametrize(("steps", "save_every"), [(4096, 4096), (1024, 32)])
 def test_reverse_mode_takes_no_more_memory_than_the_stated_bound(steps, save_every):
-    """As XLA plans it, per lane of a batch, beyond the memory of a single step."""
+    """As XLA plans it, per sample of a batch, beyond the memory of a single step."""
 
     def planned(steps, save_every):
         def end(q):

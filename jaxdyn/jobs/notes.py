@@ -1,8 +1,9 @@
-"""Messages of a verb about slow steps such as compilations, which do not damage its progress bars."""
+"""Messages of a verb besides its results: notes instead of warnings, and announcements of slow steps such as compilations."""
 
 import contextlib
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 
 from tqdm import tqdm
@@ -13,6 +14,17 @@ class _BesideBars(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         tqdm.write(self.format(record), file=sys.stderr)
+
+
+@contextlib.contextmanager
+def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
+    """Context in which warnings, such as those about ignored elements of files, are printed as notes; if `quiet` is true,
+    they are omitted."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for message in [] if quiet else dict.fromkeys(str(warning.message) for warning in caught):
+        print(f"note: {message}")
 
 
 @contextlib.contextmanager
