@@ -64,6 +64,7 @@ def predict(
         dt=window.interval,
         steps=window.steps,
         integrator=integrator,
+        throw=False,  # predictions after a divergence are NaN
         backend=backend,
     )
     states = trajectory.saved

@@ -97,7 +97,7 @@ def _let_go(system: System, arguments: AnimateArguments) -> tuple[np.ndarray, np
     def motion(key, q):
         v = drift * jax.random.normal(key, (model.nv,), model.dtype)
         start = State(q, project_velocity(system, State(q, v)))
-        run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY)
+        run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY, throw=False)
         return run.time, run.saved, run.result
 
     samples = jnp.arange(arguments.sample, arguments.sample + (arguments.ghosts or 0) + 1)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jaxdyn.simulate.integrators import RungeKutta4 as RungeKutta4
     from jaxdyn.simulate.integrators import SemiImplicitEuler as SemiImplicitEuler
     from jaxdyn.simulate.outcome import DivergenceWarning as DivergenceWarning
+    from jaxdyn.simulate.outcome import RolloutError as RolloutError
     from jaxdyn.simulate.outcome import RolloutResult as RolloutResult
     from jaxdyn.simulate.projected import Projected as Projected
     from jaxdyn.simulate.trajectory import Trajectory as Trajectory

@@ -30,27 +30,29 @@ from jaxdyn.simulate.trajectory import Trajectory
 def rollout_adaptive(
     system: System,
     state: State,
-    times: Float[Array, "records"],
     controls: Controls | Policy | None = None,
     *,
+    times: Float[Array, "records"],
     solver: Any = None,
     rtol: float = 1e-8,
     atol: float = 1e-8,
     max_steps: int = 4096,
+    throw: bool = True,
 ) -> Trajectory:
     """Simulate with error control and record the states at given times. Use `jax.vmap` for batches.
 
     Args:
         system: Mechanism with its forces.
         state: State at times[0].
-        times: Increasing times of the records, s.
         controls: Knots, or a function policy(t, state, key), which is called with the key None at every evaluation of the solver;
             None for no controls. Near discontinuities of knots the solver takes short steps; smooth knots (interpolation="cubic")
             are fastest.
+        times: Increasing times of the records, s.
         solver: ODE solver of diffrax; by default `diffrax.Dopri8()`.
         rtol, atol: Allowed error per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
         max_steps: Maximum number of steps. A sample that needs more steps ends with `RolloutResult.STEP_FAILED`; the remaining
             records of the sample are infinite.
+        throw: If true, an error is raised if no sample of the batch reaches its end, see `rollout`.
 
     Returns:
         `Trajectory` of states with unit quaternions; `steps` is the number of accepted steps. Reverse-mode derivatives are those of
@@ -58,6 +60,7 @@ def rollout_adaptive(
 
     Raises:
         ImportError: diffrax is not installed.
+        RolloutError: `throw` is true, and no sample reached its end.
         ValueError: State or controls have the wrong shape.
     """
     try:
@@ -99,4 +102,5 @@ def rollout_adaptive(
     result = jnp.where(good, RolloutResult.COMPLETED.value, RolloutResult.STEP_FAILED.value).astype(jnp.int32)
     final = jax.tree.map(lambda x: x[-1], saved)
     steps, topology = solution.stats["num_accepted_steps"].astype(jnp.int32), model.topology
-    return Trajectory(times, saved, final, None, report(result, steps, final.v, topology), steps, topology)
+    result = report(result, steps, final.v, topology, throw)
+    return Trajectory(times, saved, final, None, result, steps, topology)

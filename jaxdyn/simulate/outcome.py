@@ -1,9 +1,9 @@
-"""Result codes of rollouts, and the warning about rollouts that did not reach their end.
+"""Result codes of rollouts, and the warning or the error about rollouts that did not reach their end.
 
 Under `jit`, a rollout can only return a result code for each sample. Outside of `jit` (also under `vmap`), the codes are known when
-the call returns, and a warning about diverged samples is issued immediately. The warning is issued by a JAX primitive that returns
-the codes unchanged: outside of `jit` it is evaluated with the known codes of the whole batch, and within `jit` it is compiled to no
-operation.
+the call returns, and failures are reported immediately: by a warning if some samples of a batch failed, and by an error if all of
+them failed. The report is made by a JAX primitive that returns the codes unchanged: outside of `jit` it is evaluated with the known
+codes of the whole batch, and within `jit` it is compiled to no operation.
 """
 
 import sys
@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.display import plural
 from jaxdyn.mechanism.topology import Topology
-from jaxdyn.results import ResultCode, outcome_text
+from jaxdyn.results import ResultCode, UnsuccessfulError, outcome_text
 
 
 class RolloutResult(ResultCode):
@@ -45,6 +45,10 @@ class RolloutResult(ResultCode):
 
 class DivergenceWarning(UserWarning):
     """Warning that some samples of a rollout diverged or stopped at an unsolved step."""
+
+
+class RolloutError(UnsuccessfulError):
+    """No sample of a rollout reached its end; the message names the `RolloutResult` and the remedy."""
 
 
 def reached_end(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
@@ -98,20 +102,33 @@ _NOT_OF_USERS = (
 
 
 def report(
-    result: Int[Array, "*batch"], steps: Int[Array, "*batch"], v: Float[Array, "*batch nv"], topology: Topology
+    result: Int[Array, "*batch"],
+    steps: Int[Array, "*batch"],
+    v: Float[Array, "*batch nv"],
+    topology: Topology,
+    throw: bool,
 ) -> Int[Array, "*batch"]:
-    """Return `result` unchanged; outside of `jit`, warn if samples did not reach their end.
+    """Return `result` unchanged; outside of `jit`, report samples that did not reach their end.
 
     Args:
         result, steps, v, topology: See `describe`.
+        throw: If true, an error is raised if no sample of the batch reached its end; otherwise this is a warning, too.
+
+    Raises:
+        RolloutError: `throw` is true, and no sample reached its end.
     """
-    return _reported.bind(result, steps, jax.lax.stop_gradient(v), topology=topology)
+    return _reported.bind(result, steps, jax.lax.stop_gradient(v), topology=topology, throw=throw)
 
 
 @_reported.def_impl
-def _warn(result, steps, v, *, topology: Topology):
-    if np.any(np.isin(np.asarray(result), [code.value for code in RolloutResult if not code.successful])):
+def _report(result, steps, v, *, topology: Topology, throw: bool):
+    codes = np.ravel(result)
+    failed = [code for code in codes.tolist() if not RolloutResult(code).successful]
+    if failed:
         text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology)
+        if throw and len(failed) == codes.size:
+            code = RolloutResult(failed[0])
+            raise RolloutError(f"{type(code).__name__}.{code.name}: {text} Pass throw=False to get result codes.", code)
         text = f"{text} Trajectory.healthy marks the samples that reached their end"
         warnings.warn(text, DivergenceWarning, _user_level(sys._getframe()))
     return result
@@ -126,23 +143,23 @@ def _user_level(frame: FrameType) -> int:
 
 
 @_reported.def_abstract_eval
-def _shape(result, steps, v, *, topology):
+def _shape(result, steps, v, **_):
     return result
 
 
-def _batched(arguments, axes, *, topology):
+def _batched(arguments, axes, **options):
     size = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
     moved = [
         jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
         for x, axis in zip(arguments, axes, strict=True)
     ]
-    return _reported.bind(*moved, topology=topology), 0
+    return _reported.bind(*moved, **options), 0
 
 
-def _differentiated(primals, tangents, *, topology):
-    return _reported.bind(*primals, topology=topology), tangents[0]
+def _differentiated(primals, tangents, **options):
+    return _reported.bind(*primals, **options), tangents[0]
 
 
 batching.primitive_batchers[_reported] = _batched
 ad.primitive_jvps[_reported] = _differentiated
-mlir.register_lowering(_reported, lambda context, result, steps, v, *, topology: [result])
+mlir.register_lowering(_reported, lambda context, result, steps, v, **_: [result])

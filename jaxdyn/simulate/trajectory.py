@@ -261,6 +261,7 @@ def rollout(
     key: PRNGKeyArray | None = None,
     t0: float | Float[Array, ""] = 0.0,
     divergence_limit: float = 1e6,
+    throw: bool = True,
     backend: Backend = "auto",
 ) -> Trajectory:
     """Simulate `steps` steps of length dt from `state`.
@@ -287,6 +288,8 @@ def rollout(
         divergence_limit: Largest allowed velocity (rad/s, m/s). A sample that exceeds this limit has diverged and keeps its last
             valid state. The derivative of a diverged sample is meaningless but finite, so that a mask can exclude it from a sum. If
             the sample overflowed within a single step, the derivative is NaN.
+        throw: If true, an error is raised if no sample of the batch reaches its end; if false, this is a warning, too. Inside of
+            `jit` there is neither, and only the result codes state how the samples ended.
         backend: "lanes" runs the whole rollout as one kernel of the lane compiler; "xla" uses XLA; "auto" uses the lane compiler on
             CPUs where it supports the rollout. Values of the system that are known while tracing are compiled into the kernel as
             constants.
@@ -300,6 +303,7 @@ def rollout(
             there is no warning.
 
     Raises:
+        RolloutError: `throw` is true, and no sample reached its end; the message names the `RolloutResult` and the remedy.
         ValueError: Wrong shapes of state or controls, or `save_every` does not divide `steps`.
         CannotFlatten: The backend is "lanes", and the lane compiler does not support the rollout.
 
@@ -347,7 +351,7 @@ def rollout(
     times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
     topology, result = system.model.topology, end.result
     if not lanes.writing_out():  # else it is a part of a larger program, and known only there
-        result = report(result, end.steps, end.state.v, topology)
+        result = report(result, end.steps, end.state.v, topology, throw)
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend)
 
 

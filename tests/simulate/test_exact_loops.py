@@ -245,7 +245,7 @@ def test_a_motor_of_prescribed_motion_drives_a_loop():
 
 @pytest.mark.thorough
 def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
-    """Every sample has other lengths; in some of them the longest exceeds the others together, or the crank's angle is out of reach."""
+    """Every sample has other lengths; in some, the longest exceeds the others together, or the crank angle is out of reach."""
     rng = np.random.default_rng(2)
     lengths = jnp.asarray(0.5 * np.exp(0.6 * rng.normal(size=(4096, 4))))
 

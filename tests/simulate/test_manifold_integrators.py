@@ -55,7 +55,7 @@ def _shaken() -> tuple[System, State]:
 @pytest.fixture(scope="module")
 def reference():
     system, state = _shaken()
-    run = jax.jit(lambda s: rollout_adaptive(system, s, jnp.array([0.0, _END]), rtol=1e-13, atol=1e-13))(state)
+    run = jax.jit(lambda s: rollout_adaptive(system, s, times=jnp.array([0.0, _END]), rtol=1e-13, atol=1e-13))(state)
     assert run.result == RolloutResult.COMPLETED
     return run.final
 
@@ -119,7 +119,7 @@ def test_adaptive_rollout_agrees_with_short_steps_at_irregular_times_and_differe
     times = jnp.asarray(at * 1e-3)
 
     def adaptive(velocity, system):
-        return rollout_adaptive(system, State(state.q, velocity), times, knots, rtol=1e-10, atol=1e-10)
+        return rollout_adaptive(system, State(state.q, velocity), knots, times=times, rtol=1e-10, atol=1e-10)
 
     run = eqx.filter_jit(adaptive)(state.v, system)
     assert run.result == RolloutResult.COMPLETED
@@ -146,7 +146,7 @@ def test_adaptive_rollout_agrees_with_short_steps_at_irregular_times_and_differe
 
 def test_adaptive_rollout_that_needs_too_many_steps_says_so():
     system, state = _ball()
-    run = jax.jit(lambda s: rollout_adaptive(system, s, jnp.array([0.0, 0.01, 50.0]), max_steps=8))(state)
+    run = jax.jit(lambda s: rollout_adaptive(system, s, times=jnp.array([0.0, 0.01, 50.0]), max_steps=8))(state)
     assert run.result == RolloutResult.STEP_FAILED
     assert run.steps <= 8
     assert np.all(np.isfinite(run.saved.v[:2]))
@@ -158,11 +158,11 @@ def test_adaptive_rollout_refuses_wrong_shapes_before_it_compiles():
     system, state = _ball()
     times = jnp.array([0.0, 1.0])
     with pytest.raises(ValueError, match=r"controls have shape \(5, 2\); give shape \(knots, 3\)"):
-        rollout_adaptive(system, state, times, Knots(np.zeros((5, 2)), 0.1))
+        rollout_adaptive(system, state, Knots(np.zeros((5, 2)), 0.1), times=times)
     with pytest.raises(ValueError, match=r"q has shape \(3,\)"):
-        rollout_adaptive(system, State(state.v, state.v), times)
+        rollout_adaptive(system, State(state.v, state.v), times=times)
     with pytest.raises(ValueError, match=r"shape \(2,\).*shape \(3,\)"):
-        rollout_adaptive(system, state, times, lambda t, state, key: jnp.zeros(2))
+        rollout_adaptive(system, state, lambda t, state, key: jnp.zeros(2), times=times)
 
 
 # --- what the variational integrator keeps ----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-"""Rollouts that do not reach their end say so: a warning outside of jit, words on request, an exit status of the command line."""
+"""Rollouts that do not reach their end say so: a warning or an error outside of jit, words on request, an exit status of jobs."""
 
+import functools
 import json
 import warnings
 
@@ -13,7 +14,7 @@ from small_jobs import ROLLOUT
 import jaxdyn
 from jaxdyn import ImplicitMidpoint, State, System, rollout
 from jaxdyn.cli import main
-from jaxdyn.simulate import DivergenceWarning, RolloutResult
+from jaxdyn.simulate import DivergenceWarning, RolloutError, RolloutResult
 from jaxdyn.simulate.outcome import describe
 
 # Damping of the second joint by its controls; a negative one drives it until it diverges.
@@ -21,11 +22,11 @@ PENDULUM = double_pendulum()
 DAMPING = jnp.array([1.0, -20.0, 1.0, -80.0])
 
 
-def sample(damping, backend="auto"):
+def sample(damping, backend="auto", throw=True):
     def policy(t, state, key):
         return -damping * state.v * jnp.array([0.0, 1.0])
 
-    return rollout(System(PENDULUM), swinging(), policy, dt=0.02, steps=30, backend=backend)
+    return rollout(System(PENDULUM), swinging(), policy, dt=0.02, steps=30, throw=throw, backend=backend)
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +55,32 @@ def test_a_batch_outside_of_jit_warns_once_with_counts_steps_joint_and_remedy(ba
     np.testing.assert_array_equal(eager.result, batch.result)
 
 
-def test_one_rollout_and_derivatives_of_it_warn_outside_of_jit():
-    with pytest.warns(DivergenceWarning, match="1 rollout of"):
-        sample(-40.0)
-    with pytest.warns(DivergenceWarning, match="1 rollout of"):
-        jax.jvp(lambda damping: sample(damping).final.q, (jnp.asarray(-40.0),), (jnp.asarray(1.0),))
-    with pytest.warns(DivergenceWarning, match="1 rollout of"):
-        jax.grad(lambda damping: jnp.sum(sample(damping).final.q))(jnp.asarray(-40.0))
+def test_one_rollout_and_derivatives_of_it_raise_an_error_outside_of_jit_or_warn_on_request():
+    functions = {
+        throw: (
+            functools.partial(sample, throw=throw),
+            lambda x, throw=throw: jax.jvp(lambda y: sample(y, throw=throw).final.q, (x,), (jnp.ones(()),)),
+            jax.grad(lambda y, throw=throw: jnp.sum(sample(y, throw=throw).final.q)),
+        )
+        for throw in (True, False)
+    }
+    for raises, warns in zip(functions[True], functions[False], strict=True):
+        with pytest.raises(
+            RolloutError, match=r"^RolloutResult.DIVERGED: 1 rollout of.*shorter dt.*throw=False"
+        ) as caught:
+            raises(jnp.asarray(-40.0))
+        assert caught.value.result == RolloutResult.DIVERGED
+        with pytest.warns(DivergenceWarning, match="1 rollout of"):
+            warns(jnp.asarray(-40.0))
+
+
+def test_a_batch_raises_an_error_only_if_no_sample_reaches_its_end():
+    with pytest.raises(RolloutError, match="2 rollouts of"):
+        jax.vmap(sample)(DAMPING[1::2])
+    with pytest.warns(DivergenceWarning, match="2 rollouts of.*1 completed, 1 diverged"):
+        jax.vmap(sample)(DAMPING[:2])
+    ends = jax.jit(jax.vmap(sample))(DAMPING[1::2])
+    np.testing.assert_array_equal(ends.result, RolloutResult.DIVERGED)
 
 
 def test_jit_does_not_warn_and_leaves_no_trace_of_the_report_in_the_program():
@@ -93,7 +113,7 @@ def test_healthy_marks_the_samples_that_completed_or_stopped_and_describe_counts
 def test_a_step_that_is_not_solved_has_a_remedy_of_its_own():
     stiff = System(PENDULUM, (jaxdyn.JointSpring([1e4, 1e4], [0.0, 0.0]),))
     with pytest.warns(DivergenceWarning, match=r"step failed.*iterations"):
-        rollout(stiff, swinging(), dt=0.5, steps=2, integrator=ImplicitMidpoint(1))
+        rollout(stiff, swinging(), dt=0.5, steps=2, integrator=ImplicitMidpoint(1), throw=False)
 
 
 def test_a_mask_over_samples_that_all_failed_is_no_perfect_loss():
