@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from jaxdyn.identify.evaluation import Evaluation as Evaluation
     from jaxdyn.identify.evaluation import evaluate as evaluate
     from jaxdyn.identify.excitation import Excitation as Excitation
+    from jaxdyn.identify.excitation import ExcitationError as ExcitationError
+    from jaxdyn.identify.excitation import ExcitationResult as ExcitationResult
     from jaxdyn.identify.excitation import Margins as Margins
     from jaxdyn.identify.excitation import design_excitation as design_excitation
     from jaxdyn.identify.excitation import random_motions as random_motions

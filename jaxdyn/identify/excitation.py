@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.deprecated import refuse_renamed
+from jaxdyn.deprecated import refuse_renamed, renamed_property
 from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.system import State, System, applied_forces
 from jaxdyn.identify.fourier_motion import FourierMotion
@@ -31,6 +31,7 @@ from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
+from jaxdyn.results import ResultCode, UnsuccessfulError, raise_unsuccessful
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum, on_device
 
@@ -41,7 +42,6 @@ _RESERVE = 0.01  # fraction of each limit that the optimizer keeps in reserve be
 # Finally, limits are satisfied on a grid this many times finer than the samples, with this fraction in reserve between grid points.
 _FINE, _SPARE = 10, 2e-3
 _LARGEST, _HALVINGS = 2.0, 14  # bisection for the largest amplitude within the limits, relative to the one found
-_NOT_HELD = "even very small motions of {!r} exceed its limits; check that the drives can hold it against gravity"
 
 
 class Margins(NamedTuple):
@@ -57,23 +57,55 @@ class Margins(NamedTuple):
     effort: Float[Array, "*batch nv"]
 
 
+class ExcitationResult(ResultCode):
+    """Outcome of a search for exciting motions."""
+
+    COMPLETED = 0, "The search took all its steps; it has no test of convergence.", True
+    NOT_HELD = (
+        1,
+        "Even very small motions exceed the limits of the mechanism; check that the drives can hold it against gravity.",
+    )
+
+
+class ExcitationError(UnsuccessfulError, ValueError):
+    """There is no motion within the limits of a mechanism; the message names the `ExcitationResult` and the remedy."""
+
+
+class ExcitationStats(NamedTuple):
+    """Computational effort of the design of a motion.
+
+    Attributes:
+        steps: Number of gradient steps from each random motion.
+    """
+
+    steps: int
+
+
 class Excitation(eqx.Module):
     """Result of `design_excitation`.
 
     Attributes:
-        motion: Most informative motion that was found.
+        value: Most informative motion that was found.
         log_determinant: Log determinant of the information of the motion on the base parameters, in their units.
         margins: Smallest distances from the limits during the motion.
         base: Base parameters that the motion determines.
         random_log_determinants: Log determinants of the information of the random initial motions, which are scaled to the largest
             amplitudes within the limits.
+        result: Outcome of the search.
+        stats: Computational effort of the search.
+        history: Log determinant of each motion before each step, before it is scaled to the limits; None if not requested.
     """
 
-    motion: FourierMotion
+    value: FourierMotion
     log_determinant: Float[Array, ""]
     margins: Margins
     base: BaseParameters = eqx.field(static=True)
     random_log_determinants: Float[Array, "starts"]
+    result: ExcitationResult = eqx.field(static=True)
+    stats: ExcitationStats = eqx.field(static=True)
+    history: Float[Array, "steps starts"] | None = None
+
+    motion = renamed_property("motion", "value")
 
 
 @announced_as("the design of motions")
@@ -88,6 +120,8 @@ def design_excitation(
     starts: int = 8,
     max_steps: int = 300,
     base: BaseParameters | None = None,
+    throw: bool = True,
+    history: bool = False,
     **renamed: Any,
 ) -> Excitation:
     """Design a periodic motion, at rest at its ends, whose measured forces determine the base parameters as accurately as possible.
@@ -105,11 +139,14 @@ def design_excitation(
         starts: Number of random motions from which the search starts.
         max_steps: Number of gradient steps from each random motion.
         base: Base parameters to determine; by default all base parameters of the system.
+        throw: If true, an error is raised if no motion is within the limits; if false, only the result code states this.
+        history: If true, the log determinants of all motions are recorded before each step.
         renamed: Arguments of earlier releases; the error names the new arguments.
 
     Raises:
+        ExcitationError: `throw` is true, and no motion was found that the drives can hold.
         ValueError: Some joints have quaternions or a prescribed motion, are not driven, are in closed loops, or have limits of
-            neither position nor speed; or no motion was found that the drives can hold.
+            neither position nor speed.
     """
     refuse_renamed("design_excitation", renamed, steps="max_steps")
     _check(system, harmonics)
@@ -120,14 +157,16 @@ def design_excitation(
     frequency = jnp.asarray(2.0 * np.pi / period, model.dtype)
     chosen = tuple(base.independent.tolist())
     first = _first(start_key, model, starts, harmonics)
-    motions, values, margins, random_values = _search(
+    motions, values, margins, random_values, recorded = _search(
         system, first, noise, frequency, independent=chosen, samples=samples, steps=max_steps
     )
     best = int(jnp.argmax(values))
-    if not np.isfinite(values[best]):
-        raise ValueError(_NOT_HELD.format(model.name))
+    result = ExcitationResult.COMPLETED if np.isfinite(values[best]) else ExcitationResult.NOT_HELD
+    if throw:
+        raise_unsuccessful(ExcitationResult, result, ExcitationError)
     motion, margin = jax.tree.map(lambda x: x[best], (motions, margins))
-    return Excitation(motion, values[best], margin, base, random_values)
+    stats = ExcitationStats(len(recorded))
+    return Excitation(motion, values[best], margin, base, random_values, result, stats, recorded if history else None)
 
 
 def random_motions(
@@ -156,6 +195,7 @@ def random_motions(
         left out.
 
     Raises:
+        ExcitationError: No motion is within the limits.
         ValueError: See `design_excitation`.
     """
     _check(system, harmonics)
@@ -164,7 +204,7 @@ def random_motions(
     motions, factors, margins = _random(system, _first(key, model, count, harmonics), frequency, samples=samples)
     held = np.flatnonzero(np.asarray(factors) > 0.0)
     if not held.size:
-        raise ValueError(_NOT_HELD.format(model.name))
+        raise ExcitationError(ExcitationResult.NOT_HELD.message, ExcitationResult.NOT_HELD)
     # The selection by NumPy is not compiled.
     return jax.tree.map(lambda x: on_device(np.asarray(x)[held]), (motions, margins))
 
@@ -237,7 +277,9 @@ def _rows(system: System, motion: FourierMotion, noise, independent, samples: in
 
 @stored_jit
 def _search(system: System, first, noise, frequency, *, independent, samples: int, steps: int):
-    """Optimize all initial motions; returns motions within the limits, their log determinants and margins, and the initial ones."""
+    """Optimize all initial motions; returns motions within the limits, their log determinants and margins, the initial log
+    determinants, and those before each step.
+    """
     model = system.model
     start = jax.vmap(lambda shares: _motion(model, shares, frequency))(first)
 
@@ -248,30 +290,33 @@ def _search(system: System, first, noise, frequency, *, independent, samples: in
     def loss(shares, multipliers):
         motion = _motion(model, shares, frequency)
         pressed = jnp.maximum(multipliers + _PENALTY * (_excess(system, motion, samples) + _RESERVE), 0.0)
-        return 0.5 * jnp.sum(pressed**2) / _PENALTY - log_determinant(motion) / len(independent), pressed
+        value = log_determinant(motion)
+        return 0.5 * jnp.sum(pressed**2) / _PENALTY - value / len(independent), (pressed, value)
 
     optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
 
     def improved(shares):
         def step(carry, _):
             shares, multipliers, _, memory = carry
-            slope, pressed = jax.grad(loss, has_aux=True)(shares, multipliers)
+            slope, (pressed, value) = jax.grad(loss, has_aux=True)(shares, multipliers)
             with jax.numpy_dtype_promotion("standard"):  # optax raises floats to integer powers
                 updates, memory = optimizer.update(slope, memory)
-            return (optax.apply_updates(shares, updates), multipliers, pressed, memory), None
+            return (optax.apply_updates(shares, updates), multipliers, pressed, memory), value
 
         def round_(carry, _):
-            (shares, _, pressed, memory), _ = jax.lax.scan(step, carry, length=steps // _ROUNDS)
-            return (shares, pressed, pressed, memory), None
+            (shares, _, pressed, memory), values = jax.lax.scan(step, carry, length=steps // _ROUNDS)
+            return (shares, pressed, pressed, memory), values
 
         none = jnp.zeros((samples, 3, model.nv), model.dtype)
-        (shares, *_), _ = jax.lax.scan(round_, (shares, none, none, optimizer.init(shares)), length=_ROUNDS)
-        return _motion(model, shares, frequency)
+        carry = (shares, none, none, optimizer.init(shares))
+        (shares, *_), values = jax.lax.scan(round_, carry, length=_ROUNDS)
+        return _motion(model, shares, frequency), values.ravel()
 
-    both = jax.tree.map(lambda *x: jnp.concatenate(x), jax.vmap(improved)(first), start)
+    found, recorded = jax.vmap(improved)(first)
+    both = jax.tree.map(lambda *x: jnp.concatenate(x), found, start)
     motions, factors, margins = jax.vmap(lambda motion: _within_limits(system, motion, samples))(both)
     values = jnp.where(factors > 0.0, jax.vmap(log_determinant)(motions), -jnp.inf)
-    return motions, values, margins, values[len(first) :]
+    return motions, values, margins, values[len(first) :], recorded.T
 
 
 @stored_jit

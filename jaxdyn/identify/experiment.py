@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.identify.excitation import Margins, design_excitation, random_motions
+from jaxdyn.identify.excitation import ExcitationError, Margins, design_excitation, random_motions
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.identifiability import BaseParameters, base_parameters
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces
@@ -76,6 +76,7 @@ def excitations(
         max_steps: Number of gradient steps of the search (`design_excitation`) for each training motion; 0 for no search.
 
     Raises:
+        ExcitationError: No motion is within the limits.
         ValueError: Too few random motions are within the limits; see also `random_motions`.
     """
     shape = {"period": period, "harmonics": harmonics, "samples": len(times)}
@@ -89,8 +90,11 @@ def excitations(
     base = base_parameters(np.stack(rows), labels(system))
     if max_steps:
         search = {"starts": starts, "max_steps": max_steps, "noise": noise, "base": base}
-        found = [design_excitation(system, key, **shape, **search) for key in keys]
-        learned = [ExcitingMotion(one.motion, one.margins, float(one.log_determinant)) for one in found]
+        found = [design_excitation(system, key, **shape, **search, throw=False) for key in keys]
+        failed = [one.result for one in found if not one.result.successful]
+        if failed:
+            raise ExcitationError(failed[0].message, failed[0])
+        learned = [ExcitingMotion(one.value, one.margins, float(one.log_determinant)) for one in found]
     else:
         information = [_log_determinant(np.asarray(base.columns(Y)) / np.asarray(noise)[:, None]) for Y in rows]
         best = sorted(range(validation, count), key=lambda k: -information[k])

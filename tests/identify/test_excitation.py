@@ -18,7 +18,7 @@ from jaxdyn import (
     applied_forces,
     inverse_dynamics,
 )
-from jaxdyn.identify.excitation import design_excitation
+from jaxdyn.identify.excitation import ExcitationError, ExcitationResult, design_excitation, random_motions
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.linear_fit import weighted_least_squares
 from jaxdyn.identify.regression import regressor
@@ -71,8 +71,16 @@ OPTIONS = {
 
 def test_designed_motion_tells_more_within_all_limits():
     system = arm()
-    found = design_excitation(system, jax.random.key(1), **OPTIONS)
-    motion, rank = found.motion, found.base.rank
+    found = design_excitation(system, jax.random.key(1), **OPTIONS, history=True)
+    motion, rank = found.value, found.base.rank
+    assert found.result == ExcitationResult.COMPLETED
+    assert found.stats.steps == OPTIONS["max_steps"]
+    # The search increases the information of each motion; at first it may exceed limits.
+    assert found.history is not None
+    assert found.history.shape == (60, 3)
+    assert np.all(found.history[-1] > found.history[0])
+    with pytest.warns(FutureWarning, match="value"):
+        assert found.motion is motion
 
     @jax.jit
     def evaluated(motion, times):
@@ -110,8 +118,14 @@ def test_designed_motion_tells_more_within_all_limits():
     assert float(found.log_determinant - jnp.max(found.random_log_determinants)) > 2 * np.log(1.3) * rank
     # Drives that cannot hold the arm: the same search, compiled already, has nothing to offer and says so.
     weak = eqx.tree_at(lambda s: s.model.limits.effort, system, jnp.full(2, 1e-7))
-    with pytest.raises(ValueError, match="even very small motions of 'arm' exceed its limits"):
+    with pytest.raises(ExcitationError, match=r"^ExcitationResult\.NOT_HELD: Even very small motions exceed the limits"):
         design_excitation(weak, jax.random.key(0), base=found.base, **OPTIONS)
+    failed = design_excitation(weak, jax.random.key(0), base=found.base, **OPTIONS, throw=False)
+    assert failed.result == ExcitationResult.NOT_HELD
+    assert failed.history is None
+    options = {name: OPTIONS[name] for name in ("period", "harmonics", "samples")}
+    with pytest.raises(ExcitationError, match="Even very small motions exceed the limits"):
+        random_motions(weak, jax.random.key(0), **options)
 
 
 def test_systems_that_cannot_follow_are_refused():
