@@ -210,12 +210,12 @@ def test_random_trees_are_reproducible_and_their_kinds_can_be_chosen():
     first, again, other = library.random_tree(4, 6), library.random_tree(4, 6), library.random_tree(5, 6)
     assert bool(eqx.tree_equal(first, again))
     assert not np.any(np.asarray(first.mass) == np.asarray(other.mass))
-    arms = library.random_tree(0, 12, ("revolute", "planar"))
+    arms = library.random_tree(0, 12, kinds=("revolute", "planar"))
     assert set(arms.topology.joint_classes) == {Revolute, Planar}
     everything = library.random_tree(1, 60)
     assert len(set(everything.topology.joint_classes)) == 8
     with pytest.raises(MechanismError, match="kinds are 'hinge'; give some of revolute, prismatic"):
-        library.random_tree(0, 3, ("hinge",))
+        library.random_tree(0, 3, kinds=("hinge",))
     with pytest.raises(MechanismError, match="chain of 0 pendulums does not exist"):
         library.spherical_pendulum_chain(0)
     with pytest.raises(MechanismError, match="no moving body"):

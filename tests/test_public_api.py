@@ -128,6 +128,50 @@ def test_every_name_of_the_top_level_is_one_of_a_package_below_it():
     assert not [name for name, item in PUBLIC.items() if name.count(".") == 1 and id(item) not in below]
 
 
+# --- arguments ---
+
+# Optional arguments that may be given by position, because they are data of the computation; all options are given by name.
+DATA = {
+    *("u", "t", "controls", "initial", "starts", "plan", "design", "Q_end", "noise", "force_errors", "checks"),
+    *(
+        "in_axes",
+        "out_axes",
+        "path",
+        "devices",
+        "default",
+        "columns",
+        "solver",
+        "overrides",
+        "markers",
+        "backend",
+        "moment",
+        "weights",
+    ),
+}
+
+
+def test_options_of_functions_are_given_by_name():
+    by_position = {
+        f"{name}: {parameter.name}"
+        for name, item in FUNCTIONS.items()
+        for parameter in inspect.signature(item).parameters.values()
+        if parameter.kind == parameter.POSITIONAL_OR_KEYWORD
+        and parameter.default is not parameter.empty
+        and parameter.name not in DATA
+    }
+    assert not by_position
+
+
+def test_functions_of_models_and_systems_begin_with_these():
+    first = {
+        f"{name}({', '.join(parameters)})"
+        for name, item in FUNCTIONS.items()
+        if (parameters := list(inspect.signature(item).parameters))
+        and ({"model", "system"} & set(parameters[1:]) or (parameters[0] == "system" and "q" in parameters[1:2]))
+    }
+    assert not first
+
+
 # --- docstrings ---
 
 

@@ -114,8 +114,8 @@ batch, _ = identify.random_motions(nominal, jax.random.key(1), period=PERIOD, ha
 @jax.jit
 def rows(motion):
     """Base columns of the regressor along a motion."""
-    sampled = jax.vmap(motion)(jnp.asarray(grid))
-    return base.columns(jax.vmap(identify.regressor, (None, 0, 0, 0))(nominal, *sampled))
+    q, v, a = jax.vmap(motion)(jnp.asarray(grid))
+    return base.columns(jax.vmap(identify.regressor, (None, 0, 0))(nominal, jaxdyn.State(q, v), a))
 
 
 @jax.jit

@@ -270,7 +270,8 @@ def _excess(system: System, motion: FourierMotion, count: int) -> Float[Array, "
 
 def _rows(system: System, motion: FourierMotion, noise, independent, samples: int) -> Float[Array, "samples nv rank"]:
     def at(t):
-        return regressor(system, *motion(t))[:, np.array(independent)] / noise[:, None]
+        q, v, a = motion(t)
+        return regressor(system, State(q, v), a)[:, np.array(independent)] / noise[:, None]
 
     return jax.vmap(lane_function(at, name="rows of the regressor"))(_times(motion, samples))
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.dynamics.system import System
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.excitation import ExcitationError, Margins, design_excitation, random_motions
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.identifiability import BaseParameters, base_parameters
@@ -117,7 +117,7 @@ def _along(motion, times):
 @stored_jit
 def regressor_rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples nv parameters"]:
     """Regressors of all samples of a motion, stacked along the leading axis."""
-    return jax.vmap(lane_function(functools.partial(regressor, system), name="regressor"))(q, v, a)
+    return jax.vmap(lane_function(functools.partial(regressor, system), name="regressor"))(State(q, v), a)
 
 
 def synthetic_recording(

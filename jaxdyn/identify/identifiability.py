@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxdyn.dynamics.system import System
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.regression import Label, labels, regressor
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
@@ -195,7 +195,7 @@ def _first_independent(columns: np.ndarray, candidates: np.ndarray, tolerance: f
 
 
 def identifying_motions(
-    system: System, key: PRNGKeyArray, samples: int
+    system: System, key: PRNGKeyArray, *, samples: int
 ) -> tuple[Float[Array, "samples nq"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
     """Independent random samples of q, v and a, which excite all parameters that motion can determine.
 
@@ -222,7 +222,7 @@ def identifying_motions(
     return jax.vmap(draw)(jax.random.split(key, samples))
 
 
-def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200) -> BaseParameters:
+def system_base_parameters(system: System, key: PRNGKeyArray, *, samples: int = 200) -> BaseParameters:
     """Structural base parameters of a system: all base parameters that some motion determines.
 
     Args:
@@ -238,5 +238,5 @@ def system_base_parameters(system: System, key: PRNGKeyArray, samples: int = 200
 
 @stored_jit
 def _random_rows(system: System, key: PRNGKeyArray, samples: int) -> Float[Array, "samples nv parameters"]:
-    motions = identifying_motions(system, key, samples)
-    return jax.vmap(lane_function(functools.partial(regressor, system), name="regressor"))(*motions)
+    q, v, a = identifying_motions(system, key, samples=samples)
+    return jax.vmap(lane_function(functools.partial(regressor, system), name="regressor"))(State(q, v), a)

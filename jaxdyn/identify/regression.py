@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
-from jaxdyn.dynamics.system import State, System, Time, applied_forces
+from jaxdyn.dynamics.system import State, System, Time, applied_forces, check_state, check_system
 from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import component_names, units_along
@@ -180,12 +180,10 @@ def _unit_forces(velocity: Float[Array, "6"], acceleration: Float[Array, "6"]) -
     return jax.vmap(force)(jnp.eye(10, dtype=velocity.dtype))
 
 
-def regressor(
-    system: System, q: Coordinates, v: Velocities, a: Accelerations, t: Time = 0.0
-) -> Float[Array, "nv parameters"]:
+def regressor(system: System, state: State, a: Accelerations, t: Time = 0.0) -> Float[Array, "nv parameters"]:
     """Regressor Y of all linear parameters of a system: bodies, rotors, and forces that declare linear coefficients.
 
-        inverse_dynamics - applied_forces = Y linear_parameters(system) + remaining_forces(system, q, v, a)
+        inverse_dynamics - applied_forces = Y linear_parameters(system) + remaining_forces(system, state, a)
 
     Columns are in the order of `labels`: ten per body, the armature of each velocity component, and `Force.linear` of each force of
     the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces adds one constant column per velocity
@@ -193,39 +191,47 @@ def regressor(
 
     Args:
         system: The mechanism with its forces.
-        q: Coordinates.
-        v: Velocities, rad/s or m/s.
+        state: Coordinates and velocities.
         a: Accelerations, rad/s^2 or m/s^2.
         t: Time, s, for joints with prescribed motion.
 
+    Raises:
+        TypeError: `system` is not a `System`, or `state` is not a `State`.
+        ValueError: The state or the accelerations have a wrong shape.
+
     Source: theory.md (I1), (H1); `inertial_regressor`.
     """
-    model = system.model.at(jnp.asarray(t, v.dtype))
-    blocks = [inertial_regressor(model, q, v, a), jnp.diag(a)]
+    check_system(system, "regressor")
+    check_state(system, state, "regressor")
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    blocks = [inertial_regressor(model, state.q, state.v, a), jnp.diag(a)]
     coefficients = _coefficients(system)
     if coefficients:
-        changed = jax.jacfwd(lambda values: applied_forces(_with_coefficients(system, values), State(q, v), t=t))
+        changed = jax.jacfwd(lambda values: applied_forces(_with_coefficients(system, values), state, t=t))
         blocks += [-block.reshape(model.nv, -1) for block in changed(coefficients)]
     return jnp.concatenate(blocks, axis=1)
 
 
-def remaining_forces(
-    system: System, q: Coordinates, v: Velocities, a: Accelerations, t: Time = 0.0
-) -> Float[Array, "nv"]:
+def remaining_forces(system: System, state: State, a: Accelerations, t: Time = 0.0) -> Float[Array, "nv"]:
     """Generalized forces that a motion requires if all linear parameters are zero, N m or N.
 
     Subtract them from measured forces before a fit. They are zero if all forces of the system are linear in their parameters.
 
     Args:
         system: The mechanism with its forces.
-        q: Coordinates.
-        v: Velocities, rad/s or m/s.
+        state: Coordinates and velocities.
         a: Accelerations, rad/s^2 or m/s^2.
         t: Time, s, for joints with prescribed motion.
+
+    Raises:
+        TypeError: `system` is not a `System`, or `state` is not a `State`.
+        ValueError: The state has a wrong shape.
     """
+    check_system(system, "remaining_forces")
+    check_state(system, state, "remaining_forces")
     bare = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
-    model = bare.model.at(jnp.asarray(t, v.dtype))
-    return inverse.recursive_inverse_dynamics(model, q, v, a) - applied_forces(bare, State(q, v), t=t)
+    model = bare.model.at(jnp.asarray(t, state.v.dtype))
+    return inverse.recursive_inverse_dynamics(model, state.q, state.v, a) - applied_forces(bare, state, t=t)
 
 
 @stored_outside_jit

@@ -33,7 +33,7 @@ def _rod_inertia(mass: float, length: float, radius: float) -> tuple[float, floa
     return across, across, 0.5 * mass * radius**2
 
 
-def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> Model:
+def spherical_pendulum_chain(n: int, *, length: float = 1.0, mass: float = 1.0) -> Model:
     """Chain of n uniform cylinders on spherical joints with a frame "tip"; nq = 4 n, nv = 3 n, hanging at neutral coordinates.
 
     Args:
@@ -63,7 +63,7 @@ def spherical_pendulum_chain(n: int, length: float = 1.0, mass: float = 1.0) -> 
     return builder.build()
 
 
-def random_tree(seed: int, bodies: int, kinds: Sequence[str] = _RANDOM_KINDS) -> Model:
+def random_tree(seed: int, bodies: int, *, kinds: Sequence[str] = _RANDOM_KINDS) -> Model:
     """Random tree of bodies of about 1 kg and some decimeters, with random kinds of joints and random axes.
 
     The result is the same for the same arguments; nq and nv depend on the kinds of joints. The parent of a body is the previous
@@ -127,7 +127,7 @@ def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
 
 
 def stewart_platform(
-    base_radius: float = 0.5, platform_radius: float = 0.3, height: float = 0.6, spread: float = 0.2
+    *, base_radius: float = 0.5, platform_radius: float = 0.3, height: float = 0.6, spread: float = 0.2
 ) -> System:
     """Platform on six legs of variable length.
 

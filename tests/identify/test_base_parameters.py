@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import JointFriction, MechanismBuilder, Prismatic, Revolute, System
+from jaxdyn import JointFriction, MechanismBuilder, Prismatic, Revolute, State, System
 from jaxdyn.identify.identifiability import base_parameters, identifying_motions, system_base_parameters
 from jaxdyn.identify.regression import Label, inertial_regressor, labels, linear_parameters, regressor
 
-motions_of = jax.jit(identifying_motions, static_argnums=2)
+motions_of = jax.jit(identifying_motions, static_argnames="samples")
 
 
 def names(chosen, found) -> set[str]:
@@ -21,7 +21,7 @@ def names(chosen, found) -> set[str]:
 def test_seven_joint_arms_have_43_inertial_base_parameters(arm):
     """7 n_r - 6 with the first axis along gravity: Khalil and Dombre 2002; 43 for these arms too in Gaz et al. 2014, 2019."""
     system = System(getattr(jaxdyn.library, arm)())
-    motions = motions_of(system, jax.random.key(0), 60)
+    motions = motions_of(system, jax.random.key(0), samples=60)
     Y = jax.jit(jax.vmap(inertial_regressor, (None, 0, 0, 0)))(system.model, *motions)
     found = base_parameters(Y, labels(system)[:70])
     assert found.rank == 43
@@ -44,7 +44,7 @@ def two_links() -> System:
 
 def test_double_pendulum_has_the_combinations_of_textbooks():
     system = two_links()
-    found = system_base_parameters(system, jax.random.key(1), 40)
+    found = system_base_parameters(system, jax.random.key(1), samples=40)
     # J1 + m2 l^2, h1 + m2 l, J2, h2, in the plane of motion; rotors: that of the shoulder is one with J1, that of the elbow is not
     assert found.names == (
         "hx(upper)",
@@ -69,8 +69,8 @@ def test_double_pendulum_has_the_combinations_of_textbooks():
     assert report[3] == "   3  kg m^2     Jyy(upper) + 0.25 m(lower) + armature(shoulder)"
     assert report[-2] == "only in combination: hz(upper), Jyy(upper), m(lower), armature(shoulder)"
     theta = linear_parameters(system)
-    motions = motions_of(system, jax.random.key(2), 5)
-    Y = jax.jit(jax.vmap(regressor, (None, 0, 0, 0)))(system, *motions)
+    q, v, a = motions_of(system, jax.random.key(2), samples=5)
+    Y = jax.jit(jax.vmap(regressor, (None, 0, 0)))(system, State(q, v), a)
     beta = found.values(theta)
     np.testing.assert_allclose(beta[2], 2.0 * 0.05 + 0.08 + 0.25 + 0.02, rtol=1e-12)
     np.testing.assert_allclose(jnp.dot(found.columns(Y), beta), jnp.dot(Y, theta), atol=1e-10)
@@ -85,8 +85,8 @@ def test_slide_has_its_mass_and_motions_keep_the_limits():
     builder.add_body("cart", joint=Prismatic((1, 0, 0)), mass=2.0, inertia=(1.0, 1.0, 1.0), joint_name="rail",
                      position_limits=(0.5, 0.7), velocity_limit=0.3)  # fmt: skip
     system = System(builder.build())
-    assert system_base_parameters(system, jax.random.key(0), 10).names == ("m(cart) + armature(rail)",)
-    q, v, a = motions_of(system, jax.random.key(1), 50)
+    assert system_base_parameters(system, jax.random.key(0), samples=10).names == ("m(cart) + armature(rail)",)
+    q, v, a = motions_of(system, jax.random.key(1), samples=50)
     assert np.all((q > 0.5) & (q < 0.7))
     assert np.all(np.abs(v) < 0.3)
     assert np.unique(np.concatenate([q, v, a])).size == 150

@@ -88,7 +88,11 @@ def test_designed_motion_tells_more_within_all_limits():
             q, v, a = motion(t)
             return q, v, a, inverse_dynamics(system.model, q, v, a) - applied_forces(system, State(q, v))
 
-        return jax.vmap(at)(times), jax.vmap(lambda t: regressor(system, *motion(t)))(times[::37])
+        def row(t):
+            q, v, a = motion(t)
+            return regressor(system, State(q, v), a)
+
+        return jax.vmap(at)(times), jax.vmap(row)(times[::37])
 
     # Samples, and a grid finer than that on which the search looked; 37 times 30 moments of one period.
     moments, Y = evaluated(motion, jnp.asarray(np.arange(1110) * 4.0 / 1110))
@@ -118,7 +122,9 @@ def test_designed_motion_tells_more_within_all_limits():
     assert float(found.log_determinant - jnp.max(found.random_log_determinants)) > 2 * np.log(1.3) * rank
     # Drives that cannot hold the arm: the same search, compiled already, has nothing to offer and says so.
     weak = eqx.tree_at(lambda s: s.model.limits.effort, system, jnp.full(2, 1e-7))
-    with pytest.raises(ExcitationError, match=r"^ExcitationResult\.NOT_HELD: Even very small motions exceed the limits"):
+    with pytest.raises(
+        ExcitationError, match=r"^ExcitationResult\.NOT_HELD: Even very small motions exceed the limits"
+    ):
         design_excitation(weak, jax.random.key(0), base=found.base, **OPTIONS)
     failed = design_excitation(weak, jax.random.key(0), base=found.base, **OPTIONS, throw=False)
     assert failed.result == ExcitationResult.NOT_HELD

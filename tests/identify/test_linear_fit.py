@@ -32,8 +32,8 @@ def needed_forces(system: System, q, v, a):
 
 @jax.jit
 def motions_and_rows(system: System, key):
-    motions = identifying_motions(system, key, 60)
-    return motions, jax.vmap(regressor, (None, 0, 0, 0))(system, *motions)
+    q, v, a = identifying_motions(system, key, samples=60)
+    return (q, v, a), jax.vmap(regressor, (None, 0, 0))(system, State(q, v), a)
 
 
 def test_seven_joint_arm_is_recovered_from_exact_data():

@@ -179,7 +179,8 @@ def test_regressor_of_a_system_with_friction_springs_offsets_and_prescribed_moti
     def parts(system, q, v, a):
         model = system.model.at(jnp.asarray(t))
         needed = inverse_dynamics(model, q, v, a) - applied_forces(system, State(q, v), t=t)
-        return regressor(system, q, v, a, t), remaining_forces(system, q, v, a, t), needed
+        state = State(q, v)
+        return regressor(system, state, a, t), remaining_forces(system, state, a, t), needed
 
     q, v, a = random_motion(np.random.default_rng(2), system.model)
     Y, rest, needed = parts(system, q, v, a)
