@@ -276,12 +276,12 @@ def test_double_pendulum_has_the_gravity_torque_of_two_rods():
     np.testing.assert_allclose(model.inertia[:, 0], [m1 * l1**2 / 12, m2 * l2**2 / 12], rtol=1e-15)
 
 
-def test_unknown_mechanism_names_the_folders_searched():
-    with pytest.raises(
-        FileNotFoundError, match=r"there is no mechanism file robot.toml in .* check the name"
-    ) as caught:
-        library.mechanism_path("robot")
-    assert "configs" in str(caught.value)
+def test_an_unknown_mechanism_gets_the_most_similar_name_or_all_names():
+    with pytest.raises(FileNotFoundError, match=r"^mechanism 'pandas' is unknown; did you mean 'panda'\?$"):
+        library.mechanism_path("pandas")
+    with pytest.raises(FileNotFoundError, match=r"the names are acrobot, .*, spatial_arm_3r") as caught:
+        library.mechanism_path("xyz")
+    assert "cart_pole" in str(caught.value)
 
 
 def test_installed_mechanisms_are_found_before_those_of_a_checkout(tmp_path, monkeypatch):

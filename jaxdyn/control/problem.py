@@ -25,6 +25,7 @@ from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.system import State, System, acceleration
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.messages import check_function
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial.arrays import floating
@@ -494,16 +495,7 @@ def _name(function: Any) -> str:
 
 def _shape(what: str, function: Any, names: str, arguments: tuple) -> tuple[int, ...]:
     """The shape of the array that a function of the user returns; errors name the function and its required arguments."""
-    if isinstance(function, type):
-        raise TypeError(f"{what} is a class; pass an instance")
-    if not callable(function):
-        raise TypeError(f"{what} is not a function; pass a function of ({names})")
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        raise TypeError(f"{what} does not take the arguments {names}; define it with these") from None
-    except ValueError:  # functions that are implemented in C may have no signature
-        pass
+    check_function(what, function, names)
     found = eqx.filter_eval_shape(function, *arguments)
     if not hasattr(found, "shape"):
         raise TypeError(f"{what} returns {type(found).__name__}; return one array")

@@ -1,6 +1,7 @@
 """Solutions of optimal-control problems, result codes of searches, and the function `solve`, which all solvers share."""
 
 import abc
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -117,8 +118,9 @@ class Solution(Displayed, eqx.Module):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            remedy = {"plan": "; it is now value", "iterations": "; it is now stats.iterations"}.get(name, "")
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
+            remedies = {"plan": "; it is now value", "iterations": "; it is now stats.iterations"}
+            remedies |= {field.name: f"; the plan has it, value.{field.name}" for field in dataclasses.fields(Plan)}
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedies.get(name, '')}")
 
 
 class Solver(eqx.Module):

@@ -5,9 +5,10 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.contact import Contact, ContactPoints
-from jaxdyn.dynamics.system import State, System, Time, system_function
+from jaxdyn.dynamics.system import State, System, Time, checked_system, system_function
 
 
+@checked_system
 def contact_names(system: System) -> tuple[str, ...]:
     """Names of all contacts of a system, in the order of `contact_forces`: the name of the body, or of both bodies."""
     return tuple(name for force in _contacts(system) for name in force.names(system.model))

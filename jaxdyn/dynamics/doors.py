@@ -30,9 +30,17 @@ def kinematic_function(function: Callable) -> Callable:
     return _checked(function, lambda model, name: None)
 
 
+def checked_model(function: Callable) -> Callable:
+    """Decorator like `kinematic_function`, for functions that are not compiled."""
+    return _with_checks(function, function, lambda model, name: None)
+
+
 def _checked(function: Callable, check: Callable[[Model, str], None]) -> Callable:
+    return _with_checks(function, compiled_outside_jit(function), check)
+
+
+def _with_checks(function: Callable, compiled: Callable, check: Callable[[Model, str], None]) -> Callable:
     names = tuple(inspect.signature(function).parameters)
-    compiled = compiled_outside_jit(function)
 
     @functools.wraps(function)
     def checked(*args, **options):

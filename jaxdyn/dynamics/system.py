@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,13 +17,13 @@ from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, i
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import Contact
-from jaxdyn.dynamics.doors import check_masses, check_vectors
+from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors
 from jaxdyn.dynamics.forces import BodyForce, Force, JointDrives, JointForce, Resistance
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model
 
 Time = Float[Array, ""] | float
@@ -45,6 +45,9 @@ class State(Displayed, eqx.Module):
 
     def _display(self) -> Display:
         return Display(f"State(q: {array_text(self.q)}, v: {array_text(self.v)})", {})
+
+
+_OF_MODELS = {*dir(Model), *(field.name for field in dataclasses.fields(Model))}
 
 
 class System(Displayed, eqx.Module):
@@ -84,6 +87,7 @@ class System(Displayed, eqx.Module):
     unused_colliders: int = eqx.field(static=True, default=0)
 
     def __check_init__(self):
+        self._check_types()
         counted = collections.Counter(constraint.name for constraint in self.constraints)
         twice = [name for name, count in counted.items() if count > 1]
         if twice:
@@ -98,6 +102,12 @@ class System(Displayed, eqx.Module):
             if problem is not None:
                 raise MechanismError(f"{type(part).__name__} on mechanism {self.model.name!r}: {problem}")
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            remedy = f"; a Model has it, system.model.{name}" if name in _OF_MODELS else ""
+            raise AttributeError(f"a System has no attribute {name!r}{remedy}")
+
     def changed(self, **parts: Any) -> "System":
         """Copy of the system in which some fields are replaced. Values are not checked again, so that an identified system may have
         estimates outside of the bounds that hold in files, such as a negative stiffness.
@@ -109,6 +119,23 @@ class System(Displayed, eqx.Module):
         for field in dataclasses.fields(self):
             object.__setattr__(other, field.name, parts.get(field.name, getattr(self, field.name)))
         return other
+
+    def _check_types(self) -> None:
+        check_model(self.model, "System")
+        for name, kind in (("forces", Force), ("constraints", Constraint)):
+            parts = getattr(self, name)
+            if not isinstance(parts, tuple | list):
+                raise TypeError(f"{name} is {described(parts)}; give a tuple, ({name.removesuffix('s')},)")
+            for part in parts:
+                if not isinstance(part, kind):
+                    remedy = (
+                        f"give an instance, {part.__name__}(...)"
+                        if isinstance(part, type)
+                        else f"give a {kind.__name__}"
+                    )
+                    raise TypeError(f"one of the {name} is {described(part)}; {remedy}")
+        if not isinstance(self.drives, JointDrives | None):
+            raise TypeError(f"drives is {described(self.drives)}; give JointDrives(columns, gear)")
 
     @property
     def nu(self) -> int:
@@ -599,6 +626,7 @@ def total_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""
     return energy.kinetic_energy(model, state.q, state.v) + total_potential_energy(system, state, t)
 
 
+@checked_system
 def neutral_state(system: System) -> State:
     """State at rest in the neutral configuration."""
     return system.at_rest(configuration.neutral(system.model))

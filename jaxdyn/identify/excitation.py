@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.deprecated import refuse_renamed, renamed_property
 from jaxdyn.dynamics import inverse
-from jaxdyn.dynamics.system import State, System, applied_forces
+from jaxdyn.dynamics.system import State, System, applied_forces, checked_system
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.identifiability import BaseParameters, system_base_parameters
 from jaxdyn.identify.regression import regressor
@@ -108,6 +108,7 @@ class Excitation(eqx.Module):
     motion = renamed_property("motion", "value")
 
 
+@checked_system
 @announced_as("the design of motions")
 def design_excitation(
     system: System,
@@ -169,6 +170,7 @@ def design_excitation(
     return Excitation(motion, values[best], margin, base, random_values, result, stats, recorded if history else None)
 
 
+@checked_system
 def random_motions(
     system: System,
     key: PRNGKeyArray,

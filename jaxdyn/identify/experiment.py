@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.system import State, System, checked_system
 from jaxdyn.identify.excitation import ExcitationError, Margins, design_excitation, random_motions
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.identifiability import BaseParameters, base_parameters
@@ -48,6 +48,7 @@ class Excitations(NamedTuple):
     validation: list[FourierMotion]
 
 
+@checked_system
 def excitations(
     system: System,
     key: PRNGKeyArray,

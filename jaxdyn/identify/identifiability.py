@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.system import State, System, checked_system
 from jaxdyn.identify.regression import Label, labels, regressor
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
@@ -194,6 +194,7 @@ def _first_independent(columns: np.ndarray, candidates: np.ndarray, tolerance: f
     return np.array(kept)
 
 
+@checked_system
 def identifying_motions(
     system: System, key: PRNGKeyArray, *, samples: int
 ) -> tuple[Float[Array, "samples nq"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
@@ -222,6 +223,7 @@ def identifying_motions(
     return jax.vmap(draw)(jax.random.split(key, samples))
 
 
+@checked_system
 def system_base_parameters(system: System, key: PRNGKeyArray, *, samples: int = 200) -> BaseParameters:
     """Structural base parameters of a system: all base parameters that some motion determines.
 

@@ -20,11 +20,11 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import inverse, kinematics
+from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
-from jaxdyn.dynamics.system import State, System, Time, applied_forces, check_state, check_system
+from jaxdyn.dynamics.system import State, System, Time, applied_forces, checked_system
 from jaxdyn.lanes import stored_outside_jit
-from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, Quantity, quantities, quantity
@@ -71,6 +71,7 @@ class TorqueOffset(JointForce):
         return self.torque
 
 
+@checked_model
 @stored_outside_jit
 def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
     """The ten parameters (m, hx, hy, hz, Jxx, Jyy, Jzz, Jxy, Jxz, Jyz) of each body, in which the forces of the body are linear.
@@ -92,6 +93,7 @@ def inertial_parameters(model: Model) -> Float[Array, "nb 10"]:
     return jax.vmap(of_body)(model.mass, model.com, model.inertia)
 
 
+@checked_model
 def with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) -> Model:
     """Replace the inertial parameters of a model; the inverse of `inertial_parameters`.
 
@@ -128,6 +130,7 @@ def _with_inertial_parameters(model: Model, parameters: Float[Array, "nb 10"]) -
     return eqx.tree_at(lambda m: (m.mass, m.com, m.inertia), model, (mass, com, inertia))
 
 
+@checked_model
 def inertial_regressor(
     model: Model, q: Coordinates, v: Velocities, a: Accelerations
 ) -> Float[Array, "nv inertial_columns"]:
@@ -146,8 +149,6 @@ def inertial_regressor(
 
     Source: theory.md (M1), (M2) with (F5), and (H1); Atkeson, An and Hollerbach 1986.
     """
-    configuration.check_coordinates(model, q)
-    configuration.check_velocities(model, v=v, a=a)
     moving = kinematics.motion(model, q, v)
     placed = moving.placements
     gravity = jnp.concatenate([jnp.zeros_like(model.gravity), model.gravity])
@@ -180,6 +181,7 @@ def _unit_forces(velocity: Float[Array, "6"], acceleration: Float[Array, "6"]) -
     return jax.vmap(force)(jnp.eye(10, dtype=velocity.dtype))
 
 
+@checked_system
 def regressor(system: System, state: State, a: Accelerations, t: Time = 0.0) -> Float[Array, "nv parameters"]:
     """Regressor Y of all linear parameters of a system: bodies, rotors, and forces that declare linear coefficients.
 
@@ -201,8 +203,6 @@ def regressor(system: System, state: State, a: Accelerations, t: Time = 0.0) -> 
 
     Source: theory.md (I1), (H1); `inertial_regressor`.
     """
-    check_system(system, "regressor")
-    check_state(system, state, "regressor")
     model = system.model.at(jnp.asarray(t, state.v.dtype))
     blocks = [inertial_regressor(model, state.q, state.v, a), jnp.diag(a)]
     coefficients = _coefficients(system)
@@ -212,6 +212,7 @@ def regressor(system: System, state: State, a: Accelerations, t: Time = 0.0) -> 
     return jnp.concatenate(blocks, axis=1)
 
 
+@checked_system
 def remaining_forces(system: System, state: State, a: Accelerations, t: Time = 0.0) -> Float[Array, "nv"]:
     """Generalized forces that a motion requires if all linear parameters are zero, N m or N.
 
@@ -227,13 +228,12 @@ def remaining_forces(system: System, state: State, a: Accelerations, t: Time = 0
         TypeError: `system` is not a `System`, or `state` is not a `State`.
         ValueError: The state has a wrong shape.
     """
-    check_system(system, "remaining_forces")
-    check_state(system, state, "remaining_forces")
     bare = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
     model = bare.model.at(jnp.asarray(t, state.v.dtype))
     return inverse.recursive_inverse_dynamics(model, state.q, state.v, a) - applied_forces(bare, state, t=t)
 
 
+@checked_system
 @stored_outside_jit
 def linear_parameters(system: System) -> Float[Array, "parameters"]:
     """Values of the parameters of `regressor` in a system, in the units of `labels`."""
@@ -241,6 +241,7 @@ def linear_parameters(system: System) -> Float[Array, "parameters"]:
     return jnp.concatenate([part.ravel() for part in parts])
 
 
+@checked_system
 def with_linear_parameters(system: System, parameters: Float[Array, "parameters"]) -> System:
     """Replace the values of the parameters of `regressor` in a system; the inverse of `linear_parameters`.
 
@@ -264,6 +265,7 @@ def with_linear_parameters(system: System, parameters: Float[Array, "parameters"
     return _with_coefficients(eqx.tree_at(lambda s: s.model, system, model), values)
 
 
+@checked_system
 def labels(system: System) -> tuple[Label, ...]:
     """Name and unit of each parameter of `regressor`, such as "Jzz(upper) kg m^2" or "viscous(elbow) N m s/rad".
 

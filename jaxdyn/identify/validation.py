@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import PhysicalInertia
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
@@ -191,6 +192,7 @@ def smoothed_motions(parts: Sequence[Part]) -> Motions:
     )
 
 
+@checked_model
 def unphysical_bodies(model: Model) -> list[str]:
     """Names of bodies that are not physically valid, because their pseudo-inertia is not positive definite.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxdyn.dynamics.system import System
+from jaxdyn.dynamics.system import System, checked_system
 from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes, structure_of, value_of
 from jaxdyn.io.errors import ConfigError
@@ -26,6 +26,7 @@ _MOST_DIGITS = 18  # of an integer of 64 bits
 _REWRITE = "write the file again"
 
 
+@checked_system
 def save_archive(system: System, path: Path | str, classes: Sequence[type] = ()) -> None:
     """Write a system as `<path>.json` and `<path>.npz`; `load_archive` reads it back exactly.
 
@@ -35,6 +36,7 @@ def save_archive(system: System, path: Path | str, classes: Sequence[type] = ())
         classes: User-defined classes of joints, motions and forces in the system. `load_archive` needs the same classes.
 
     Raises:
+        TypeError: `system` is not a `System`.
         ConfigError: A part of the system is of an unknown class, or the files cannot be written.
     """
     write_structure("system", system, path, known_classes(classes))

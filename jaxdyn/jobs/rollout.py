@@ -101,7 +101,7 @@ def _check_outputs(config: RolloutConfig, system: System) -> None:
     state = system.at_rest(configuration.neutral(system.model))
     for name in config.outputs:
         try:
-            jax.eval_shape(lambda state, name=name: output(system, name, state), state)
+            jax.eval_shape(lambda state, name=name: output(system, state, name), state)
         except (KeyError, ValueError) as error:
             raise ConfigError(f"outputs: {error.args[0]}") from None
 
@@ -327,7 +327,7 @@ def _record(
     """The record of a sample; `passed` has the depths of its contacts (m) since the previous record."""
     state = sample.state
     record = {"q": state.q, "v": state.v, "energy": total_energy(system, state), "work": sample.work}
-    record |= {name: output(system, name, state, t) for name in outputs}
+    record |= {name: output(system, state, name, t) for name in outputs}
     return record if passed is None else record | contact_record(system, state, t, passed)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.mechanism_file import load_mechanism
+from jaxdyn.mechanism.messages import unknown
 from jaxdyn.mechanism.model import Model
 
 
@@ -18,10 +19,10 @@ def mechanism_path(name: str) -> Path:
     for folder in folders:
         if (folder / f"{name}.toml").is_file():
             return folder / f"{name}.toml"
-    searched = " and ".join(map(str, folders))
-    raise FileNotFoundError(
-        f"there is no mechanism file {name}.toml in {searched}; check the name, or reinstall jaxdyn"
-    )
+    known = sorted({file.stem for folder in folders for file in folder.glob("*.toml")})
+    if not known:
+        raise FileNotFoundError(f"there are no mechanism files in {' and '.join(map(str, folders))}; reinstall jaxdyn")
+    raise FileNotFoundError(f"mechanism {unknown(name, known)}")
 
 
 def system(name: str) -> System:

@@ -4,6 +4,7 @@ This module imports only the standard library, so that the command line can repo
 """
 
 import difflib
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,3 +56,26 @@ def described(thing: Any) -> str:
     """Description of a given object, for messages: "the class Huber", or "a list"."""
     name = thing.__name__ if isinstance(thing, type) else type(thing).__name__
     return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
+def check_function(what: str, function: Any, names: str) -> None:
+    """Check that an argument is a function of the user with certain arguments.
+
+    Args:
+        what: Description of the function, for messages, such as "policy 'swing'".
+        function: The argument to check.
+        names: Names of the arguments, such as "t, state, key".
+
+    Raises:
+        TypeError: The argument is a class, is not a function, or does not take these arguments.
+    """
+    if isinstance(function, type):
+        raise TypeError(f"{what} is a class; pass an instance")
+    if not callable(function):
+        raise TypeError(f"{what} is not a function; pass a function of ({names})")
+    try:
+        inspect.signature(function).bind(*names.split(", "))
+    except TypeError:
+        raise TypeError(f"{what} does not take the arguments {names}; define it with these") from None
+    except ValueError:  # functions that are implemented in C may have no signature
+        pass

@@ -4,7 +4,7 @@ Build a model with `jaxdyn.MechanismBuilder` or `jaxdyn.mechanism.model_from_arr
 file (`jaxdyn.io`). Change parameters with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any leaves.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -24,6 +24,9 @@ from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import floating, on_device
 from jaxdyn.spatial.transform import RigidTransform
+
+# Attributes of a `jaxdyn.System`, for the message to users who give a Model instead.
+_OF_SYSTEMS = ("model", "forces", "constraints", "drives", "nu", "at_rest")
 
 
 class Limits(eqx.Module):
@@ -74,6 +77,12 @@ class Model(Displayed, eqx.Module):
     gravity: Float[Array, "3"] = eqx.field(metadata=quantity("m/s^2"))
     limits: Limits
     frames: RigidTransform
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            remedy = f"; a System has it, System(model).{name}" if name in _OF_SYSTEMS else ""
+            raise AttributeError(f"a Model has no attribute {name!r}{remedy}")
 
     @property
     def name(self) -> str:

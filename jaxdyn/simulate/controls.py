@@ -1,7 +1,6 @@
 """Controls of a rollout: an array, knots, a policy or a controller. `rollout` converts all of them to `Controls`."""
 
 import abc
-import inspect
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -12,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.mechanism.messages import check_function
 from jaxdyn.simulate.integrators import Control
 from jaxdyn.spatial.arrays import floating
 
@@ -239,14 +239,7 @@ def _check_shape(values: Array | np.ndarray, system: System, rows: int | str) ->
 
 def _check_policy(policy: Callable, system: System, state: State, key: PRNGKeyArray | None) -> None:
     name = getattr(policy, "__name__", type(policy).__name__)
-    try:
-        inspect.signature(policy).bind(None, state, key)
-    except TypeError:
-        raise TypeError(
-            f"policy {name!r} cannot be called with three arguments; define {name}(t, state, key)"
-        ) from None
-    except ValueError:  # a function without a signature
-        pass
+    check_function(f"policy {name!r}", policy, "t, state, key")
     t = jax.ShapeDtypeStruct((), state.v.dtype)
     try:
         u = jax.eval_shape(policy, t, state, key)

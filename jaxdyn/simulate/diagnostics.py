@@ -11,11 +11,12 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.forces import Force
-from jaxdyn.dynamics.system import State, System, applied_forces
+from jaxdyn.dynamics.system import State, System, applied_forces, checked_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial.arrays import dot
 
 
+@checked_system
 def work_of_step(system: System) -> Callable[..., Float[Array, ""]]:
     """Stage cost for `rollout` that sums the work (J) of the controls and of all forces that are not conservative.
 
@@ -52,6 +53,7 @@ def power_balance_error(
     return energy[..., -1] - energy[..., 0] - work
 
 
+@checked_system
 def deepest_penetration(system: System, records: State) -> Float[Array, "contacts"]:
     """Largest depth (m) of each contact over all records, in the order of `jaxdyn.dynamics.contact_names`.
 
@@ -70,6 +72,7 @@ def deepest_penetration(system: System, records: State) -> Float[Array, "contact
     return jnp.max(jax.vmap(lambda state: contact_forces(system, state).depth)(records), axis=0)
 
 
+@checked_system
 def save_contacts_and_frames(system: System, *frames: str) -> Callable[..., dict[str, Any]]:
     """Function for the argument `save` of `rollout`, which records states, contact forces, and the motion of frames.
 
@@ -87,18 +90,19 @@ def save_contacts_and_frames(system: System, *frames: str) -> Callable[..., dict
     def save(t: Float[Array, ""], state: State, u: Float[Array, "nu"] | None) -> dict[str, Any]:
         outputs = [f"{what}:{name}" for name in frames for what in ("position", "velocity")]
         contacts = ["contact_forces"] if contact_names(system) else []
-        return {"state": state} | {name: output(system, name, state, t) for name in (*contacts, *outputs)}
+        return {"state": state} | {name: output(system, state, name, t) for name in (*contacts, *outputs)}
 
     return save
 
 
-def output(system: System, name: str, state: State, t: Float[Array, ""] | float = 0.0) -> Array:
+@checked_system
+def output(system: System, state: State, name: str, t: Float[Array, ""] | float = 0.0) -> Array:
     """An output of a state on ground axes: "contact_forces" (N), "position:FRAME" (m) or "velocity:FRAME" (m/s).
 
     Args:
         system: Mechanism with its forces.
-        name: Name of the output.
         state: Coordinates and velocities.
+        name: Name of the output.
         t: Time (s).
 
     Raises:

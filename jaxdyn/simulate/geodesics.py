@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.inverse import refuse_prescribed_motion
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.model import Model
@@ -11,6 +12,7 @@ from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.trajectory import Trajectory, rollout
 
 
+@checked_model
 def geodesic(
     model: Model,
     q: Float[Array, "nq"],

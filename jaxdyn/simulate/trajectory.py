@@ -29,6 +29,7 @@ from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
+from jaxdyn.mechanism.messages import check_function, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import outcome_text
@@ -321,6 +322,10 @@ def rollout(
     check_masses(system.model, "rollout")
     check_state(system, state, "rollout")
     _check_integrator(integrator)
+    _check_functions(state, save, cost, stop)
+    for name, count in (("steps", steps), ("substeps", substeps), ("save_every", save_every)):
+        if not isinstance(count, int | np.integer):
+            raise TypeError(f"{name} is {count!r}; give an integer")
     if steps < 1 or substeps < 1 or save_every < 1:
         raise ValueError(
             f"steps, substeps and save_every are {steps}, {substeps}, {save_every}; each must be at least 1"
@@ -330,7 +335,7 @@ def rollout(
     source = as_controls(controls, system, state, steps, key)
     _check_precision(system, state, source)
     dtype = state.v.dtype
-    dt, t0 = _number(dt, dtype), _number(t0, dtype)
+    dt, t0 = _duration("dt", dt, dtype), _duration("t0", t0, dtype)
     saved, end, served = _simulated(
         system,
         state,
@@ -485,9 +490,36 @@ class _Loop:
         return self.t0 + index.astype(self.dt.dtype) * self.dt
 
 
-def _number(x, dtype) -> float | Array:
-    """Convert a duration to an array, but keep Python floats and integers, which become constants of the compiled code."""
-    return float(x) if isinstance(x, int | float) else jnp.asarray(x, dtype)
+def _duration(name: str, x: Any, dtype: Any) -> float | Array:
+    """Convert a duration to an array, but keep Python floats and integers, which become constants of the compiled code.
+
+    Raises:
+        TypeError: The value is not a duration.
+    """
+    if isinstance(x, int | float):
+        return float(x)
+    if not isinstance(x, np.number | np.ndarray | Array):
+        raise TypeError(f"{name} is {described(x)}; give a float, in seconds")
+    return jnp.asarray(x, dtype)
+
+
+def _check_functions(state: State, save: Any, cost: Any, stop: Any) -> None:
+    """Check the functions that a user gives to a rollout.
+
+    Raises:
+        TypeError: A function does not take the required arguments.
+        ValueError: `stop` does not return a boolean.
+    """
+    functions = {"save": (save, "t, state, u"), "cost": (cost, "t, state, u, next_state"), "stop": (stop, "t, state")}
+    for name, (function, arguments) in functions.items():
+        if function is not None:
+            check_function(f"the function {name}", function, arguments)
+    if stop is None:
+        return
+    found = jax.eval_shape(stop, jax.ShapeDtypeStruct((), state.v.dtype), state)
+    if getattr(found, "shape", None) != () or found.dtype != bool:
+        given = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+        raise ValueError(f"the function stop returns {given}; return one boolean, for example by jnp.any")
 
 
 def _check_integrator(integrator: Any) -> None:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_public_api import FUNCTIONS
 
 import jaxdyn
 from jaxdyn import Knots, RungeKutta4, State, library, rollout
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("as_a_user")
 SYSTEM = library.system("cart_pole")
 START = State(jnp.array([0.1, 0.2]), jnp.zeros(2))
 Q = START.q
+PLACEHOLDERS = {"path": "mechanism.toml", "key": jax.random.key(0), "v": Q}
 
 
 def simulated(*arguments, **options):
@@ -61,7 +63,7 @@ MISTAKES = {
     "a list for controls": (lambda: simulated(SYSTEM, START, [[0.0]] * 4), r"are a list; give an array, jnp.asarray"),
     "a policy of two arguments": (
         lambda: simulated(SYSTEM, START, lambda t, state: jnp.zeros(1)),
-        r"three arguments; define <lambda>\(t, state, key\)",
+        r"'<lambda>' does not take the arguments t, state, key; define it with these",
     ),
     "a policy that needs a key": (
         lambda: simulated(SYSTEM, START, noisy),
@@ -75,7 +77,67 @@ MISTAKES = {
         lambda: simulated(SYSTEM, START, lambda t, state, key: (0.0,)),
         r"returns a tuple; return an array of shape \(1,\)",
     ),
+    "a record of one argument": (
+        lambda: simulated(SYSTEM, START, save=lambda t: t),
+        r"save does not take the arguments t, state, u; define it with these",
+    ),
+    "a cost of two arguments": (
+        lambda: simulated(SYSTEM, START, cost=lambda t, state: 0.0),
+        r"cost does not take the arguments t, state, u, next_state; define it with these",
+    ),
+    "a number for a stop condition": (
+        lambda: simulated(SYSTEM, START, stop=0.5),
+        r"stop is not a function; pass a function of \(t, state\)",
+    ),
+    "a stop condition with several values": (
+        lambda: simulated(SYSTEM, START, stop=lambda t, state: state.q > 1.0),
+        r"stop returns bool of shape \(2,\); return one boolean, for example by jnp.any",
+    ),
+    "a stop condition that is not boolean": (
+        lambda: simulated(SYSTEM, START, stop=lambda t, state: state.q[0]),
+        r"stop returns float64 of shape \(\); return one boolean",
+    ),
+    "a fraction of a step": (lambda: rollout(SYSTEM, START, dt=0.01, steps=2.5), r"steps is 2.5; give an integer"),
+    "text for a duration": (lambda: rollout(SYSTEM, START, dt="10 ms", steps=2), r"dt is a str; give a float"),
+    "a class for a force": (
+        lambda: jaxdyn.System(SYSTEM.model, (jaxdyn.JointSpring,)),
+        r"the class JointSpring; give an instance, JointSpring\(",
+    ),
+    "a single force": (
+        lambda: jaxdyn.System(SYSTEM.model, jaxdyn.JointSpring([1.0, 1.0], [0.0, 0.0])),
+        r"forces is a JointSpring; give a tuple, \(force,\)",
+    ),
+    "a force for a constraint": (
+        lambda: jaxdyn.System(SYSTEM.model, constraints=(jaxdyn.JointSpring([1.0, 1.0], [0.0, 0.0]),)),
+        r"constraints is a JointSpring; give a Constraint",
+    ),
+    "a list of drives": (lambda: jaxdyn.System(SYSTEM.model, drives=[0]), r"drives is a list; give JointDrives\("),
+    "a system for a system": (lambda: jaxdyn.System(SYSTEM), r"passed a System; System .* use system.model"),
 }
+
+# The model or system that each public function takes is the first argument, whose check comes first.
+EXCHANGED = {
+    name: (SYSTEM if first == "model" else SYSTEM.model, parameters)
+    for name, item in FUNCTIONS.items()
+    if (parameters := list(inspect.signature(item).parameters.values()))
+    and (first := parameters[0].name) in ("model", "system")
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_every_public_function_names_the_remedy_for_a_model_instead_of_a_system_and_the_reverse(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    wrong, (_, *others) = EXCHANGED[name]
+    required = {
+        p.name: PLACEHOLDERS.get(p.name) for p in others if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+    }
+    with pytest.raises(
+        (TypeError, AttributeError), match=r"use system\.model|System\(model\)|system\.model\."
+    ) as refusal:
+        FUNCTIONS[name](wrong, **required)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
