@@ -8,12 +8,14 @@ up to date.
 
 import inspect
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from jaxdyn.io.mechanism_entries import JointEntry, MechanismEntry
 from jaxdyn.io.mechanism_parts import BY_JOINT_NAMES, describe_parts
+from jaxdyn.io.tables import Key
 from jaxdyn.jobs import verbs
-from jaxdyn.jobs.settings import Setting, describe_settings, settings_of, table_lines, wrapped
+from jaxdyn.jobs.settings import describe_settings, settings_of, table_lines, wrapped
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.prescribed import PrescribedMotion
@@ -69,7 +71,7 @@ class _Kinds:
         text = inspect.cleandoc(self._classes[kind].__doc__ or "")
         return " ".join(re.split(r"Attributes:|Source:", text)[0].split())
 
-    def keys(self, kind: str) -> dict[str, Setting]:
+    def keys(self, kind: str) -> Mapping[str, Key]:
         return settings_of(self._classes[kind])
 
 

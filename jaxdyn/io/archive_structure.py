@@ -23,9 +23,9 @@ import numpy as np
 
 from jaxdyn.constraints import kinds
 from jaxdyn.dynamics import contact, contact_material, forces, friction, joint_limits, surfaces, system
-from jaxdyn.io.config import suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_parts import part_classes
+from jaxdyn.io.tables import suggestion
 from jaxdyn.mechanism import joint, joints, model, prescribed, rotors, topology
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.spatial import transform

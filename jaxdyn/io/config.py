@@ -14,28 +14,21 @@ defaults are optional keys, and `setting` declares units and bounds.
 
 import dataclasses
 import inspect
-import math
-import reprlib
 import tomllib
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.tables import Place, read_value, table_of
 from jaxdyn.io.toml import read_toml, toml_text
-from jaxdyn.io.units import quantity
-from jaxdyn.mechanism.messages import closest
-from jaxdyn.mechanism.quantity import Quantity, quantity_of
 from jaxdyn.mechanism.quantity import quantity as declare
+from jaxdyn.mechanism.quantity import quantity_of
 
 T = TypeVar("T")
 
 _SMOKE = "smoke"
-_MOST_NAMES = 20  # in one message
-_NO_RULES = Quantity()
 _LARGEST_SEED = 2.0**32 - 1  # of random keys of JAX, also in single precision
-_LARGEST = 1e100  # largest magnitude, and inverse of the smallest positive value; products of three values are finite
 
 
 def setting(
@@ -85,35 +78,6 @@ def setting_of(owner: type, name: str, default: Any = dataclasses.MISSING) -> An
     field = next(field for field in dataclasses.fields(owner) if field.name == name)
     default = field.default if default is dataclasses.MISSING else default
     return dataclasses.field(default=default, metadata=field.metadata)
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Location of a value in a file.
-
-    Attributes:
-        file: File that contains the value; used in messages and as the base of relative paths.
-        entry: Dotted key, or 'body "upper":' for an entry of an array of tables, followed by the key in that entry.
-    """
-
-    file: Path
-    entry: str = ""
-
-    def key(self, name: str) -> "Place":
-        """Place of a key of the table at this place."""
-        name = name if name.isprintable() else repr(name)
-        separator = " " if self.entry.endswith(":") else "."
-        return Place(self.file, f"{self.entry}{separator}{name}" if self.entry else name)
-
-    def item(self, index: int, name: Any = None) -> "Place":
-        """Place of an entry of the array of tables at this place. The entry is named, or else numbered from 1."""
-        named = isinstance(name, str) and name.isprintable()
-        return Place(self.file, f'{self.entry} "{name}":' if named else f"{self.entry} {index + 1}:")
-
-    def error(self, problem: str) -> ConfigError:
-        """Error whose message begins with this place."""
-        entry = self.entry.removesuffix(":")
-        return ConfigError(f"{self.file}: {entry}: {problem}" if entry else f"{self.file}: {problem}")
 
 
 def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), smoke: bool = False) -> T:
@@ -175,167 +139,6 @@ def resolved_toml(config: Any) -> str:
     return toml_text(plain_values(config))
 
 
-def _resolved(path: Path) -> Path:
-    """The path with all links resolved. Since Python 3.13, a cycle of links is an error only if the path must exist."""
-    try:
-        return path.resolve(strict=True)
-    except (FileNotFoundError, NotADirectoryError):
-        return path.resolve()
-
-
-def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_RULES) -> Any:
-    """Convert a TOML value to the type of a dataclass field.
-
-    Args:
-        annotation: Type of the field: int, float, str, bool, Path, Literal, tuple, dict[str, X], X | None, a dataclass, a union of
-            dataclasses (X | Y) that differ in the values of their key `kind`, a class with a function read_toml(value, place), or
-            Any, which leaves the value unchanged.
-        value: TOML value.
-        place: Location of the value, for messages.
-        rules: Unit and bounds of the value.
-
-    Raises:
-        ConfigError: The value does not have this type, or violates the rules.
-    """
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation is Any:
-        return value
-    if hasattr(annotation, "read_toml"):  # a class that knows how to read its table
-        return annotation.read_toml(value, place)
-    if dataclasses.is_dataclass(annotation):
-        return _read_table(annotation, value, place)
-    if origin in (Union, types.UnionType):
-        kinds = [a for a in arguments if a is not type(None)]  # X | None: TOML has no null, so it must be X
-        return read_value(kinds[0] if len(kinds) == 1 else _of_kind(kinds, value, place), value, place, rules)
-    if origin is tuple:
-        return _read_tuple(arguments, value, place, rules)
-    if origin is dict:
-        items = _table(value, place).items()
-        return {key: read_value(arguments[1], inner, place.key(key), rules) for key, inner in items}
-    if origin is Literal:
-        if value not in arguments or (isinstance(value, bool) and bool not in map(type, arguments)):
-            raise place.error(f"{reprlib.repr(value)} is unknown; {suggestion(str(value), map(str, arguments))}")
-        return value
-    if annotation is Path:
-        if not isinstance(value, str) or "\0" in value or not value:
-            raise place.error(f"{reprlib.repr(value)} is not a path; give a path as text")
-        try:
-            return _resolved(place.file.resolve().parent / Path(value).expanduser())
-        except (RuntimeError, OSError) as error:  # "~nobody", or a cycle of links
-            raise place.error(f"{reprlib.repr(value)} cannot be resolved ({error}); give another path") from None
-    if annotation in (int, float):
-        return _read_number(annotation, value, place, rules)
-    if annotation in (str, bool):
-        if not isinstance(value, annotation):
-            wanted = "text in quotes" if annotation is str else "true or false"
-            raise place.error(f"{reprlib.repr(value)} does not fit; give {wanted}")
-        return value
-    raise TypeError(f"{place.entry}: fields of type {annotation} cannot be read from TOML")
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Text "did you mean ...?" if a known name is similar, otherwise a list of the known names, shortened if it is long."""
-    names = list(known)
-    close = closest(name, names)
-    if close is not None:
-        return f"did you mean {close!r}?"
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"use one of {', '.join(names[:_MOST_NAMES])}{more}"
-
-
-def check_keys(table: Mapping[str, Any], known: Iterable[str], place: Place) -> None:
-    """Refuse a table with an unknown key.
-
-    Raises:
-        ConfigError: A key is unknown; the message suggests a known one.
-    """
-    names = list(known)
-    for key in table:
-        if key not in names:
-            raise place.key(key).error(f"unknown key; {suggestion(key, names)}")
-
-
-def _read_table(cls: Any, value: Any, place: Place) -> Any:
-    table = _table(value, place)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
-    annotations = get_type_hints(cls)
-    for name, field in fields.items():
-        alias = quantity_of(field).alias
-        if alias in table and name in table:
-            raise place.key(alias).error(f"it is the former name of {name!r}, which is also given; remove one")
-        if alias in table:
-            table = {name if key == alias else key: inner for key, inner in table.items()}
-    check_keys(table, fields, place)
-    values = {}
-    for name, field in fields.items():
-        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        if name in table:
-            values[name] = read_value(annotations[name], table[name], place.key(name), quantity_of(field))
-        elif dataclasses.is_dataclass(annotations[name]) and not has_default:
-            values[name] = read_value(annotations[name], {}, place.key(name))  # the error names the first required key
-        elif not has_default:
-            unit = quantity_of(field).unit
-            raise place.key(name).error("missing; add this key" + (f" (in {unit})" if unit else ""))
-    try:
-        return cls(**values)
-    except ValueError as error:  # the caller's own checks, in __post_init__
-        raise place.error(str(error)) from None
-
-
-def _of_kind(tables: Sequence[Any], value: Any, place: Place) -> Any:
-    """The dataclass among `tables` that allows the key `kind` of the table."""
-    known = {kind: cls for cls in tables for kind in get_args(get_type_hints(cls)["kind"])}
-    kind = _table(value, place).get("kind")
-    if kind is None:
-        raise place.key("kind").error(f"missing; use one of {', '.join(known)}")
-    return known[read_value(Literal[tuple(known)], kind, place.key("kind"))]
-
-
-def _table(value: Any, place: Place) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise place.error(f"{reprlib.repr(value)} is not a table; write [{place.entry}] with its keys below")
-    return value
-
-
-def _read_tuple(arguments: tuple, value: Any, place: Place, rules: Quantity) -> tuple:
-    if rules.broadcast and not isinstance(value, list):
-        value = [value]
-    if not isinstance(value, list):
-        wanted = f"[[{place.entry}]]" if dataclasses.is_dataclass(arguments[0]) else "a list, [...]"
-        raise place.error(f"{reprlib.repr(value)} is not a list; write {wanted}")
-    if arguments[-1] is Ellipsis:
-        arguments = arguments[:1] * len(value)
-    if len(value) != len(arguments):
-        raise place.error(f"the list has {len(value)} entries; give {len(arguments)}")
-    return tuple(
-        read_value(annotation, entry, place.item(i, entry.get("name")) if isinstance(entry, dict) else place, rules)
-        for i, (annotation, entry) in enumerate(zip(arguments, value, strict=True))
-    )
-
-
-def _read_number(annotation: type, value: Any, place: Place, rules: Quantity) -> int | float:
-    if rules.infinite and isinstance(value, float) and math.isinf(value):
-        return value
-    if annotation is int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise place.error(f"{reprlib.repr(value)} is not an integer; give a whole number")
-        number = value
-    elif rules.unit is None and isinstance(value, str):
-        raise place.error(f"{reprlib.repr(value)} is text; write the value without quotes")
-    else:
-        try:
-            number = quantity(value, rules.unit_of(turns=True) or "1")
-        except ValueError as error:
-            raise place.error(str(error)) from None
-    if not rules.admits(number):
-        raise place.error(f"{reprlib.repr(value)} is out of range; give a value that is {rules.allowed}")
-    if abs(number) > _LARGEST and not rules.infinite:
-        raise place.error(f"{reprlib.repr(value)} is out of range; give a value of magnitude at most {_LARGEST:g}")
-    if rules.allowed == "positive" and number < 1 / _LARGEST:
-        raise place.error(f"{reprlib.repr(value)} is out of range; give a value of at least {1 / _LARGEST:g}")
-    return number
-
-
 def _override(text: str) -> tuple[list[str], Any]:
     dotted, equals, value = text.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
@@ -365,7 +168,7 @@ def _with(target: Any, keys: Sequence[str], value: Any, place: Place) -> Any:
             raise place.error(f"it is a list of {len(target)} entries without entry {key!r}; give an index from 0")
         index = int(key)
         return [*target[:index], _with(target[index], inner, value, place.item(index)), *target[index + 1 :]]
-    table = _table({} if target is None else target, place)
+    table = table_of({} if target is None else target, place)
     return table | {key: _with(table.get(key), inner, value, place.key(key))}
 
 

@@ -43,11 +43,11 @@ on any body or frame, by name:
 from pathlib import Path
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import Place
 from jaxdyn.io.files import write_content
 from jaxdyn.io.mechanism_reader import system_from_tables
 from jaxdyn.io.mechanism_writer import tables_of_system
 from jaxdyn.io.reading import calculable
+from jaxdyn.io.tables import Place
 from jaxdyn.io.toml import read_toml, toml_text
 
 

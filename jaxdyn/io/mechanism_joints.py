@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxdyn.io.config import Place, check_keys, read_value, suggestion
 from jaxdyn.io.mechanism_entries import JointEntry
+from jaxdyn.io.tables import Place, keys_of, read_keys, read_kind, read_value, suggestion, table_of
 from jaxdyn.mechanism.components import AnyJoint, component_units, joint_of
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Rheonomic
@@ -45,25 +45,24 @@ def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
     Raises:
         ConfigError: The kind or the motion is unknown, a key is missing, or a given key does not belong to the kind of the joint.
     """
-    table = read_value(dict[str, Any], value, place)
+    table = table_of(value, place)
     common = [field.name for field in dataclasses.fields(JointEntry)]
     entry = read_value(JointEntry, {key: table[key] for key in table if key in common}, place)
     geometry, kinds = {key: table[key] for key in table if key not in common}, named_subclasses(Joint)
     if entry.kind not in kinds:
         raise place.error(f"unknown joint kind {entry.kind!r}; use one of {', '.join(kinds)}")
-    fields = {field.name: field for field in dataclasses.fields(kinds[entry.kind])}
+    keys = keys_of(kinds[entry.kind])
     for key in geometry:
-        if key not in fields:
+        if key not in keys:
             if any(key == field.name for kind in kinds.values() for field in dataclasses.fields(kind)):
                 raise place.error(f"a {entry.kind} joint has no {key}; remove it")
-            raise place.key(key).error(f"unknown key; {suggestion(key, (*fields, *common))}")
-    for key, field in fields.items():
-        if key not in geometry and field.default is dataclasses.MISSING:
-            unit = quantity_of(field).unit
-            wanted = "a unit vector such as [0, 0, 1]" if dimensions(field) == ("3",) else f"a value in {unit}"
-            raise place.error(f"a {entry.kind} joint needs {key}; give {wanted}")
-    joint = kinds[entry.kind](**{key: read_field(fields[key], x, place.key(key)) for key, x in geometry.items()})
-    return entry, _with_motion(entry, joint, place)
+            raise place.key(key).error(f"unknown key; {suggestion(key, (*keys, *common))}")
+    for name, key in keys.items():
+        if name not in geometry and key.default is dataclasses.MISSING:
+            is_vector = key.annotation == tuple[float, float, float]
+            wanted = "a unit vector such as [0, 0, 1]" if is_vector else f"a value in {key.rules.unit}"
+            raise place.error(f"a {entry.kind} joint needs {name}; give {wanted}")
+    return entry, _with_motion(entry, kinds[entry.kind](**read_keys(keys, geometry, place)), place)
 
 
 def _with_motion(entry: JointEntry, joint: Joint, place: Place) -> Joint:
@@ -72,43 +71,6 @@ def _with_motion(entry: JointEntry, joint: Joint, place: Place) -> Joint:
     if joint.nq == 0:
         raise place.key("motion").error(f"a {entry.kind} joint does not move; remove it")
     return Rheonomic(joint, _motion(entry.motion, joint, place.key("motion")))
-
-
-def read_field(field: dataclasses.Field, value: Any, place: Place) -> Any:
-    """Read the value of a field from TOML: a declared array (a vector, a list or one value) or a field of any other type."""
-    axes = dimensions(field)
-    if axes is None:
-        return read_value(field.type, value, place, quantity_of(field))
-    if not axes:
-        return read_value(float, value, place, quantity_of(field))
-    if len(axes) == 2:
-        rows = read_value(tuple[tuple[float, ...], ...], value, place, quantity_of(field))
-        if len(set(map(len, rows))) > 1:
-            raise place.error("the rows have different lengths; give the same number of values in each row")
-        return rows
-    annotation = tuple[(float,) * int(axes[0])] if axes[0].isdecimal() else tuple[float, ...]  # pyright: ignore[reportInvalidTypeArguments]
-    return read_value(annotation, value, place, quantity_of(field))
-
-
-def read_fields(cls: Any, value: Any, place: Place) -> dict[str, Any]:
-    """Values of the fields of a class from a table with a key for every field; for the index of a body, the name of the body.
-
-    Raises:
-        ConfigError: A key is unknown or missing, or a value is not valid.
-    """
-    fields, table = {field.name: field for field in dataclasses.fields(cls)}, read_value(dict[str, Any], value, place)
-    check_keys(table, fields, place)
-    values: dict[str, Any] = {}
-    for name, field in fields.items():
-        declared = quantity_of(field)
-        if name in table and declared.refers == "body":
-            values[name] = read_value(str, table[name], place.key(name))
-        elif name in table:
-            values[name] = read_field(field, table[name], place.key(name))
-        elif field.default is dataclasses.MISSING:
-            unit = f" (in {declared.unit})" if declared.unit else ""
-            raise place.key(name).error(f"missing; add this key{unit}")
-    return values
 
 
 def joint_quantities(entry: JointEntry, joint: Joint, place: Place) -> dict[str, Any]:
@@ -142,26 +104,24 @@ def _position_limits(value: Any, joint: Joint, declared: Quantity, place: Place)
 
 
 def _motion(table: dict[str, Any], joint: Joint, place: Place) -> PrescribedMotion:
-    values, kinds = dict(table), named_subclasses(PrescribedMotion)
-    name = read_value(str, values.pop("kind", ""), place.key("kind"))
-    if name not in kinds:
-        raise place.key("kind").error(f"unknown kind of motion {name!r}; use one of {', '.join(kinds)}")
-    fields = {field.name: field for field in dataclasses.fields(kinds[name])}
-    check_keys(values, fields, place)
-    for key, field in fields.items():
-        if key not in values and field.default is dataclasses.MISSING:
-            raise place.key(key).error(f"missing; it is required for a {name} motion")
-    given = {key: _motion_values(value, joint, fields[key], place.key(key)) for key, value in values.items()}
+    kinds = named_subclasses(PrescribedMotion)
+    cls = kinds[read_kind(kinds, table, place)]
+    # The values along components of the joint are read below, because their form and their units depend on the joint.
+    keys = {
+        name: dataclasses.replace(key, annotation=Any) if key.rules.along else key for name, key in keys_of(cls).items()
+    }
+    values = read_keys(keys, {name: value for name, value in table.items() if name != "kind"}, place)
+    for field in dataclasses.fields(cls):
+        if field.name in values and keys[field.name].rules.along:
+            values[field.name] = _motion_values(values[field.name], joint, field, place.key(field.name))
     try:
-        return kinds[name](**given)
+        return cls(**values)
     except ValueError as error:  # for example a spline with too few knots
         raise place.error(str(error)) from None
 
 
 def _motion_values(value: Any, joint: Joint, field: dataclasses.Field, place: Place) -> Any:
     declared = quantity_of(field)
-    if declared.along is None:
-        return read_field(field, value, place)
     if dimensions(field) != ("knots", "n"):
         return component_values(value, joint, declared, place)
     if not isinstance(value, list):

@@ -13,7 +13,7 @@ them.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,6 @@ from jaxdyn.dynamics.contact import GroundContact, SphereContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
-from jaxdyn.io.config import Place, check_keys, read_value
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_entries import (
     AppliedForceEntry,
@@ -38,13 +37,14 @@ from jaxdyn.io.mechanism_entries import (
     SphereContactEntry,
     SphereEntry,
 )
-from jaxdyn.io.mechanism_joints import joint_index, plain, read_fields, table_by_joint, values_by_joint
+from jaxdyn.io.mechanism_joints import joint_index, plain, table_by_joint, values_by_joint
 from jaxdyn.io.placements import placement_table
+from jaxdyn.io.tables import Place, check_keys, keys_of, read_keys, read_kind, read_value
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.components import component_units, joint_of
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
-from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, first_sentence, meanings, quantities, quantity_of
+from jaxdyn.mechanism.quantity import Quantity, first_sentence, meanings, quantities, quantity_of
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -167,9 +167,6 @@ def describe_parts(classes: dict[str, Any] | None = None) -> str:
         known = meanings(table)
         for field in dataclasses.fields(table):
             declared = quantity_of(field)
-            unit = (
-                " or ".join(dict.fromkeys(declared.unit)) if isinstance(declared.unit, ComponentUnit) else declared.unit
-            )
             meaning = known.get(field.name, "")
             if declared.refers:  # files give the name instead of the index
                 meaning = meaning.replace("Index of the body", "Name of the body or frame")
@@ -180,7 +177,7 @@ def describe_parts(classes: dict[str, Any] | None = None) -> str:
             elif declared.refers and not meaning.startswith("Name"):
                 rules.append("name of a body or frame")
             stated = f" [{', '.join(rules)}]" if rules else ""
-            of_unit = f" ({unit})" if unit not in (None, "1") else ""
+            of_unit = f" ({declared.unit_text})" if declared.unit_text else ""
             lines.append(f"    {field.name}{of_unit}: {meaning}{stated}")
     return "\n".join(lines)
 
@@ -232,7 +229,7 @@ def _missing(model: Model, declared: Quantity) -> Any:
 
 
 def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constraint:
-    values, fields = read_fields(cls, value, place), {field.name: field for field in dataclasses.fields(cls)}
+    values, fields = read_keys(keys_of(cls), value, place), {field.name: field for field in dataclasses.fields(cls)}
     points = {quantity_of(field).on: name for name, field in fields.items()}
     for name, field in fields.items():
         if quantity_of(field).refers == "body":
@@ -368,11 +365,9 @@ def _material_table(material: ContactMaterial) -> dict[str, Any]:
 def _surface(table: dict[str, Any] | None, place: Place) -> Surface:
     if table is None:
         return HalfSpace()
-    kinds, given = named_subclasses(Surface), dict(table)
-    if "kind" not in given:
-        raise place.key("kind").error(f"missing; use one of {', '.join(kinds)}")
-    cls = kinds[read_value(Literal[tuple(kinds)], given.pop("kind"), place.key("kind"))]
-    return cls(**read_fields(cls, given, place))
+    kinds = named_subclasses(Surface)
+    cls = kinds[read_kind(kinds, table, place)]
+    return cls(**read_keys(keys_of(cls), {name: value for name, value in table.items() if name != "kind"}, place))
 
 
 def _surface_table(surface: Surface) -> dict[str, Any]:

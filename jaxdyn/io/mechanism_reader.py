@@ -5,11 +5,11 @@ from typing import Any
 
 from jaxdyn.dynamics.forces import JointDrives
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import Place, check_keys, read_value
 from jaxdyn.io.mechanism_entries import DrivesEntry, MechanismEntry
 from jaxdyn.io.mechanism_joints import joint_index, joint_quantities, read_joint
 from jaxdyn.io.mechanism_parts import part_classes, read_parts
 from jaxdyn.io.reading import MOST_BODIES
+from jaxdyn.io.tables import Place, check_keys, read_value
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model

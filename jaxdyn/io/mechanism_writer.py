@@ -6,10 +6,10 @@ import jax
 
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import Place
 from jaxdyn.io.mechanism_joints import joint_limits_table, joint_table, plain
 from jaxdyn.io.mechanism_parts import part_table
 from jaxdyn.io.placements import placement_table
+from jaxdyn.io.tables import Place
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.transform import RigidTransform
 

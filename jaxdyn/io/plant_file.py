@@ -23,11 +23,12 @@ from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.io.archive import archive_content, archive_paths, read_structure, write_structure
 from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes
-from jaxdyn.io.config import Place, plain_values
+from jaxdyn.io.config import plain_values
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
 from jaxdyn.io.mechanism_writer import tables_of_system
 from jaxdyn.io.reading import content
+from jaxdyn.io.tables import Place
 from jaxdyn.io.toml import read_toml, toml_text
 from jaxdyn.mechanism.messages import MechanismError
 

@@ -39,10 +39,10 @@ from typing import Any, Literal
 from jaxdyn.dynamics.system import System
 from jaxdyn.io import urdf_extension
 from jaxdyn.io.colliders import ContactUse, check_contact
-from jaxdyn.io.config import suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, calculable
+from jaxdyn.io.tables import suggestion
 from jaxdyn.io.urdf_colliders import urdf_collider_count, with_urdf_contact
 from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin, repair_inertias
 from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, Report, read_xml, shortened

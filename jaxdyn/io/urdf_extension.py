@@ -12,8 +12,8 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import suggestion
 from jaxdyn.io.placements import quaternion_from_rpy
+from jaxdyn.io.tables import suggestion
 from jaxdyn.io.xml import Element, Report, shortened
 from jaxdyn.mechanism.joints import Prismatic, Revolute
 from jaxdyn.mechanism.model import Model

@@ -7,7 +7,7 @@ that TOML cannot express directly, such as a state or a pose, is built from seve
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import jax.numpy as jnp
 from jaxtyping import AbstractArray
@@ -28,7 +28,7 @@ from jaxdyn.control import (  # noqa: F401
 )
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import Place, check_keys, read_value
+from jaxdyn.io.tables import Key, Place, keys_of, read_keys, read_kind
 from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.optimize_parts import (
     ConfigurationPart,
@@ -41,7 +41,7 @@ from jaxdyn.jobs.optimize_parts import (
     TargetPart,
 )
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
-from jaxdyn.mechanism.quantity import Quantity, first_sentence, meanings, quantity_of
+from jaxdyn.mechanism.quantity import first_sentence
 
 # Classes with fields that are built from other keys, and the dataclass with these keys, which builds the fields that it names.
 PARTS: dict[type, Any] = {
@@ -63,24 +63,16 @@ GIVEN = ("backend",)  # fields that the config states once for all tables
 
 
 @dataclasses.dataclass(frozen=True)
-class Key:
-    """A key of a table.
+class BuiltKey(Key):
+    """A key of a table that builds an object.
 
     Attributes:
         owner: Class with the field: the class that the table builds, or a dataclass of `PARTS`.
         field: Name of the field.
-        annotation: Type of the value in TOML.
-        rules: Unit and bounds of the value.
-        default: Default of the value; MISSING for a required key.
-        meaning: Sentence that explains the key in the help.
     """
 
     owner: type
     field: str
-    annotation: Any
-    rules: Quantity
-    default: Any
-    meaning: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +112,7 @@ class Table:
         return " ".join(first_sentence(owner) for owner in (*inner.values(), concrete))
 
     @classmethod
-    def keys(cls, kind: str) -> dict[str, Key]:
+    def keys(cls, kind: str) -> dict[str, BuiltKey]:
         """The keys of a kind except `kind`."""
         concrete, inner, defaults = cls.kinds()[kind]
         return {
@@ -135,22 +127,10 @@ class Table:
         Raises:
             ConfigError: A key is missing or unknown, or its value has a wrong type or violates a bound.
         """
-        if not isinstance(value, dict):
-            raise place.error("it is not a table; write a table with the key kind and further keys")
-        if "kind" not in value:
-            raise place.key("kind").error(f"missing; use one of {', '.join(cls.kinds())}")
-        kind = read_value(Literal[tuple(cls.kinds())], value["kind"], place.key("kind"))
+        kind = read_kind(cls.kinds(), value, place)
         keys = cls.keys(kind)
-        check_keys({name: given for name, given in value.items() if name != "kind"}, keys, place)
-        values = {}
-        for name, key in keys.items():
-            if name in value:
-                values[name] = read_value(key.annotation, value[name], place.key(name), key.rules)
-            elif key.default is dataclasses.MISSING:
-                unit = f" (in {key.rules.unit})" if key.rules.unit else ""
-                raise place.key(name).error(f"missing; add this key{unit}")
-            else:
-                values[name] = key.default
+        given = {name: inner for name, inner in value.items() if name != "kind"}
+        values = {name: key.default for name, key in keys.items()} | read_keys(keys, given, place)
         table = cls(kind, values)
         try:
             table.check()
@@ -227,39 +207,21 @@ class ConstraintTable(Table):
     base = cost_terms.ConstraintTerm
 
 
-def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, Key]]:
+def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, BuiltKey]]:
     """The keys for the fields of a class, including the keys of its parts."""
-    part, hints, texts = PARTS.get(concrete), get_type_hints(concrete), meanings(concrete)
+    part, hints = PARTS.get(concrete), get_type_hints(concrete)
     if part is not None:
-        part_hints, part_texts = get_type_hints(part), meanings(part)
-        for field in dataclasses.fields(part):
-            rules = quantity_of(field)
-            yield (
-                field.name,
-                Key(part, field.name, part_hints[field.name], rules, field.default, part_texts[field.name]),
-            )
-    for field in dataclasses.fields(concrete):
-        nested = inner.get(field.name, hints[field.name])
-        if isinstance(nested, type) and (nested in PARTS or field.name in inner):
+        for name, key in keys_of(part).items():
+            yield name, BuiltKey(**vars(key), owner=part, field=name)
+    for name, key in keys_of(concrete).items():
+        nested = inner.get(name, hints[name])
+        if isinstance(nested, type) and (nested in PARTS or name in inner):
             yield from _keys(nested, {})
-        elif field.name not in GIVEN and field.name not in (part.makes if part is not None else ()):
-            annotation, rules = _in_toml(nested), quantity_of(field)
-            default = field.default
-            if get_origin(annotation) is tuple and isinstance(default, float | int):
-                default = (float(default),)
-            name = KEYS.get((concrete, field.name), field.name)
-            yield name, Key(concrete, field.name, annotation, rules, default, texts.get(field.name, ""))
-
-
-def _in_toml(hint: Any) -> Any:
-    """Type of a field in TOML: a tuple of floats for an array, the supported types of a union, `object` for other types."""
-    arrays = _arrays(hint)
-    if arrays:
-        return tuple[float, ...] if arrays[0].dim_str else float
-    if hint in (int, float, bool, str, type(None)) or get_origin(hint) in (Literal, tuple):
-        return hint
-    options = [option for option in map(_in_toml, get_args(hint)) if option is not object]
-    return Union[tuple(options)] if options else object  # noqa: UP007 (known at run time only)
+        elif name not in GIVEN and name not in (part.makes if part is not None else ()):
+            built = BuiltKey(**vars(key), owner=concrete, field=name)
+            if get_origin(key.annotation) is tuple and isinstance(key.default, float | int):
+                built = dataclasses.replace(built, default=(float(key.default),))
+            yield KEYS.get((concrete, name), name), built
 
 
 def _arrays(hint: Any) -> list[Any]:

@@ -5,8 +5,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxdyn.io.tables import Key
 from jaxdyn.io.toml import toml_value
-from jaxdyn.jobs.settings import Setting, kinds_of, settings_of, summary_of, tables_of
+from jaxdyn.jobs.settings import kinds_of, settings_of, summary_of, tables_of
 from jaxdyn.mechanism.quantity import first_sentence
 
 DEFAULT: Any = ...  # the value of a key that keeps its default
@@ -67,7 +68,7 @@ class _Writer:
         kind = values.get("kind")
         others = [other for owner in owners for other in kinds_of(owner) if other != kind]
         owners = [owner for owner in owners if kind in kinds_of(owner)] or owners
-        settings: dict[str, Setting] = {}
+        settings: dict[str, Key] = {}
         for owner in owners:
             settings |= settings_of(owner, kind)
         is_new = (path, kind) not in self._explained
@@ -98,7 +99,7 @@ class _Writer:
                 self.lines.append(f"[[{name}]]" if isinstance(value, list) else f"[{name}]")
                 self.table(name, inside, entry)
 
-    def _key(self, key: str, value: Any, said: str, setting: Setting | None) -> None:
+    def _key(self, key: str, value: Any, said: str, setting: Key | None) -> None:
         note = ""
         if isinstance(value, Noted):
             value, note = value.value, value.note
@@ -112,7 +113,7 @@ class _Writer:
         if value is None:
             self.blank()
             return
-        unit = setting.unit if setting is not None and _has_number(value) else ""
+        unit = setting.rules.unit_text if setting is not None and _has_number(value) else ""
         self.lines.append(f"{key} = {toml_value(value)}" + (f" # {unit}" if unit else ""))
         if said:
             self.blank()

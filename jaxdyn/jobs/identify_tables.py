@@ -8,9 +8,8 @@ from jaxdyn.dynamics import friction, joint_limits  # noqa: F401
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.identify.charts import Chart
 from jaxdyn.identify.losses import Loss
-from jaxdyn.jobs.built_tables import Key, Table
+from jaxdyn.jobs.built_tables import BuiltKey, Table
 from jaxdyn.mechanism.named_classes import named_subclasses
-from jaxdyn.mechanism.quantity import ComponentUnit
 
 
 class ForceTable(Table):
@@ -23,12 +22,11 @@ class ForceTable(Table):
         return {force.__name__: (force, {}, {}) for force in named_subclasses(cls.base, "table_name").values()}
 
     @classmethod
-    def keys(cls, kind: str) -> dict[str, Key]:
+    def keys(cls, kind: str) -> dict[str, BuiltKey]:
         found = {}
         for name, key in super().keys(kind).items():
-            unit = key.rules.unit
             # The unit depends on the components of the mechanism, which is not known here; so text with a unit is refused.
-            unit = " or ".join(dict.fromkeys(unit)) if isinstance(unit, ComponentUnit) else unit
+            unit = key.rules.unit_text or key.rules.unit
             found[name] = dataclasses.replace(key, rules=dataclasses.replace(key.rules, unit=unit, broadcast=True))
         return found
 

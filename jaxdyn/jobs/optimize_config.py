@@ -10,7 +10,8 @@ from typing import ClassVar, Literal
 from jaxdyn.control import guess
 from jaxdyn.control.batch import optima
 from jaxdyn.control.solution import solve
-from jaxdyn.io.config import Place, default_of, seed_setting, setting
+from jaxdyn.io.config import default_of, seed_setting, setting
+from jaxdyn.io.tables import Place
 from jaxdyn.jobs.built_tables import ConstraintTable, CostTable, SolverTable
 from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
 

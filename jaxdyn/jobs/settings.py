@@ -5,62 +5,19 @@ Help texts and the templates of `jaxdyn new` are derived from the classes, so th
 
 import dataclasses
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from jaxdyn.io.tables import Key, keys_of
 from jaxdyn.io.toml import toml_value
-from jaxdyn.mechanism.quantity import ComponentUnit, Quantity, first_sentence, meanings, quantity_of
+from jaxdyn.mechanism.quantity import first_sentence
 
 WIDTH = 100  # columns of a terminal
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A key of a config.
-
-    Attributes:
-        annotation: Type of the value.
-        rules: Unit and bounds of the value.
-        default: Default of the value; MISSING for a required key.
-        meaning: Entry of the key in the docstring of the class.
-    """
-
-    annotation: Any
-    rules: Quantity
-    default: Any
-    meaning: str
-
-    @property
-    def explanation(self) -> str:
-        """The meaning, followed by the allowed values if the meaning does not name them."""
-        choices = [
-            choice for part in _options(self.annotation) for choice in get_args(part) if get_origin(part) is Literal
-        ]
-        if all(f'"{choice}"' in self.meaning for choice in choices):
-            return self.meaning
-        *others, last = (toml_value(choice) for choice in choices)
-        listed = f"{', '.join(others)} or {last}" if others else last
-        return f"{self.meaning} It is {listed}.".strip()
-
-    @property
-    def unit(self) -> str:
-        """The SI unit, or the units of angular and linear components, such as "rad or m"; empty for a quantity without a unit."""
-        unit = self.rules.unit
-        if isinstance(unit, ComponentUnit):
-            return " or ".join(dict.fromkeys(unit))
-        return "" if unit in (None, "1") else unit
-
-
-def settings_of(table: Any, kind: str | None = None) -> dict[str, Setting]:
+def settings_of(table: Any, kind: str | None = None) -> Mapping[str, Key]:
     """The keys of a config class, or of one kind of a table whose keys depend on its key `kind`."""
-    if kind is not None and hasattr(table, "keys"):
-        keys = table.keys(kind).items()
-        return {name: Setting(key.annotation, key.rules, key.default, key.meaning) for name, key in keys}
-    texts, annotations = meanings(table), get_type_hints(table)
-    return {
-        field.name: Setting(annotations[field.name], quantity_of(field), field.default, texts.get(field.name, ""))
-        for field in dataclasses.fields(table)
-    }
+    return table.keys(kind) if kind is not None and hasattr(table, "keys") else keys_of(table)
 
 
 def tables_of(annotation: Any) -> list[Any]:
@@ -119,19 +76,19 @@ def table_lines(table: Any, name: str) -> Iterator[str]:
             yield from _key_lines(f"{name}.{key}", setting, "")
 
 
-def _key_lines(name: str, setting: Setting, indent: str) -> Iterator[str]:
+def _key_lines(name: str, setting: Key, indent: str) -> Iterator[str]:
     yield f"{indent}{_line(name, setting)}"
     for table in tables_of(setting.annotation):
         yield from (f"  {indent}{line}" for line in table_lines(table, name))
 
 
-def _line(name: str, setting: Setting) -> str:
-    unit = f" ({setting.unit})" if setting.unit else ""
+def _line(name: str, setting: Key) -> str:
+    unit = f" ({setting.rules.unit_text})" if setting.rules.unit_text else ""
     stated = "" if setting.default is None else f" [{default_of(setting)}]"
     return f"  {name}{unit}: {setting.explanation}{stated}"
 
 
-def default_of(setting: Setting) -> str:
+def default_of(setting: Key) -> str:
     """The default of a setting as the help states it."""
     value = setting.default
     if value is dataclasses.MISSING:
@@ -147,13 +104,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_plain, value))}]"
     return toml_value(value) if isinstance(value, str | bool | int) else str(value)
-
-
-def _options(annotation: Any) -> tuple[Any, ...]:
-    """The types that a value may have, besides None."""
-    if get_origin(annotation) is Literal:
-        return (annotation,)
-    return tuple(part for part in get_args(annotation) if get_origin(part) is Literal)
 
 
 def wrapped(text: str) -> str:

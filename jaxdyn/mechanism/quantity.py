@@ -83,6 +83,13 @@ class Quantity:
         return self.unit or ""
 
     @property
+    def unit_text(self) -> str:
+        """The SI unit, or the units of angular and linear components, such as "rad or m"; empty for a quantity without a unit."""
+        if isinstance(self.unit, ComponentUnit):
+            return " or ".join(dict.fromkeys(self.unit))
+        return "" if self.unit in (None, "1") else self.unit
+
+    @property
     def allowed(self) -> str | None:
         """Bounds in words, such as "positive" or "from 0 to 1"; None without bounds."""
         if self.minimum is None:
@@ -181,7 +188,12 @@ def meanings(cls: type) -> dict[str, str]:
 
 def dimensions(field: dataclasses.Field) -> tuple[str, ...] | None:
     """Axes in the annotation of an array field, without batch axes, such as ("nv",), ("3",) or (); None for other fields."""
-    annotations = (field.type, *get_args(field.type))
+    return axes_of(field.type)
+
+
+def axes_of(annotation: Any) -> tuple[str, ...] | None:
+    """Axes in the annotation of an array, or of the first array in a union, see `dimensions`; None for other annotations."""
+    annotations = (annotation, *get_args(annotation))
     text = next((getattr(x, "dim_str") for x in annotations if hasattr(x, "dim_str")), None)  # noqa: B009 (of jaxtyping's classes)
     return None if text is None else tuple(name for name in text.split() if not name.startswith(("*", "...")))
 

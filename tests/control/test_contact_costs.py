@@ -19,8 +19,8 @@ from jaxdyn.dynamics import (
     frame_placement,
     frame_velocity,
 )
-from jaxdyn.io.config import Place
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.tables import Place
 from jaxdyn.jobs.built_tables import CostTable
 from jaxdyn.mechanism import configuration
 

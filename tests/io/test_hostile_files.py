@@ -33,9 +33,9 @@ from jaxdyn.io import (
     read_config,
     save_archive,
 )
-from jaxdyn.io.config import suggestion
 from jaxdyn.io.reading import ConfigError as RaisedError
 from jaxdyn.io.recordings import Columns, load_film, load_recording
+from jaxdyn.io.tables import suggestion
 from jaxdyn.io.toml import read_toml
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
