@@ -27,7 +27,7 @@ _REWRITE = "write the file again"
 
 
 @checked_system
-def save_archive(system: System, path: Path | str, classes: Sequence[type] = ()) -> None:
+def save_archive(system: System, path: Path | str, *, classes: Sequence[type] = ()) -> None:
     """Write a system as `<path>.json` and `<path>.npz`; `load_archive` reads it back exactly.
 
     Args:
@@ -70,7 +70,7 @@ def write_structure(content: str, value: Any, path: Path | str, classes: Mapping
         write_files(fillers)
 
 
-def load_archive(path: Path | str, classes: Sequence[type] = ()) -> System:
+def load_archive(path: Path | str, *, classes: Sequence[type] = ()) -> System:
     """Read the system from an archive, equal in structure and bit by bit in every value to the saved one.
 
     Double precision must be enabled (`jax.enable_x64`) if the archive contains arrays in double precision. Nothing in the files is

@@ -80,7 +80,7 @@ def setting_of(owner: type, name: str, default: Any = dataclasses.MISSING) -> An
     return dataclasses.field(default=default, metadata=field.metadata)
 
 
-def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), smoke: bool = False) -> T:
+def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), *, smoke: bool = False) -> T:
     """Read a config from a TOML file.
 
     Relative paths, including those in overrides, are relative to the file. The table [smoke] contains replacement values for a test

@@ -67,7 +67,7 @@ def load_mechanism(path: Path | str) -> System:
         return system_from_tables(tables, Place(path))
 
 
-def save_mechanism(system: System, path: Path | str, source: str = "written by jaxdyn.io.save_mechanism") -> None:
+def save_mechanism(system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_mechanism") -> None:
     """Write a system as a mechanism file; `load_mechanism` restores every array of the system.
 
     Bodies that were merged with their parents are written as frames. Quaternions are restored with norm 1 and a non-negative scalar

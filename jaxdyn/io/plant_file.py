@@ -43,7 +43,7 @@ _CLASSES = (
 )
 
 
-def save_plant(plant: Plant, path: Path | str, classes: Sequence[Any] = ()) -> None:
+def save_plant(plant: Plant, path: Path | str, *, classes: Sequence[Any] = ()) -> None:
     """Write a plant as <path>.json, <path>.npz and <path>.toml; `load_plant` restores every bit of it.
 
     Args:
@@ -62,7 +62,7 @@ def save_plant(plant: Plant, path: Path | str, classes: Sequence[Any] = ()) -> N
     write_content(readable, _sealed(toml_text(_tables(plant, structure_path))))
 
 
-def load_plant(path: Path | str, classes: Sequence[Any] = ()) -> Plant:
+def load_plant(path: Path | str, *, classes: Sequence[Any] = ()) -> Plant:
     """Read a plant, equal in structure and bit by bit in every value to the saved one.
 
     Double precision must be enabled (`jax.enable_x64`) if the plant contains arrays in double precision. Nothing in the files is

@@ -137,7 +137,7 @@ def save_system(system: System, path: Path | str, *, source: str = "written by j
     path = Path(path)
     match path.suffix.lower():
         case ".toml":
-            save_mechanism(system, path, source)
+            save_mechanism(system, path, source=source)
         case ".json" | ".npz":
             save_archive(system, path)
         case ".urdf":

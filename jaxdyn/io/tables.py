@@ -1,7 +1,7 @@
 """Reading of the tables of TOML files as values of dataclasses: every key has a type, a unit, bounds and a default.
 
 The keys of a table are the fields of a class, a config or any other class whose fields are declared with `quantity`. An array field
-is read from a number, a list or a list of lists, depending on the axes in its annotation, and the index of a body from its name.
+is read from a float, a list or a list of lists, depending on the axes in its annotation, and the index of a body from its name.
 """
 
 import dataclasses

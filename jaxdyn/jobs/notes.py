@@ -6,13 +6,13 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from tqdm import tqdm
-
 
 class _BesideBars(logging.Handler):
     """Handler that writes messages to standard error without damaging progress bars."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm  # slow to import
+
         tqdm.write(self.format(record), file=sys.stderr)
 
 

@@ -58,11 +58,11 @@ def described(thing: Any) -> str:
     return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
-def check_function(what: str, function: Any, names: str) -> None:
+def check_function(name: str, function: Any, names: str) -> None:
     """Check that an argument is a function of the user with certain arguments.
 
     Args:
-        what: Description of the function, for messages, such as "policy 'swing'".
+        name: Name of the function, for messages, such as "policy 'swing'".
         function: The argument to check.
         names: Names of the arguments, such as "t, state, key".
 
@@ -70,12 +70,12 @@ def check_function(what: str, function: Any, names: str) -> None:
         TypeError: The argument is a class, is not a function, or does not take these arguments.
     """
     if isinstance(function, type):
-        raise TypeError(f"{what} is a class; pass an instance")
+        raise TypeError(f"{name} is a class; pass an instance")
     if not callable(function):
-        raise TypeError(f"{what} is not a function; pass a function of ({names})")
+        raise TypeError(f"{name} is not a function; pass a function of ({names})")
     try:
         inspect.signature(function).bind(*names.split(", "))
     except TypeError:
-        raise TypeError(f"{what} does not take the arguments {names}; define it with these") from None
+        raise TypeError(f"{name} does not take the arguments {names}; define it with these") from None
     except ValueError:  # functions that are implemented in C may have no signature
         pass
