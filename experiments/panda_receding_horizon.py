@@ -150,7 +150,9 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         print(
             f"first plan: {control.ControlResult(int(solution.result)).message}, {int(solution.stats.iterations)} iterations"
         )
-        controller = control.RecedingHorizon(problem, control.ILQR(tolerance=1e-5), solution.value, config.iterations)
+        controller = control.RecedingHorizon(
+            problem, control.ILQR(tolerance=1e-5), solution.value, max_steps=config.iterations
+        )
         run = control.run_receding_horizon(controller, problem.initial, steps=config.run, plant=plant)
         none = jnp.zeros_like(solution.feedback)
         motions = {

@@ -150,8 +150,9 @@ def renamed_argument(old: str, new: str) -> Callable[[Any], Any]:
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             if old in options:
+                name = function.__qualname__.removesuffix(".__init__")
                 warnings.warn(
-                    f"{function.__name__}: the argument {old!r} is now {new!r}; the old name will be removed in the next release",
+                    f"{name}: the argument {old!r} is now {new!r}; the old name will be removed in the next release",
                     FutureWarning,
                     stacklevel=2,
                 )

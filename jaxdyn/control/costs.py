@@ -10,7 +10,7 @@ from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, Time
 from jaxdyn.dynamics.system import State, total_energy
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import POSITION, quantity
 from jaxdyn.spatial.arrays import floating
 
 
@@ -49,7 +49,7 @@ class AngularDeviation(CostTerm):
 
     kind: ClassVar[str] = "angular_deviation"
 
-    target: Float[Array, "nq"] = eqx.field(converter=floating)
+    target: Float[Array, "nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
     weights: Float[Array, "nv"] | Float[Array, ""] = eqx.field(
         converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
     )

@@ -30,10 +30,10 @@ class Spheres(ConstraintTerm):
 
     Attributes:
         bodies: Name of the body of each sphere.
-        centers: Centers of the spheres relative to the joint points of their bodies, on body axes, m.
-        radii: Radii of the spheres, m.
-        obstacle_centers: Centers of the obstacles in world coordinates, m.
-        obstacle_radii: Radii of the obstacles, m.
+        centers: Centers of the spheres relative to the joint points of their bodies, on body axes.
+        radii: Radii of the spheres.
+        obstacle_centers: Centers of the obstacles in world coordinates.
+        obstacle_radii: Radii of the obstacles.
         margin: Minimum distance between spheres and obstacles.
         ends: Other ends of the segments of capsules, like `centers`; the end of a sphere equals its center. None if there are only
             spheres on bodies.
@@ -48,13 +48,15 @@ class Spheres(ConstraintTerm):
     relation = Inequality
 
     bodies: tuple[str, ...] = eqx.field(static=True)
-    centers: Float[Array, "spheres 3"] = eqx.field(converter=floating)
-    radii: Float[Array, "spheres"] = eqx.field(converter=floating)
-    obstacle_centers: Float[Array, "obstacles 3"] = eqx.field(converter=floating)
-    obstacle_radii: Float[Array, "obstacles"] = eqx.field(converter=floating)
+    centers: Float[Array, "spheres 3"] = eqx.field(converter=floating, metadata=quantity("m"))
+    radii: Float[Array, "spheres"] = eqx.field(converter=floating, metadata=quantity("m", positive=True))
+    obstacle_centers: Float[Array, "obstacles 3"] = eqx.field(converter=floating, metadata=quantity("m"))
+    obstacle_radii: Float[Array, "obstacles"] = eqx.field(converter=floating, metadata=quantity("m", positive=True))
     margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
-    ends: Float[Array, "spheres 3"] | None = eqx.field(converter=floating_or_none, default=None)
-    obstacle_ends: Float[Array, "obstacles 3"] | None = eqx.field(converter=floating_or_none, default=None)
+    ends: Float[Array, "spheres 3"] | None = eqx.field(converter=floating_or_none, default=None, metadata=quantity("m"))
+    obstacle_ends: Float[Array, "obstacles 3"] | None = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity("m")
+    )
 
     def __check_init__(self):
         if self.centers.shape[0] != len(self.bodies) or self.radii.shape[0] != len(self.bodies):

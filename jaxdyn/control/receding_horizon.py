@@ -13,6 +13,7 @@ from tqdm import tqdm
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
 from jaxdyn.control.solution import IterativeSolver
+from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.simulate.controls import Controller
 
@@ -29,13 +30,19 @@ class RecedingHorizon(Controller):
         problem: The control problem over the horizon.
         solver: The solver that computes the plans. `MultipleShooting` needs a small `barrier` for warm starts.
         initial: The initial guess for the first time step, for example a solution of `solve`.
-        iterations: Maximum number of iterations of the solver in each time step.
+        max_steps: Maximum number of iterations of the solver in each time step.
     """
 
     problem: ControlProblem
     solver: IterativeSolver
     initial: Plan
-    iterations: int = eqx.field(static=True, default=5)
+    max_steps: int = eqx.field(static=True)
+
+    iterations = renamed_property("iterations", "max_steps")
+
+    @renamed_argument("iterations", "max_steps")
+    def __init__(self, problem: ControlProblem, solver: IterativeSolver, initial: Plan, *, max_steps: int = 5):
+        self.problem, self.solver, self.initial, self.max_steps = problem, solver, initial, max_steps
 
     def begin(self, state: AnyState) -> Plan:
         return self.initial
@@ -58,7 +65,7 @@ class RecedingHorizon(Controller):
         """
         here = eqx.tree_at(lambda problem: problem.initial, self.problem, state)
         start = Plan(_with_first(guess.states, state), guess.controls, guess.design)
-        found = self.solver.solve(here, start, self.iterations)
+        found = self.solver.solve(here, start, self.max_steps)
         usable = jnp.all(jnp.isfinite(found.value.controls))
         plan = jax.tree.map(lambda new, old: jnp.where(usable, new, old), found.value, start)
         return plan, found.result, found.stats.iterations

@@ -17,7 +17,7 @@ from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.lanes import stored_outside_jit
-from jaxdyn.mechanism.quantity import check_settings
+from jaxdyn.mechanism.quantity import check_settings, quantity
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
 
@@ -207,7 +207,7 @@ class Recorded(IterativeSolver):
     """
 
     solver: IterativeSolver
-    length: int = eqx.field(static=True, default=200)
+    length: int = eqx.field(static=True, default=200, metadata=quantity(positive=True))
 
     def check(self, problem: ControlProblem) -> None:
         self.solver.check(problem)

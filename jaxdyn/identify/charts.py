@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.mechanism.quantity import check_settings, quantity
 from jaxdyn.spatial import factorizations, quaternion, rotation
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.inertia import (
@@ -46,6 +47,9 @@ class Chart(eqx.Module):
     kind: ClassVar[str]
     longest_step: ClassVar[float] = math.inf
 
+    def __check_init__(self):
+        check_settings(self)
+
     def about(self, values: Values) -> "Chart":
         """Return the chart with the given values as its reference; charts without a reference are unchanged."""
         return self
@@ -76,7 +80,7 @@ class Real(Chart):
 
     kind: ClassVar[str] = "real"
 
-    scale: float = eqx.field(static=True, default=1.0)
+    scale: float = eqx.field(static=True, default=1.0, metadata=quantity("1", positive=True))
 
     def validate(self, values: np.ndarray) -> str | None:
         if not np.all(np.isfinite(values)):
@@ -144,6 +148,9 @@ class UnitVector(Chart):
 
     The parameters are the components of the rotation vector that is perpendicular to a reference vector and rotates it to the
     value. The chart is regular except at the direction opposite to the reference.
+
+    Attributes:
+        reference: Unit vector whose parameters are zero; a fit uses the initial value.
     """
 
     kind: ClassVar[str] = "unit_vector"
@@ -179,7 +186,11 @@ class UnitVector(Chart):
 
 
 class Rotation(Chart):
-    """Unit quaternions, with three unconstrained parameters: value = reference exp(x), x a rotation vector on inner axes (rad)."""
+    """Unit quaternions, with three unconstrained parameters: value = reference exp(x), x a rotation vector on inner axes (rad).
+
+    Attributes:
+        reference: Quaternion whose parameters are zero; a fit uses the initial value.
+    """
 
     kind: ClassVar[str] = "rotation"
 

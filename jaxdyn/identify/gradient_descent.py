@@ -18,6 +18,7 @@ from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes import stored_jit
+from jaxdyn.mechanism.quantity import quantity
 
 
 def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[Array, ""]:
@@ -73,7 +74,7 @@ class GradientDescent(Solver):
     """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
-    batch: int | None = eqx.field(static=True, default=None)
+    batch: int | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
     key: PRNGKeyArray | None = None
 
     def __check_init__(self):

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.control.obstacles import Spheres
 from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.config import setting
+from jaxdyn.io.config import setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.jobs.component_values import coordinates, each, state
@@ -149,9 +150,9 @@ class SphereConfig:
     """
 
     body: str
-    center: tuple[float, float, float] = setting(_ORIGIN, unit="m")
-    end: tuple[float, float, float] | None = setting(None, unit="m")
-    radius: float = setting(unit="m", positive=True)
+    center: tuple[float, float, float] = setting_of(Spheres, "centers", _ORIGIN)
+    end: tuple[float, float, float] | None = setting_of(Spheres, "ends")
+    radius: float = setting_of(Spheres, "radii")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,9 +165,9 @@ class ObstacleConfig:
         radius: Radius of the obstacle.
     """
 
-    center: tuple[float, float, float] = setting(unit="m")
-    end: tuple[float, float, float] | None = setting(None, unit="m")
-    radius: float = setting(unit="m", positive=True)
+    center: tuple[float, float, float] = setting_of(Spheres, "obstacle_centers")
+    end: tuple[float, float, float] | None = setting_of(Spheres, "obstacle_ends")
+    radius: float = setting_of(Spheres, "obstacle_radii")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

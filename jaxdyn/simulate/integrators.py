@@ -23,6 +23,7 @@ from jaxdyn.dynamics.system import (
     stabilizing_correction,
 )
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.quantity import check_settings, quantity
 from jaxdyn.simulate.newton import solve_by_newton
 
 Time = Float[Array, ""]
@@ -37,6 +38,9 @@ class Integrator(eqx.Module):
     """
 
     order: eqx.AbstractVar[int]
+
+    def __check_init__(self):
+        check_settings(self)
 
     @abc.abstractmethod
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
@@ -143,13 +147,9 @@ class ImplicitMidpoint(Integrator):
             epsilon).
     """
 
-    iterations: int = eqx.field(static=True, default=6)
+    iterations: int = eqx.field(static=True, default=6, metadata=quantity(minimum=1.0))
 
     order: ClassVar[int] = 2
-
-    def __check_init__(self):
-        if self.iterations < 1:
-            raise ValueError(f"ImplicitMidpoint needs at least 1 iteration, not {self.iterations}; the default is 6")
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         model, correction = system.model, stabilizing_correction(system, state, t, dt)

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool
 
 from jaxdyn.constraints.projection import project_position, project_velocity
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.simulate.integrators import Control, Integrator, RungeKutta4, Time
 
 
@@ -34,15 +35,11 @@ class Projected(Integrator):
     """
 
     integrator: Integrator = RungeKutta4()
-    iterations: int = eqx.field(static=True, default=4)
+    iterations: int = eqx.field(static=True, default=4, metadata=quantity(minimum=1.0))
     order: int = eqx.field(static=True, init=False)
 
     def __post_init__(self):
         self.order = self.integrator.order
-
-    def __check_init__(self):
-        if self.iterations < 1:
-            raise ValueError(f"Projected needs at least 1 iteration, not {self.iterations}; the default is 4")
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         if not system.constraints:

@@ -14,6 +14,7 @@ from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import State, System, applied_forces, total_potential_energy
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.simulate.integrators import Control, Integrator, Time
 from jaxdyn.simulate.newton import solve_by_newton
 from jaxdyn.spatial import factorizations
@@ -48,13 +49,9 @@ class Variational(Integrator):
     Andersen 1983, Leimkuhler and Skeel 1994.
     """
 
-    iterations: int = eqx.field(static=True, default=4)
+    iterations: int = eqx.field(static=True, default=4, metadata=quantity(minimum=1.0))
 
     order: ClassVar[int] = 2
-
-    def __check_init__(self):
-        if self.iterations < 1:
-            raise ValueError(f"Variational needs at least 1 iteration, not {self.iterations}; the default is 4")
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         model = system.model

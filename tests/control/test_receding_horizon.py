@@ -27,7 +27,7 @@ from jaxdyn.simulate.controls import Controller
 def test_linear_problem():
     """Each plan is the optimum from where the machine is: the first gain of Riccati, again and again."""
     problem = regulator()
-    controller = RecedingHorizon(problem, ILQR(), start_of(problem), iterations=1)
+    controller = RecedingHorizon(problem, ILQR(), start_of(problem), max_steps=1)
     run = run_receding_horizon(controller, problem.initial, steps=4, progress=False)
     gain = cost_to_go_of_regulator()[1][0]
     np.testing.assert_allclose(run.controls, run.states[:-1] @ gain.T, rtol=1e-8, atol=1e-10)
@@ -55,7 +55,7 @@ def test_swing_up_inside_a_rollout():
     """The motion of the compiled rollout is that of the loop which takes the time; both end upright."""
     problem = lift()
     first = jax.jit(lambda: rollout_controls(problem, jnp.full((24, 1), 1.0)))()
-    controller = RecedingHorizon(problem, ILQR(), first, iterations=3)
+    controller = RecedingHorizon(problem, ILQR(), first, max_steps=3)
     run = run_receding_horizon(controller, problem.initial, steps=80, progress=False)
     trajectory = jax.jit(
         lambda start: jaxdyn.rollout(
@@ -103,7 +103,7 @@ def test_a_plan_that_is_no_number_is_not_followed():
     """The last one is, from where the machine is now."""
     problem = regulator()
     guess = rollout_controls(problem, jnp.sin(jnp.arange(30.0))[:, None])
-    controller, here = RecedingHorizon(problem, Lost(), guess, iterations=1), jnp.array([0.7, 0.1])
+    controller, here = RecedingHorizon(problem, Lost(), guess, max_steps=1), jnp.array([0.7, 0.1])
     plan, _, _ = jax.jit(lambda here: controller.replan(here, guess))(here)
     np.testing.assert_array_equal(plan.controls, guess.controls)
     np.testing.assert_array_equal(plan.states, guess.states.at[0].set(here))
@@ -152,3 +152,12 @@ def test_controllers_keep_their_memory_and_are_differentiable():
     np.testing.assert_allclose(slope, (compiled(3.0 + h) - compiled(3.0 - h)) / (2 * h), rtol=1e-7)
     several = eqx.filter_jit(jax.vmap(end))(jnp.array([3.0, 1.0]))
     np.testing.assert_allclose(several[0], q, rtol=1e-12)
+
+
+def test_the_earlier_name_of_the_budget_is_accepted_with_a_warning(as_a_user):
+    problem = regulator()
+    with pytest.warns(FutureWarning, match="RecedingHorizon: the argument 'iterations' is now 'max_steps'"):
+        controller = RecedingHorizon(problem, ILQR(), start_of(problem), iterations=2)
+    assert controller.max_steps == 2
+    with pytest.warns(FutureWarning, match="RecedingHorizon.iterations is now max_steps"):
+        assert controller.iterations == 2
