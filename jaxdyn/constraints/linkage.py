@@ -14,7 +14,7 @@ from jaxdyn.constraints.spanning import Tree, chosen_tree, given_tree
 from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
-from jaxdyn.mechanism.checks import Numbers
+from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed
 from jaxdyn.mechanism.messages import MechanismError, unknown
@@ -58,17 +58,17 @@ class LinkageBuilder:
     Source: theory.md section (n).
     """
 
-    def __init__(self, name: str = "linkage", gravity: Numbers = STANDARD_GRAVITY):
+    def __init__(self, name: str = "linkage", gravity: Values = STANDARD_GRAVITY):
         self.name = name
-        self._gravity = checks.numbers(gravity, (3,), f"mechanism {name!r}", "gravity")
-        self._bodies: dict[str, dict[str, Numbers]] = {}
+        self._gravity = checks.values(gravity, (3,), f"mechanism {name!r}", "gravity")
+        self._bodies: dict[str, dict[str, Values]] = {}
         self._frames: dict[str, tuple[str, np.ndarray]] = {}
         self._joints: dict[str, JointPart] = {}
         self._rods: dict[str, RodPart] = {}
         self._couplings: dict[str, CouplingPart] = {}
 
     def add_body(
-        self, name: str, *, mass: Numbers = 0.0, com: Numbers = _ORIGIN, inertia: Numbers = (0.0, 0.0, 0.0)
+        self, name: str, *, mass: Values = 0.0, com: Values = _ORIGIN, inertia: Values = (0.0, 0.0, 0.0)
     ) -> None:
         """Add a body, whose data may refer to any frame fixed in it.
 
@@ -86,7 +86,7 @@ class LinkageBuilder:
         checks.checked_inertia(f"body {name!r}", mass, com, inertia)
         self._bodies[name] = {"mass": mass, "com": com, "inertia": inertia}
 
-    def add_frame(self, name: str, *, body: str, position: Numbers = _ORIGIN, orientation: Numbers = _UNTURNED) -> None:
+    def add_frame(self, name: str, *, body: str, position: Values = _ORIGIN, orientation: Values = _UNTURNED) -> None:
         """Add a named frame fixed in a body or in the ground; arguments and errors are those of `MechanismBuilder.add_frame`.
 
         Args:
@@ -105,14 +105,14 @@ class LinkageBuilder:
         body_a: str,
         body_b: str,
         *,
-        position_a: Numbers = _ORIGIN,
-        orientation_a: Numbers = _UNTURNED,
-        position_b: Numbers = _ORIGIN,
-        orientation_b: Numbers = _UNTURNED,
-        armature: Numbers = 0.0,
-        position_limits: Numbers | None = None,
-        velocity_limit: Numbers = np.inf,
-        effort_limit: Numbers = np.inf,
+        position_a: Values = _ORIGIN,
+        orientation_a: Values = _UNTURNED,
+        position_b: Values = _ORIGIN,
+        orientation_b: Values = _UNTURNED,
+        armature: Values = 0.0,
+        position_limits: Values | None = None,
+        velocity_limit: Values = np.inf,
+        effort_limit: Values = np.inf,
     ) -> None:
         """Add a joint between two bodies.
 
@@ -149,9 +149,9 @@ class LinkageBuilder:
         body_a: str,
         body_b: str,
         *,
-        length: Numbers,
-        position_a: Numbers = _ORIGIN,
-        position_b: Numbers = _ORIGIN,
+        length: Values,
+        position_a: Values = _ORIGIN,
+        position_b: Values = _ORIGIN,
     ) -> None:
         """Add a massless rod between two points, with spherical joints at its ends: a `Distance`.
 
@@ -169,12 +169,12 @@ class LinkageBuilder:
         _refuse_one_body(where, body_a, body_b)
         end_a = checks.checked_placement(f"{where} on body_a", position_a, _UNTURNED)
         end_b = checks.checked_placement(f"{where} on body_b", position_b, _UNTURNED)
-        size = checks.numbers(length, (), where, "length")
+        size = checks.values(length, (), where, "length")
         if size <= 0:
             raise MechanismError(f"{where}: length is {size:g}; give a positive one, or use a Spherical joint for zero")
         self._rods[name] = RodPart(name, (body_a, body_b), (end_a, end_b), size)
 
-    def add_coupling(self, name: str, driven: str, driver: str, coefficients: Numbers) -> None:
+    def add_coupling(self, name: str, driven: str, driver: str, coefficients: Values) -> None:
         """Add a gear or another `Coupling` of the coordinates of two joints: driven = c0 + c1 driver + c2 driver^2 + ...
 
         Args:
@@ -190,7 +190,7 @@ class LinkageBuilder:
         if driven == driver:
             raise MechanismError(f"{where} couples joint {driven!r} with itself; give two different joints")
         shape = checks.shape_of(coefficients) or (0,)
-        row = checks.numbers(coefficients, (max(1, shape[0]),), where, "coefficients")
+        row = checks.values(coefficients, (max(1, shape[0]),), where, "coefficients")
         self._couplings[name] = CouplingPart(name, (driven, driver), row)
 
     def build(self, cut: Sequence[str] | None = None, dtype: DTypeLike | None = None) -> System:

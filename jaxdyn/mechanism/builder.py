@@ -14,7 +14,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from jaxdyn.mechanism import checks
-from jaxdyn.mechanism.checks import Numbers
+from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.joints import Fixed, joint_of_kind
 from jaxdyn.mechanism.messages import MasslessBody, MechanismError, unknown
@@ -82,9 +82,9 @@ class MechanismBuilder:
         ```
     """
 
-    def __init__(self, name: str = "mechanism", gravity: Numbers = STANDARD_GRAVITY):
+    def __init__(self, name: str = "mechanism", gravity: Values = STANDARD_GRAVITY):
         self.name = name
-        self._gravity = checks.numbers(gravity, (3,), f"mechanism {name!r}", "gravity")
+        self._gravity = checks.values(gravity, (3,), f"mechanism {name!r}", "gravity")
         self._bodies: dict[str, _Body] = {}
         self._joint_names: set[str] = set()
         self._frames: dict[str, _Frame] = {}
@@ -96,16 +96,16 @@ class MechanismBuilder:
         *,
         joint: Joint,
         parent: str = "ground",
-        position: Numbers = (0.0, 0.0, 0.0),
-        orientation: Numbers = (1.0, 0.0, 0.0, 0.0),
-        mass: Numbers = 0.0,
-        com: Numbers = (0.0, 0.0, 0.0),
-        inertia: Numbers = (0.0, 0.0, 0.0),
-        armature: Numbers = 0.0,
+        position: Values = (0.0, 0.0, 0.0),
+        orientation: Values = (1.0, 0.0, 0.0, 0.0),
+        mass: Values = 0.0,
+        com: Values = (0.0, 0.0, 0.0),
+        inertia: Values = (0.0, 0.0, 0.0),
+        armature: Values = 0.0,
         joint_name: str | None = None,
-        position_limits: Numbers | None = None,
-        velocity_limit: Numbers = np.inf,
-        effort_limit: Numbers = np.inf,
+        position_limits: Values | None = None,
+        velocity_limit: Values = np.inf,
+        effort_limit: Values = np.inf,
     ) -> None:
         """Add a body and the joint that connects it to its parent.
 
@@ -153,8 +153,8 @@ class MechanismBuilder:
         name: str,
         *,
         body: str,
-        position: Numbers = (0.0, 0.0, 0.0),
-        orientation: Numbers = (1.0, 0.0, 0.0, 0.0),
+        position: Values = (0.0, 0.0, 0.0),
+        orientation: Values = (1.0, 0.0, 0.0, 0.0),
     ) -> None:
         """Add a named frame fixed in a body or in the ground, such as a flange or a sensor.
 
@@ -177,9 +177,9 @@ class MechanismBuilder:
         *,
         carrier: str,
         joint: str,
-        inertia: Numbers,
-        ratio: Numbers,
-        axis: Numbers | None = None,
+        inertia: Values,
+        ratio: Values,
+        axis: Values | None = None,
     ) -> None:
         """Add the rotor of a geared drive, which rotates in its carrier at `ratio` times the rate of a joint.
 
@@ -252,14 +252,14 @@ class MechanismBuilder:
 def model_from_arrays(
     parents: Sequence[int],
     kinds: Sequence[str],
-    axes: Numbers,
-    joint_offsets: Numbers,
-    com_offsets: Numbers,
-    masses: Numbers,
-    inertias: Numbers,
+    axes: Values,
+    joint_offsets: Values,
+    com_offsets: Values,
+    masses: Values,
+    inertias: Values,
     *,
-    gravity: Numbers = STANDARD_GRAVITY,
-    orientations: Numbers = None,
+    gravity: Values = STANDARD_GRAVITY,
+    orientations: Values = None,
     name: str = "mechanism",
     dtype: DTypeLike | None = None,
 ) -> Model:

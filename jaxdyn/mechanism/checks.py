@@ -14,7 +14,7 @@ from jaxdyn.spatial.inertia import symmetric_matrix
 from jaxdyn.spatial.plain import rotation_matrix
 
 # Any value that NumPy converts to a numeric array; the checks below are stricter than a type.
-Numbers: TypeAlias = Any
+Values: TypeAlias = Any
 
 # Violation of the triangle inequality, relative to the trace, that rounding in single precision can cause.
 _TRIANGLE_TOLERANCE = 1e-6
@@ -23,7 +23,7 @@ _SMALLEST_BODY = 1e-9
 _UNIT_TOLERANCE = 1e-6
 
 
-def shape_of(value: Numbers) -> tuple[int, ...] | None:
+def shape_of(value: Values) -> tuple[int, ...] | None:
     """Shape of a rectangular value; None for ragged lists."""
     try:
         return np.shape(value)
@@ -31,7 +31,7 @@ def shape_of(value: Numbers) -> tuple[int, ...] | None:
         return None
 
 
-def numbers(value: Numbers, shape: tuple[int, ...], where: str, quantity: str, *, finite: bool = True) -> np.ndarray:
+def values(value: Values, shape: tuple[int, ...], where: str, quantity: str, *, finite: bool = True) -> np.ndarray:
     """`value` as a float64 array of the given shape.
 
     Args:
@@ -56,7 +56,7 @@ def numbers(value: Numbers, shape: tuple[int, ...], where: str, quantity: str, *
     return array
 
 
-def checked_placement(where: str, position: Numbers, orientation: Numbers) -> np.ndarray:
+def checked_placement(where: str, position: Values, orientation: Values) -> np.ndarray:
     """4x4 homogeneous matrix of a position and an orientation (quaternion or rotation matrix).
 
     Args:
@@ -68,16 +68,16 @@ def checked_placement(where: str, position: Numbers, orientation: Numbers) -> np
         MechanismError: A value has the wrong shape, or the orientation is not a rotation.
     """
     placement = np.eye(4)
-    placement[:3, 3] = numbers(position, (3,), where, "position")
+    placement[:3, 3] = values(position, (3,), where, "position")
     if shape_of(orientation) == (3, 3):
-        matrix = numbers(orientation, (3, 3), where, "orientation")
+        matrix = values(orientation, (3, 3), where, "orientation")
         if not np.allclose(matrix @ matrix.T, np.eye(3), atol=_UNIT_TOLERANCE) or np.linalg.det(matrix) < 0:
             raise MechanismError(
                 f"{where}: orientation is not a rotation matrix (R R^T = 1, det R = +1); check its signs and its transpose"
             )
         placement[:3, :3] = matrix
         return placement
-    quaternion = numbers(orientation, (4,), where, "orientation")
+    quaternion = values(orientation, (4,), where, "orientation")
     norm = float(np.linalg.norm(quaternion))
     if abs(norm - 1.0) > _UNIT_TOLERANCE:
         raise MechanismError(f"{where}: orientation quaternion has norm {norm:.6g}; divide it by its norm")
@@ -97,16 +97,16 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
     Raises:
         MechanismError: A value has the wrong shape or is not physically valid.
     """
-    mass = float(numbers(mass, (), where, "mass"))
-    com = numbers(com, (3,), where, "com")
+    mass = float(values(mass, (), where, "mass"))
+    com = values(com, (3,), where, "com")
     if mass < 0:
         raise MechanismError(f"{where}: mass is {mass:g} kg; a mass must be positive or zero")
     if shape_of(inertia) == (3,):
-        tensor = np.diag(numbers(inertia, (3,), where, "inertia"))
+        tensor = np.diag(values(inertia, (3,), where, "inertia"))
     elif shape_of(inertia) == (6,):
-        tensor = symmetric_matrix(numbers(inertia, (6,), where, "inertia"))
+        tensor = symmetric_matrix(values(inertia, (6,), where, "inertia"))
     else:
-        tensor = numbers(inertia, (3, 3), where, "inertia")
+        tensor = values(inertia, (3, 3), where, "inertia")
         if not np.allclose(tensor, tensor.T, atol=1e-9 * max(1e-300, np.abs(tensor).max())):
             raise MechanismError(f"{where}: inertia matrix is not symmetric; give 6 entries (xx, yy, zz, xy, xz, yz)")
     if not has_physical_moments(mass, tensor):
@@ -133,7 +133,7 @@ def has_physical_moments(mass: float, tensor: np.ndarray) -> bool:
     return float(np.min(second_moments)) >= -rounding
 
 
-def per_component(value: Numbers, count: int, where: str, quantity: str, *, finite: bool = True) -> np.ndarray:
+def per_component(value: Values, count: int, where: str, quantity: str, *, finite: bool = True) -> np.ndarray:
     """Array of `count` values, from `count` values or from one value that applies to all components.
 
     Args:
@@ -144,16 +144,16 @@ def per_component(value: Numbers, count: int, where: str, quantity: str, *, fini
         finite: Require finite values.
     """
     shape = () if shape_of(value) == () else (count,)
-    return np.broadcast_to(numbers(value, shape, where, quantity, finite=finite), (count,))
+    return np.broadcast_to(values(value, shape, where, quantity, finite=finite), (count,))
 
 
 def checked_drive(
     where: str,
     joint: Joint,
-    armature: Numbers,
-    position_limits: Numbers,
-    velocity_limit: Numbers,
-    effort_limit: Numbers,
+    armature: Values,
+    position_limits: Values,
+    velocity_limit: Values,
+    effort_limit: Values,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Armature (nv,), position limits (nq, 2), velocity limits (nv,) and effort limits (nv,) of a joint.
 
@@ -180,7 +180,7 @@ def checked_drive(
     position = np.array([-np.inf, np.inf])
     if position_limits is not None:
         shape = (joint.nq, 2) if shape_of(position_limits) == (joint.nq, 2) else (2,)
-        position = numbers(position_limits, shape, where, "position_limits", finite=False)
+        position = values(position_limits, shape, where, "position_limits", finite=False)
     position = np.broadcast_to(position, (joint.nq, 2))
     for lower, upper in position:
         if not lower < upper:

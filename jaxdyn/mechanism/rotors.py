@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.mechanism import checks
-from jaxdyn.mechanism.checks import Numbers
+from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Revolute, axis_problem
 from jaxdyn.mechanism.messages import MechanismError, unknown
@@ -76,7 +76,7 @@ class GivenRotor:
 
 
 def checked_rotor(
-    name: str, carrier: str, joint: str, inertia: Numbers, ratio: Numbers, axis: Numbers | None
+    name: str, carrier: str, joint: str, inertia: Values, ratio: Values, axis: Values | None
 ) -> GivenRotor:
     """Rotor with checked values.
 
@@ -87,13 +87,13 @@ def checked_rotor(
         MechanismError: A value is not physically valid.
     """
     where = f"rotor {name!r}"
-    inertia_ = float(checks.numbers(inertia, (), where, "inertia"))
-    ratio_ = float(checks.numbers(ratio, (), where, "ratio"))
+    inertia_ = float(checks.values(inertia, (), where, "inertia"))
+    ratio_ = float(checks.values(ratio, (), where, "ratio"))
     if inertia_ <= 0:
         raise MechanismError(f"{where}: inertia is {inertia_:g} kg m^2; give a positive value")
     if axis is None:
         return GivenRotor(name, carrier, joint, inertia_, ratio_, None)
-    axis_ = checks.numbers(axis, (3,), where, "axis")
+    axis_ = checks.values(axis, (3,), where, "axis")
     problem = axis_problem(axis_)
     if problem is not None:
         raise MechanismError(f"{where}: {problem}")

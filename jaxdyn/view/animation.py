@@ -29,8 +29,8 @@ from jaxdyn.view.pictures import ContactFigure, ShapeFigure, StickFigure, draw_g
 from jaxdyn.view.recording import check_samples
 from jaxdyn.view.skeleton import (
     Mechanism,
-    Numbers,
     Placed,
+    Values,
     box_of,
     is_covered,
     model_of,
@@ -51,8 +51,8 @@ _AXIS_SHARE = 0.1  # length of a joint axis as a fraction of the longest side of
 @renamed_argument("lanes", "samples")
 def animate(
     mechanism: Mechanism,
-    time: Numbers,
-    q: Numbers,
+    time: Values,
+    q: Values,
     path: Path | str,
     *,
     fps: float = 30,
@@ -62,7 +62,7 @@ def animate(
     title: str = "",
     progress: bool = True,
     visuals: Sequence[Visual] = (),
-    v: Numbers | None = None,
+    v: Values | None = None,
 ) -> int:
     """Write an animation of a motion: the first sample in color, the other samples in gray, with a fixed camera.
 
@@ -161,7 +161,7 @@ class Animation:
 
 
 def animation_of(
-    mechanism: Mechanism, time: Numbers, q: Numbers, path: Path | str | None = None, **options: Any
+    mechanism: Mechanism, time: Values, q: Values, path: Path | str | None = None, **options: Any
 ) -> Animation:
     """An animation of a motion that notebooks display.
 

@@ -14,7 +14,7 @@ from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.shapes import Mesh, revolved
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.view.skeleton import Mechanism, Numbers, Placed, between_records, model_of
+from jaxdyn.view.skeleton import Mechanism, Placed, Values, between_records, model_of
 from jaxdyn.view.staging import horizontal_axes, round_length
 
 _CELLS = 24  # along each side of the drawn part of a surface
@@ -142,9 +142,7 @@ def with_ground(
     return grounds, low, high
 
 
-def touching(
-    system: System, time: Numbers, q: Numbers, v: Numbers | None, instants: Numbers, between: Numbers
-) -> Touching:
+def touching(system: System, time: Values, q: Values, v: Values | None, instants: Values, between: Values) -> Touching:
     """Contacts of one sample at the instants of an animation.
 
     Forces and depths are those of the records, interpolated linearly. The forces of interpolated states would be wrong while a body

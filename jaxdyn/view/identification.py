@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxdyn.view.figure import Figure, draw_bands
-from jaxdyn.view.skeleton import Numbers
+from jaxdyn.view.skeleton import Values
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
 
 def predictions(
     names: Sequence[str],
-    time: Numbers,
-    measured: Numbers,
-    predicted: Numbers,
+    time: Values,
+    measured: Values,
+    predicted: Values,
     *,
     units: Sequence[str],
-    half_widths: Numbers | None = None,
+    half_widths: Values | None = None,
     breaks: Sequence[float] = (),
     title: str = "",
 ) -> Figure:
@@ -66,7 +66,7 @@ def predictions(
 
 
 def growing_errors(
-    names: Sequence[str], time: Numbers, errors: Numbers, *, units: Sequence[str], title: str = ""
+    names: Sequence[str], time: Values, errors: Values, *, units: Sequence[str], title: str = ""
 ) -> Figure:
     """Growth of errors after the start of a prediction: median, middle 50 % and middle 90 % of absolute errors over all windows.
 
@@ -97,7 +97,7 @@ def growing_errors(
     return figure
 
 
-def correlations(names: Sequence[str], correlation: Numbers, *, title: str = "") -> Figure:
+def correlations(names: Sequence[str], correlation: Values, *, title: str = "") -> Figure:
     """Correlation matrix of estimates, drawn in colors. Dark entries off the diagonal mean that the data hardly distinguish two
     parameters.
 

@@ -8,11 +8,11 @@ from jaxdyn.mechanism import components
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.view.figure import Figure, draw_limits, panels_over_time
-from jaxdyn.view.skeleton import Numbers
+from jaxdyn.view.skeleton import Values
 from jaxdyn.view.style import BLUE, GRAY, GREEN
 
 
-def motion_plot(mechanism: Model | Topology, time: Numbers, q: Numbers, v: Numbers, *, title: str = "") -> Figure:
+def motion_plot(mechanism: Model | Topology, time: Values, q: Values, v: Values, *, title: str = "") -> Figure:
     """Coordinates and velocities over time, one panel each: the first sample in color, the other samples in gray.
 
     Args:

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.view.figure import Figure, draw_limits, panels_over_time
-from jaxdyn.view.skeleton import Numbers
+from jaxdyn.view.skeleton import Values
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
 _MOST_CURVES = 200
@@ -14,7 +14,7 @@ _LEAST = 1e-16  # smallest violation on a logarithmic axis
 _WIDE = 10.0  # ratio of costs above which their axis is logarithmic
 
 
-def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = "") -> Figure:
+def convergence(cost: Values, violation: Values, best: int, *, title: str = "") -> Figure:
     """Cost and constraint violation of all searches over the iterations.
 
     Args:
@@ -49,7 +49,7 @@ def convergence(cost: Numbers, violation: Numbers, best: int, *, title: str = ""
     return figure
 
 
-def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Figure:
+def optima(cost: Values, count: Values, starts: int, *, title: str = "") -> Figure:
     """Local optima: percentage of initial guesses that led to each optimum, and cumulative percentage.
 
     Args:
@@ -77,10 +77,10 @@ def optima(cost: Numbers, count: Numbers, starts: int, *, title: str = "") -> Fi
 
 def controls(
     names: Sequence[str],
-    time: Numbers,
-    values: Numbers,
-    lower: Numbers,
-    upper: Numbers,
+    time: Values,
+    values: Values,
+    lower: Values,
+    upper: Values,
     *,
     title: str = "",
     label: str = "control (N m, N)",

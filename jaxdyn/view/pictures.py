@@ -20,7 +20,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Ground, Touching
 from jaxdyn.view.figure import Figure
-from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Numbers, Placed
+from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Placed, Values
 from jaxdyn.view.staging import round_length
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, RED
 
@@ -160,7 +160,7 @@ def _broken(lines: Float[np.ndarray, "*any 2 3"]) -> Float[np.ndarray, "3 points
     return np.concatenate([lines, gap], axis=-2).reshape(-1, 3).T
 
 
-def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) -> None:
+def frame_axes(axes: Any, low: Values, high: Values, *, fill: float = 0.82) -> None:
     """Set limits, labels and equal scales of 3-D axes that show the box between two corners (m).
 
     Args:
@@ -185,7 +185,7 @@ def frame_axes(axes: Any, low: Numbers, high: Numbers, *, fill: float = 0.82) ->
     axes.set_box_aspect(size, zoom=fill * _FULL_VIEW / max(np.ptp(across), np.ptp(up)))
 
 
-def scale_bar(axes: Any, low: Numbers, high: Numbers) -> None:
+def scale_bar(axes: Any, low: Values, high: Values) -> None:
     """Draw a vertical bar with a round length at the left edge of 3-D axes, as the scale of a picture without axis lines."""
     length = round_length(0.5 * float(high[2] - low[2]))
     x, y, z = float(low[0]), float(low[1]), float(low[2])
@@ -193,7 +193,7 @@ def scale_bar(axes: Any, low: Numbers, high: Numbers) -> None:
     axes.text(x, y, z + length, f"{length:g} m", fontsize=8, ha="left", va="bottom")
 
 
-def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, title: str = "") -> Figure:
+def mechanism_picture(mechanism: Mechanism, q: Values, *, time: float = 0.0, title: str = "") -> Figure:
     """A mechanism in one configuration: sticks, joints with their axes, and the inertia ellipsoid of each body, on ground axes.
 
     Args:
@@ -223,7 +223,7 @@ def mechanism_picture(mechanism: Mechanism, q: Numbers, *, time: float = 0.0, ti
     return figure
 
 
-def draw_mechanism(axes: Any, mechanism: Mechanism, q: Numbers, *, time: float = 0.0, fill: float = 0.82) -> None:
+def draw_mechanism(axes: Any, mechanism: Mechanism, q: Values, *, time: float = 0.0, fill: float = 0.82) -> None:
     """Draw sticks, joints, inertia ellipsoids, contact points and the ground into 3-D axes, with limits that show the whole
     mechanism.
 

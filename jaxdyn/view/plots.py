@@ -15,7 +15,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.view import contacts
 from jaxdyn.view.figure import Figure, draw_bands, draw_limits
 from jaxdyn.view.pictures import StickFigure, draw_grounds, frame_axes, scale_bar
-from jaxdyn.view.skeleton import Mechanism, Numbers, box_of, model_of, place
+from jaxdyn.view.skeleton import Mechanism, Values, box_of, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED
 
 _SHOWN_SAMPLES = 12
@@ -23,7 +23,7 @@ _SHOWN_CONTACTS = 12
 _CONTACT_COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, GRAY)
 
 
-def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> Figure:
+def joint_fans(model: Model, time: Values, q: Values, *, title: str = "") -> Figure:
     """Distribution of every coordinate over a batch: median, middle 50 %, middle 90 %, some single samples, and joint limits.
 
     Args:
@@ -57,7 +57,7 @@ def joint_fans(model: Model, time: Numbers, q: Numbers, *, title: str = "") -> F
     return figure
 
 
-def energy_balance(time: Numbers, energy: Numbers, work: Numbers, *, title: str = "") -> Figure:
+def energy_balance(time: Values, energy: Values, work: Values, *, title: str = "") -> Figure:
     """Energy gained and work done, averaged over a batch, and their difference, which should be zero.
 
     Args:
@@ -85,7 +85,7 @@ def energy_balance(time: Numbers, energy: Numbers, work: Numbers, *, title: str 
     return figure
 
 
-def normal_forces(names: Sequence[str], time: Numbers, forces: Numbers, *, title: str = "") -> Figure:
+def normal_forces(names: Sequence[str], time: Values, forces: Values, *, title: str = "") -> Figure:
     """Normal forces of the contacts of one sample over time; of many contacts, those with the largest forces.
 
     Args:
@@ -112,7 +112,7 @@ def normal_forces(names: Sequence[str], time: Numbers, forces: Numbers, *, title
     return figure
 
 
-def stick_figure_strip(mechanism: Mechanism, time: Numbers, q: Numbers, *, frames: int = 6, title: str = "") -> Figure:
+def stick_figure_strip(mechanism: Mechanism, time: Values, q: Values, *, frames: int = 6, title: str = "") -> Figure:
     """The mechanism at several times side by side: the first sample in color, some other samples in gray.
 
     Args:

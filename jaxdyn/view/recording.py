@@ -12,7 +12,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.visuals import Visual
 from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Touching
-from jaxdyn.view.skeleton import Mechanism, Numbers, Placed
+from jaxdyn.view.skeleton import Mechanism, Placed, Values
 
 _FRAME_RATE = 30.0  # frames per second of the motion
 _MOST_FRAMES = 900
@@ -62,12 +62,12 @@ class Recording:
     def __init__(
         self,
         mechanism: Mechanism,
-        time: Numbers,
-        q: Numbers,
+        time: Values,
+        q: Values,
         *,
-        v: Numbers | None = None,
-        energy: Numbers | None = None,
-        work: Numbers | None = None,
+        v: Values | None = None,
+        energy: Values | None = None,
+        work: Values | None = None,
     ):
         self.mechanism = mechanism
         self.model = model = skeleton.model_of(mechanism)

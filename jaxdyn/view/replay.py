@@ -21,7 +21,7 @@ from jaxdyn.view.page import page_of
 from jaxdyn.view.recording import Recording, check_samples
 from jaxdyn.view.scene import Scene
 from jaxdyn.view.serving import REFRESH, Served, started, stopped
-from jaxdyn.view.skeleton import Mechanism, Numbers
+from jaxdyn.view.skeleton import Mechanism, Values
 
 _SPEEDS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
 _MOST_GHOSTS = 12
@@ -41,12 +41,12 @@ class Replay:
     def __init__(
         self,
         mechanism: Mechanism,
-        time: Numbers,
-        q: Numbers,
+        time: Values,
+        q: Values,
         *,
-        v: Numbers | None = None,
-        energy: Numbers | None = None,
-        work: Numbers | None = None,
+        v: Values | None = None,
+        energy: Values | None = None,
+        work: Values | None = None,
         visuals: Sequence[Visual] = (),
     ):
         """Make a replay of recorded motions, which are interpolated between records.

@@ -27,7 +27,7 @@ from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.inertia import planar_from_inertia, symmetric_matrix
 
 Mechanism = Model | System
-Numbers = Float[Array | np.ndarray, "..."]
+Values = Float[Array | np.ndarray, "..."]
 
 _TURNING_IN_PLACE = (Revolute, Universal, Spherical, Fixed)  # the child origin stays at the joint point of the parent
 _LOOSE = (Free, Planar)  # such a joint cannot be drawn as a rod
@@ -228,7 +228,7 @@ def joint_axes(model: Model) -> tuple[int, ...]:
     return tuple(i for i, count in enumerate(counts) if count <= 2 for _ in range(count))
 
 
-def place(mechanism: Mechanism, time: Numbers, q: Numbers) -> Placed:
+def place(mechanism: Mechanism, time: Values, q: Values) -> Placed:
     """Positions of all parts, for all samples and times at once.
 
     Args:
@@ -294,7 +294,7 @@ def _axis_twists(model, q, axis_bodies):
     return jnp.concatenate(rows)
 
 
-def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Float[np.ndarray, "samples instants nq"]:
+def resampled(model: Model, time: Values, q: Values, instants: Values) -> Float[np.ndarray, "samples instants nq"]:
     """Coordinates at other instants, interpolated between the neighboring records with constant joint velocities.
 
     Args:
@@ -310,7 +310,7 @@ def resampled(model: Model, time: Numbers, q: Numbers, instants: Numbers) -> Flo
 
 
 def between_records(
-    time: Numbers, instants: Numbers
+    time: Values, instants: Values
 ) -> tuple[Int[np.ndarray, "instants"], Int[np.ndarray, "instants"], Float[np.ndarray, "instants"]]:
     """Indices of the records before and after each instant, and the fraction of the time between them that has passed.
 
@@ -331,7 +331,7 @@ def _interpolated(model, q0, q1, share):
     return (jax.vmap(lane_function(functools.partial(configuration.interpolate, model)))(q0, q1, share),)
 
 
-def box_of(points: Numbers) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
+def box_of(points: Values) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
     """Lowest and highest corner (m) of a box with a margin around points (..., 3); each side is at least half of the longest."""
     flat = np.asarray(points, float).reshape(-1, 3)
     low, high = flat.min(axis=0), flat.max(axis=0)
