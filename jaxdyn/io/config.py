@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.tables import Place, read_value, table_of
 from jaxdyn.io.toml import read_toml, toml_text
+from jaxdyn.mechanism.quantity import ComponentUnit, quantity_of
 from jaxdyn.mechanism.quantity import quantity as declare
-from jaxdyn.mechanism.quantity import quantity_of
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _LARGEST_SEED = 2.0**32 - 1  # of random keys of JAX, also in single precision
 def setting(
     default: Any = dataclasses.MISSING,
     *,
-    unit: str | None = None,
+    unit: str | ComponentUnit | None = None,
     positive: bool = False,
     non_negative: bool = False,
     broadcast: bool = False,
@@ -45,7 +45,8 @@ def setting(
 
     Args:
         default: Value if the key is absent; without a default the key is required.
-        unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to this unit.
+        unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to this unit. Values along
+            components of joints, which have a `ComponentUnit`, are given without their unit.
         positive, non_negative: Whether the value, or every entry of a tuple, must be positive, or must not be negative.
         broadcast: If true, a single value may be given for a tuple. This value is read as a tuple of one entry, which the caller
             broadcasts.
@@ -53,6 +54,7 @@ def setting(
         alias: Former name of the key, which is also accepted.
     """
     least = 0.0 if non_negative else None
+    unit = " or ".join(unit) if isinstance(unit, ComponentUnit) else unit
     rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
     return dataclasses.field(default=default, metadata=rules)
 

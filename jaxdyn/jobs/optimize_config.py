@@ -14,6 +14,7 @@ from jaxdyn.io.config import default_of, seed_setting, setting
 from jaxdyn.io.tables import Place
 from jaxdyn.jobs.built_tables import ConstraintTable, CostTable, SolverTable
 from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
+from jaxdyn.mechanism.quantity import EFFORT, EFFORT_RATE, POSITION, VELOCITY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +47,12 @@ class StateConfig:
     """A state of the mechanism.
 
     Attributes:
-        q: Coordinates of the state (rad or m); by default the neutral configuration.
-        v: Velocities of the state (rad/s or m/s), one value for all components or one per component.
+        q: Coordinates of the state; by default the neutral configuration.
+        v: Velocities of the state, one value for all components or one per component.
     """
 
-    q: tuple[float, ...] | None = None
-    v: tuple[float, ...] = setting((0.0,), broadcast=True)
+    q: tuple[float, ...] | None = setting(None, unit=POSITION)
+    v: tuple[float, ...] = setting((0.0,), unit=VELOCITY, broadcast=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +60,12 @@ class BoundsConfig:
     """Bounds of the controls; by default the effort limits of the mechanism.
 
     Attributes:
-        lower: Lower bounds of the controls (N m or N), one value for all controls or one per control; -inf for no bound.
-        upper: Upper bounds of the controls (N m or N), one value for all controls or one per control; inf for no bound.
+        lower: Lower bounds of the controls, one value for all controls or one per control; -inf for no bound.
+        upper: Upper bounds of the controls, one value for all controls or one per control; inf for no bound.
     """
 
-    lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
-    upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+    lower: tuple[float, ...] | None = setting(None, unit=EFFORT, broadcast=True, infinite=True)
+    upper: tuple[float, ...] | None = setting(None, unit=EFFORT, broadcast=True, infinite=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,15 +75,15 @@ class RatesConfig:
     Attributes:
         weights: Weights w of the running cost 1/2 sum of w_i r_i^2, one value for all controls or one per control; iLQR and DDP
             need positive weights.
-        lower: Lower bounds of the rates (N m/s or N/s), one value for all controls or one per control; -inf for no bound.
-        upper: Upper bounds of the rates (N m/s or N/s), one value for all controls or one per control; inf for no bound.
-        initial: Controls in the first time step (N m or N), one value for all controls or one per control.
+        lower: Lower bounds of the rates, one value for all controls or one per control; -inf for no bound.
+        upper: Upper bounds of the rates, one value for all controls or one per control; inf for no bound.
+        initial: Controls in the first time step, one value for all controls or one per control.
     """
 
     weights: tuple[float, ...] = setting((0.0,), broadcast=True, non_negative=True)
-    lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
-    upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
-    initial: tuple[float, ...] = setting((0.0,), broadcast=True)
+    lower: tuple[float, ...] | None = setting(None, unit=EFFORT_RATE, broadcast=True, infinite=True)
+    upper: tuple[float, ...] | None = setting(None, unit=EFFORT_RATE, broadcast=True, infinite=True)
+    initial: tuple[float, ...] = setting((0.0,), unit=EFFORT, broadcast=True)
 
     def __post_init__(self):
         if not any(self.weights) and self.lower is None and self.upper is None:
@@ -95,13 +96,13 @@ class StillStartConfig:
 
     Attributes:
         kind: Kind of the initial guess, "constant".
-        controls: Values of the controls (N m or N), one value for all controls or one per control.
+        controls: Values of the controls, one value for all controls or one per control.
     """
 
     count: ClassVar[int] = 1
 
     kind: Literal["constant"] = "constant"
-    controls: tuple[float, ...] = setting((0.0,), broadcast=True)
+    controls: tuple[float, ...] = setting((0.0,), unit=EFFORT, broadcast=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,14 +111,14 @@ class SineStartConfig:
 
     Attributes:
         kind: Kind of the initial guess, "sine".
-        amplitude: Amplitudes of the controls (N m or N), one value for all controls or one per control.
+        amplitude: Amplitudes of the controls, one value for all controls or one per control.
         rate: Angular frequency of the controls.
     """
 
     count: ClassVar[int] = 1
 
     kind: Literal["sine"]
-    amplitude: tuple[float, ...] = setting((1.0,), broadcast=True)
+    amplitude: tuple[float, ...] = setting((1.0,), unit=EFFORT, broadcast=True)
     rate: float = setting(unit="rad/s", positive=True)
 
 
@@ -128,14 +129,14 @@ class RandomStartConfig:
     Attributes:
         kind: Kind of the initial guesses, "random".
         count: Number of initial guesses.
-        amplitude: Standard deviations of the controls (N m or N), one value for all controls or one per control.
+        amplitude: Standard deviations of the controls, one value for all controls or one per control.
         interval: Duration for which a control keeps the same random value; by default one time step.
         seed: Seed of the random values.
     """
 
     kind: Literal["random"]
     count: int = setting(64, positive=True)
-    amplitude: tuple[float, ...] = setting((1.0,), broadcast=True, non_negative=True)
+    amplitude: tuple[float, ...] = setting((1.0,), unit=EFFORT, broadcast=True, non_negative=True)
     interval: float | None = setting(None, unit="s", positive=True)
     seed: int = seed_setting()
 
@@ -150,7 +151,7 @@ class StatesStartConfig:
         q: Configurations at the times `times`; between them, the motion is interpolated linearly in tangent coordinates.
         count: Number of initial guesses. The first one passes through the given configurations; in the others, all configurations
             but the first and the last have random deviations.
-        spread: Size of the random deviations (rad or m): the standard deviation of a "normal" distribution, or the largest
+        spread: Size of the random deviations: the standard deviation of a "normal" distribution, or the largest
             magnitude of a "uniform" distribution.
         distribution: Distribution of the random deviations, "normal" or "uniform".
         seed: Seed of the random deviations.
@@ -158,9 +159,9 @@ class StatesStartConfig:
 
     kind: Literal["states"]
     times: tuple[float, ...] = setting(unit="s", non_negative=True)
-    q: tuple[tuple[float, ...], ...]
+    q: tuple[tuple[float, ...], ...] = setting(unit=POSITION)
     count: int = setting(1, positive=True)
-    spread: float = setting(0.0, non_negative=True)
+    spread: float = setting(0.0, unit=POSITION, non_negative=True)
     distribution: Literal["normal", "uniform"] = "normal"
     seed: int = seed_setting()
 
@@ -184,13 +185,13 @@ class MixedStartConfig:
     Attributes:
         kind: Kind of the initial guesses, "mixed".
         count: Number of initial guesses.
-        spread: Standard deviation of the random deviations from the straight line (rad or m).
+        spread: Standard deviation of the random deviations from the straight line.
         seed: Seed of the random deviations.
     """
 
     kind: Literal["mixed"]
     count: int = setting(default_of(guess.mixed, "count"), positive=True)
-    spread: float = setting(default_of(guess.mixed, "spread"), non_negative=True)
+    spread: float = setting(default_of(guess.mixed, "spread"), unit=POSITION, non_negative=True)
     seed: int = seed_setting()
 
 

@@ -17,6 +17,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.jobs.component_values import coordinates, each, state
 from jaxdyn.mechanism.model import as_dtype
+from jaxdyn.mechanism.quantity import POSITION, VELOCITY
 from jaxdyn.spatial.transform import RigidTransform
 
 _ORIGIN = (0.0, 0.0, 0.0)
@@ -27,14 +28,14 @@ class StatePart:
     """Keys of the target state of the cost "deviation".
 
     Attributes:
-        q: Target coordinates (rad or m); by default the neutral coordinates.
-        v: Target velocities (rad/s or m/s), one value for all components or one per component.
+        q: Target coordinates; by default the neutral coordinates.
+        v: Target velocities, one value for all components or one per component.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target",)
 
-    q: tuple[float, ...] | None = None
-    v: tuple[float, ...] = setting((0.0,), broadcast=True)
+    q: tuple[float, ...] | None = setting(None, unit=POSITION)
+    v: tuple[float, ...] = setting((0.0,), unit=VELOCITY, broadcast=True)
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
         return {"target": state(self.q, self.v, system, f"{place} ")}
@@ -45,12 +46,12 @@ class ConfigurationPart:
     """Keys of the target configuration of the cost "angular_deviation".
 
     Attributes:
-        q: Target coordinates (rad or m); by default the neutral coordinates.
+        q: Target coordinates; by default the neutral coordinates.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target",)
 
-    q: tuple[float, ...] | None = None
+    q: tuple[float, ...] | None = setting(None, unit=POSITION)
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
         return {"target": coordinates(self.q, system.model, f"{place} q")}
@@ -217,15 +218,15 @@ class TargetPart:
     """Keys of the target state of the constraint "state".
 
     Attributes:
-        q: Target coordinates (rad or m); without this key, the coordinates are free.
-        v: Target velocities (rad/s or m/s), one value for all components or one per component; without this key, the velocities are
+        q: Target coordinates; without this key, the coordinates are free.
+        v: Target velocities, one value for all components or one per component; without this key, the velocities are
             free.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("target", "of_configuration", "of_velocities")
 
-    q: tuple[float, ...] | None = None
-    v: tuple[float, ...] | None = setting(None, broadcast=True)
+    q: tuple[float, ...] | None = setting(None, unit=POSITION)
+    v: tuple[float, ...] | None = setting(None, unit=VELOCITY, broadcast=True)
 
     def __post_init__(self):
         if self.q is None and self.v is None:
@@ -249,10 +250,10 @@ class JointBoundsPart:
 
     makes: ClassVar[tuple[str, ...]] = ("lower", "upper", "below", "above")
 
-    q_lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
-    q_upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
-    v_lower: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
-    v_upper: tuple[float, ...] | None = setting(None, broadcast=True, infinite=True)
+    q_lower: tuple[float, ...] | None = setting(None, unit=POSITION, broadcast=True, infinite=True)
+    q_upper: tuple[float, ...] | None = setting(None, unit=POSITION, broadcast=True, infinite=True)
+    v_lower: tuple[float, ...] | None = setting(None, unit=VELOCITY, broadcast=True, infinite=True)
+    v_upper: tuple[float, ...] | None = setting(None, unit=VELOCITY, broadcast=True, infinite=True)
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
         limits = system.model.limits

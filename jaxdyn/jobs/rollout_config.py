@@ -6,6 +6,7 @@ from typing import Literal
 
 from jaxdyn.io.config import seed_setting, setting
 from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
+from jaxdyn.mechanism.quantity import DAMPING, EFFORT, STIFFNESS
 
 # A larger number of steps is probably a typing error: it takes years at a million steps per second.
 _MOST_STEPS = 1e14
@@ -34,10 +35,10 @@ class ControlConfig:
     Attributes:
         target: Target of the controller: the "middle" of the joint limits (neutral for joints without limits), or the "initial"
             configuration of each sample.
-        stiffness: Proportional gains (N m/rad or N/m), one value for all velocity components or one per component.
-        damping: Derivative gains (N m s/rad or N s/m), one value for all velocity components or one per component.
+        stiffness: Proportional gains, one value for all velocity components or one per component.
+        damping: Derivative gains, one value for all velocity components or one per component.
         compensate_gravity: If true, the generalized forces that balance gravity are added.
-        random_torque: Standard deviation of the random torque (N m or N), one value for all velocity components or one per
+        random_torque: Standard deviation of the random torque, one value for all velocity components or one per
             component.
         random_interval: Time between random torque values; the torque is interpolated linearly between them.
         replay: File plan.npz of a run of jaxdyn optimize; the controls of its plan act on the drives instead of the PD controller.
@@ -46,10 +47,10 @@ class ControlConfig:
     """
 
     target: Literal["middle", "initial"] = "middle"
-    stiffness: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
-    damping: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
+    stiffness: tuple[float, ...] = setting((0.0,), unit=STIFFNESS, non_negative=True, broadcast=True)
+    damping: tuple[float, ...] = setting((0.0,), unit=DAMPING, non_negative=True, broadcast=True)
     compensate_gravity: bool = False
-    random_torque: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
+    random_torque: tuple[float, ...] = setting((0.0,), unit=EFFORT, non_negative=True, broadcast=True)
     random_interval: float = setting(0.05, unit="s", positive=True)
     replay: Path | None = None
     replay_feedback: bool = False

@@ -159,5 +159,5 @@ def test_the_help_states_the_table(capsys):
         main(["optimize", "--help"])
     said = capsys.readouterr().out
     assert "[rates]: Costs and bounds of the rates of the controls" in said
-    for name in ("weights", "lower", "upper", "initial"):
-        assert f"  rates.{name}: " in said
+    for key in ("weights", "lower (N m/s or N/s)", "upper (N m/s or N/s)", "initial (N m or N)"):
+        assert f"  rates.{key}: " in said
