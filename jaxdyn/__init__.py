@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
     from jaxdyn.dynamics.energy import momentum as momentum
     from jaxdyn.dynamics.energy import potential_energy as potential_energy
+    from jaxdyn.dynamics.equations_of_motion import acceleration as acceleration
+    from jaxdyn.dynamics.equations_of_motion import applied_forces as applied_forces
+    from jaxdyn.dynamics.equations_of_motion import total_energy as total_energy
+    from jaxdyn.dynamics.equations_of_motion import total_potential_energy as total_potential_energy
     from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import Damper as Damper
@@ -75,11 +79,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
-    from jaxdyn.dynamics.system import acceleration as acceleration
-    from jaxdyn.dynamics.system import applied_forces as applied_forces
     from jaxdyn.dynamics.system import neutral_state as neutral_state
-    from jaxdyn.dynamics.system import total_energy as total_energy
-    from jaxdyn.dynamics.system import total_potential_energy as total_potential_energy
     from jaxdyn.lanes import batched as batched
     from jaxdyn.mechanism import configuration as configuration
     from jaxdyn.mechanism.builder import MechanismBuilder as MechanismBuilder

@@ -8,7 +8,8 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, MultibodyDynamics, Tangent, Time
-from jaxdyn.dynamics.system import State, System, total_energy
+from jaxdyn.dynamics.equations_of_motion import total_energy
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial.arrays import floating
 

@@ -155,7 +155,7 @@ def test_diverging_samples_are_counted_and_the_status_says_that_they_are_too_man
     assert main(["rollout", pendulum, "--out", str(tmp_path / "run"), *overrides]) == 3
     samples = json.loads((tmp_path / "run" / "metrics.json").read_text())["samples"]
     assert samples["diverged"] > 0
-    assert sum(lanes.values()) == 64
+    assert sum(samples.values()) == 64
     assert "diverged: A coordinate or velocity grew beyond the limit" in capsys.readouterr().out
     arrays = arrays_of(tmp_path / "run")
     assert np.all(np.isfinite(arrays["q"])), "a diverged sample is held at its last good state"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.constraint_forces import ConstraintForces as ConstraintForces
     from jaxdyn.dynamics.constraint_forces import constraint_forces as constraint_forces
     from jaxdyn.dynamics.constraint_forces import constraint_jacobian as constraint_jacobian
-    from jaxdyn.dynamics.system import ConstraintErrors as ConstraintErrors
-    from jaxdyn.dynamics.system import constraint_errors as constraint_errors
+    from jaxdyn.dynamics.equations_of_motion import ConstraintErrors as ConstraintErrors
+    from jaxdyn.dynamics.equations_of_motion import constraint_errors as constraint_errors
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

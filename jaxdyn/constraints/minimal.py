@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics, metric
+from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
-from jaxdyn.dynamics.system import State, System, Time, applied_forces, dynamic_function, system_function
+from jaxdyn.dynamics.system import State, System, Time, dynamic_function, system_function
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot

@@ -10,7 +10,8 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.control.cost_terms import ConstraintTerm, multibody
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, Inequality, Time
-from jaxdyn.dynamics.system import State, drive_forces
+from jaxdyn.dynamics.equations_of_motion import drive_forces
+from jaxdyn.dynamics.system import State
 from jaxdyn.spatial.arrays import dot, floating
 
 

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, Time
-from jaxdyn.dynamics.system import State, total_energy
+from jaxdyn.dynamics.equations_of_motion import total_energy
+from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.quantity import POSITION, quantity
 from jaxdyn.spatial.arrays import floating

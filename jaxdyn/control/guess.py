@@ -21,7 +21,8 @@ from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics
 from jaxdyn.control.rates import WithRates, original_problem, plan_with_rates
 from jaxdyn.control.tracking import follow, tracking_gains
-from jaxdyn.dynamics.system import State, acceleration
+from jaxdyn.dynamics.equations_of_motion import acceleration
+from jaxdyn.dynamics.system import State
 from jaxdyn.lanes import lane_function, stored_jit, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations

@@ -23,7 +23,8 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.display import Display, Displayed, number_text, plural
-from jaxdyn.dynamics.system import State, System, acceleration
+from jaxdyn.dynamics.equations_of_motion import acceleration
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_function
 from jaxdyn.mechanism.model import Model

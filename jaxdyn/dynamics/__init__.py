@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
     from jaxdyn.dynamics.energy import momentum as momentum
     from jaxdyn.dynamics.energy import potential_energy as potential_energy
+    from jaxdyn.dynamics.equations_of_motion import acceleration as acceleration
+    from jaxdyn.dynamics.equations_of_motion import acceleration_over_step as acceleration_over_step
+    from jaxdyn.dynamics.equations_of_motion import applied_forces as applied_forces
+    from jaxdyn.dynamics.equations_of_motion import stabilizing_correction as stabilizing_correction
+    from jaxdyn.dynamics.equations_of_motion import total_energy as total_energy
+    from jaxdyn.dynamics.equations_of_motion import total_potential_energy as total_potential_energy
     from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import Damper as Damper
@@ -86,12 +92,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.surfaces import Surface as Surface
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
-    from jaxdyn.dynamics.system import acceleration as acceleration
-    from jaxdyn.dynamics.system import acceleration_over_step as acceleration_over_step
-    from jaxdyn.dynamics.system import applied_forces as applied_forces
     from jaxdyn.dynamics.system import neutral_state as neutral_state
-    from jaxdyn.dynamics.system import stabilizing_correction as stabilizing_correction
-    from jaxdyn.dynamics.system import total_energy as total_energy
-    from jaxdyn.dynamics.system import total_potential_energy as total_potential_energy
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

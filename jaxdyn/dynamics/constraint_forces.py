@@ -6,15 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.system import (
-    State,
-    System,
-    Time,
-    acceleration_and_multipliers,
-    dynamic_function,
-    instant,
-    system_function,
-)
+from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, instant
+from jaxdyn.dynamics.system import State, System, Time, dynamic_function, system_function
 
 
 @system_function

@@ -23,7 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.deprecated import refuse_renamed, renamed_property
 from jaxdyn.dynamics import inverse
-from jaxdyn.dynamics.system import State, System, applied_forces, checked_system
+from jaxdyn.dynamics.equations_of_motion import applied_forces
+from jaxdyn.dynamics.system import State, System, checked_system
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.identifiability import BaseParameters, system_base_parameters
 from jaxdyn.identify.regression import regressor

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.inverse import inverse_dynamics
-from jaxdyn.dynamics.system import State, applied_forces
+from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import Unconstrained
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps, prior_terms
 from jaxdyn.identify.losses import Loss, Squares, check_loss

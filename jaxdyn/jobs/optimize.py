@@ -20,7 +20,8 @@ from jaxdyn.control.rates import plan_with_rates
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.control.verification import Verification, verify
 from jaxdyn.display import aligned
-from jaxdyn.dynamics.system import State, System, total_energy
+from jaxdyn.dynamics.equations_of_motion import total_energy
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of

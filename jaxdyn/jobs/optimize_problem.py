@@ -9,7 +9,8 @@ from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import ControlProblem, Equality, Inequality, MultibodyDynamics, free_duration
 from jaxdyn.control.solution import Solver
-from jaxdyn.dynamics.system import State, System, constraint_errors
+from jaxdyn.dynamics.equations_of_motion import constraint_errors
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.built_tables import ConstraintTable
 from jaxdyn.jobs.component_values import coordinates, each, state

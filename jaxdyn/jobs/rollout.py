@@ -19,7 +19,8 @@ from tqdm import tqdm
 import jaxdyn.lanes as lanes
 from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
-from jaxdyn.dynamics.system import System, total_energy
+from jaxdyn.dynamics.equations_of_motion import total_energy
+from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Inputs
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import with_limits

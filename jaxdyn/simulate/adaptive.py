@@ -12,15 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.doors import check_masses
-from jaxdyn.dynamics.system import (
-    State,
-    System,
-    acceleration_and_multipliers,
-    check_state,
-    check_system,
-    correction_over_step,
-    instant,
-)
+from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, correction_over_step, instant
+from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Controls, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import RolloutResult, report

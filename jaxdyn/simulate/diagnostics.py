@@ -10,8 +10,9 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.contact_points import contact_forces, contact_names
+from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.forces import Force
-from jaxdyn.dynamics.system import State, System, applied_forces, checked_system
+from jaxdyn.dynamics.system import State, System, checked_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial.arrays import dot
 

@@ -12,9 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.dynamics.system import (
-    State,
-    System,
+from jaxdyn.dynamics.equations_of_motion import (
     acceleration,
     acceleration_and_multipliers,
     correction_over_step,
@@ -22,6 +20,7 @@ from jaxdyn.dynamics.system import (
     resisted_acceleration,
     stabilizing_correction,
 )
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.quantity import check_settings, quantity
 from jaxdyn.simulate.newton import solve_by_newton

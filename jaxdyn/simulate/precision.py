@@ -18,8 +18,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import jaxdyn.lanes as lanes
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import energy
+from jaxdyn.dynamics.equations_of_motion import acceleration, total_potential_energy
 from jaxdyn.dynamics.metric import mass_matrix
-from jaxdyn.dynamics.system import State, System, acceleration, total_potential_energy
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.reference import Reference
 from jaxdyn.mechanism import configuration

@@ -10,8 +10,9 @@ from jaxtyping import Array, Bool
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import constraint_motion, energy, kinematics, metric
 from jaxdyn.dynamics.energy import generalized_momentum
+from jaxdyn.dynamics.equations_of_motion import applied_forces, total_potential_energy
 from jaxdyn.dynamics.multipliers import equations_of_motion
-from jaxdyn.dynamics.system import State, System, applied_forces, total_potential_energy
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import quantity

@@ -11,7 +11,7 @@ from random_trees import random_model
 
 import jaxdyn
 from jaxdyn import Distance, LoopJoint, State, System, library
-from jaxdyn.dynamics.system import acceleration_and_multipliers, instant
+from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, instant
 from jaxdyn.lanes import lane_function
 from jaxdyn.spatial.transform import RigidTransform
 

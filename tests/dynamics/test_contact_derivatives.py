@@ -33,7 +33,7 @@ from jaxdyn.dynamics import (
     inverse,
     kinematics,
 )
-from jaxdyn.dynamics.system import acceleration_over_step
+from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
 
 MATERIAL = {
     "stiffness": 3e3,

@@ -8,7 +8,7 @@ from jaxprs import equations
 
 import jaxdyn
 from jaxdyn.dynamics import GroundContact, HalfSpace, contact_sphere
-from jaxdyn.dynamics.system import acceleration_over_step
+from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
 from jaxdyn.lanes.tracing import written_out
 
 

@@ -43,7 +43,7 @@ from jaxdyn import (
     total_energy,
 )
 from jaxdyn.dynamics import kinematics
-from jaxdyn.dynamics import system as systems
+from jaxdyn.dynamics.equations_of_motion import total_potential_energy
 from jaxdyn.io import system_from_dict
 
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
@@ -110,9 +110,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
         ],
         "Q_spring": [
             of(Spring),
-            -jax.grad(lambda q: systems.total_potential_energy(system, system.at_rest(q)) - potential_energy(model, q))(
-                q
-            ),
+            -jax.grad(lambda q: total_potential_energy(system, system.at_rest(q)) - potential_energy(model, q))(q),
         ],
         "Q_damper": [of(Damper)],
         "Q_wrench": [of(AppliedForce)],
@@ -130,7 +128,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
         "inverse": [inverse_dynamics(model, q, v, qdd, method=k) for k in ("recursive", "covariant")],
         "kinetic_energy": [kinetic_energy(model, q, v)],
         "potential_gravity": [potential_energy(model, q)],
-        "potential_spring": [systems.total_potential_energy(system, system.at_rest(q)) - potential_energy(model, q)],
+        "potential_spring": [total_potential_energy(system, system.at_rest(q)) - potential_energy(model, q)],
         "energy": [total_energy(system, state)],
     }
 

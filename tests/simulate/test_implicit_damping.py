@@ -30,8 +30,8 @@ from jaxdyn import (
     mass_matrix,
     rollout,
 )
+from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
 from jaxdyn.dynamics.friction import BearingFriction
-from jaxdyn.dynamics.system import acceleration_over_step
 from jaxdyn.simulate import RolloutResult
 
 INERTIA = 1e-4

@@ -1,0 +1,385 @@
+"""The equation of motion of a system, which integrators and optimizers use: forces, accelerations, constraint errors, energies."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, inverse, kinematics, multipliers
+from jaxdyn.dynamics.added_inertia import AddedInertia
+from jaxdyn.dynamics.forces import BodyForce, JointForce, Resistance
+from jaxdyn.dynamics.kinematics import Motion
+from jaxdyn.dynamics.system import State, System, Time, dynamic_function, system_function
+from jaxdyn.mechanism.model import Model
+
+# Errors of constraints decay at this rate per step, by a factor of at most 3/4. Semi-implicit Euler is stable up to a rate of 0.83.
+_DECAY_PER_STEP = 0.5
+
+
+@system_function
+def applied_forces(
+    system: System, state: State, u: Float[Array, "nu"] | None = None, t: Time = 0.0
+) -> Float[Array, "nv"]:
+    """Generalized force of the controls and of all forces of the system, gravity not included; N m or N.
+
+    Args:
+        system: Mechanism with its forces and drives.
+        state: Coordinates and velocities.
+        u: Controls; zero if None.
+        t: Time (s).
+
+    Raises:
+        ValueError: The number of controls is not `system.nu`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        tau = jaxdyn.applied_forces(system, jaxdyn.neutral_state(system), u=jnp.array([2.0]))
+        ```
+
+    Source: theory.md (H1)-(H6).
+    """
+    time = jnp.asarray(t, state.v.dtype)
+    model = system.model.at(time)
+    tau = _forces_in_joints(system, model, state, u, time)
+    if not _pushes_bodies(system):
+        return tau
+    return tau + _forces_of_bodies(system, model, kinematics.motion(model, state.q, state.v), time)
+
+
+def _forces_in_joints(system: System, model: Model, state: State, u, t: Float[Array, ""]) -> Float[Array, "nv"]:
+    """Generalized force of the controls and of the forces in joints."""
+    tau = jnp.zeros_like(state.v) if u is None else drive_forces(system, u)
+    for force in system.forces:
+        if isinstance(force, JointForce):
+            tau = tau + force.generalized_forces(model, state.q, state.v, t)
+        elif not isinstance(force, BodyForce):
+            raise TypeError(
+                f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them"
+            )
+    return tau
+
+
+def _pushes_bodies(system: System) -> bool:
+    return any(isinstance(force, BodyForce) for force in system.forces)
+
+
+def _forces_of_bodies(system: System, model: Model, moving: Motion, t: Float[Array, ""]) -> Float[Array, "nv"]:
+    """Generalized force of all forces on bodies."""
+    return inverse.project(model, moving.placements, forces_on_bodies(system, model, moving, t))
+
+
+def forces_on_bodies(system: System, model: Model, moving: Motion, t: Float[Array, ""]) -> Float[Array, "nb 6"]:
+    """Sum of all forces on bodies as (moment about the reference point P; force), ground axes, without gravity and forces in
+    joints.
+
+    Args:
+        system: Mechanism with its forces.
+        model: Mechanism at time t.
+        moving: Motion of the model.
+        t: Time (s).
+    """
+    total = jnp.zeros_like(moving.velocity)
+    for force in system.forces:
+        if isinstance(force, BodyForce):
+            total = total + force.body_forces(model, moving, t)
+    return total
+
+
+def drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
+    """Generalized force of the controls, N m or N. Source: theory.md (H6)."""
+    if u.shape != (system.nu,):
+        raise ValueError(
+            f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: "
+            f"give shape ({system.nu},)"
+        )
+    return u if system.drives is None else system.drives.generalized_forces(system.model, u)
+
+
+@dynamic_function
+def acceleration(
+    system: System,
+    state: State,
+    u: Float[Array, "nu"] | None = None,
+    t: Time = 0.0,
+    *,
+    correction: Float[Array, "m"] | None = None,
+) -> Float[Array, "nv"]:
+    """Generalized acceleration a of a system: M a + h = (all applied forces); rad/s^2 or m/s^2.
+
+    With constraints, M a + h = (all applied forces) + G' lam, where the multipliers lam satisfy d^2 phi/dt^2 = 0.
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities.
+        u: Controls; zero if None.
+        t: Time (s).
+        correction: Required second time derivatives d^2 phi/dt^2 of the constraint residuals, from `stabilizing_correction`; zero
+            if None.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        a = jaxdyn.acceleration(system, system.at_rest(jnp.array([0.3, -0.5])), u=jnp.array([2.0]))
+        ```
+
+    Source: theory.md (I1), (H1)-(H6), (N9).
+    """
+    return acceleration_and_multipliers(system, instant(system, state, t), u, correction)[0]
+
+
+class Instant(NamedTuple):
+    """The model and its motion at one instant, which several functions need and which are computed once.
+
+    Attributes:
+        model: Mechanism at this time.
+        state: Coordinates and velocities.
+        motion: Motion of the model.
+        t: Time (s).
+    """
+
+    model: Model
+    state: State
+    motion: Motion
+    t: Float[Array, ""]
+
+
+def instant(system: System, state: State, t: Time) -> Instant:
+    """System in a given state at time t (s).
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities.
+        t: Time (s).
+    """
+    time = jnp.asarray(t, state.v.dtype)
+    model = system.model.at(time)
+    return Instant(model, state, kinematics.motion(model, state.q, state.v), time)
+
+
+def acceleration_and_multipliers(
+    system: System, now: Instant, u: Float[Array, "nu"] | None, correction: Float[Array, "m"] | None = None
+) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
+    """Result of `acceleration`, and the multipliers lam of all constraints, in the order of `System.constraints`.
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        now: Instant of the system.
+        u: Controls; zero if None.
+        correction: Required d^2 phi/dt^2; zero if None.
+    """
+    return _solved(system, now, now.model, _forces(system, now, u), correction)
+
+
+def _forces(system: System, now: Instant, u: Float[Array, "nu"] | None) -> Float[Array, "nv"]:
+    """Result of `applied_forces` at an instant."""
+    tau = _forces_in_joints(system, now.model, now.state, u, now.t)
+    return tau + _forces_of_bodies(system, now.model, now.motion, now.t) if _pushes_bodies(system) else tau
+
+
+@dynamic_function
+def acceleration_over_step(
+    system: System,
+    state: State,
+    u: Float[Array, "nu"] | None,
+    t: Time,
+    step: Time,
+    *,
+    correction: Float[Array, "m"] | None = None,
+) -> Float[Array, "nv"]:
+    """Acceleration over a step, with stiff forces evaluated at the end of the step.
+
+        (M + dt D + dt^2 K + A) a + h = (all applied forces) - dt K v,   v' = v + dt a
+
+    D and K are damping and stiffness of the joint forces that have a `JointForce.resistance`, and A is the matrix of the forces on
+    bodies that have a linear law `BodyForce.over_step`, such as contacts. All other forces are evaluated at the start of the step.
+    The implicit evaluation makes the step stable for friction, servos and contacts of any strength and for any step length. The
+    matrices act like additional inertia, so each step solves only one system of equations. If no force is implicit, the result is
+    that of `acceleration`.
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        state: Coordinates and velocities at the start of the step.
+        u: Controls; zero if None.
+        t: Time at the start of the step (s).
+        step: Length dt of the step (s).
+        correction: Required d^2 phi/dt^2, as for `acceleration`.
+
+    Source: theory.md (I12), (T8); linearly implicit methods: Hairer and Wanner 1996, section IV.7.
+    """
+    return resisted_acceleration(system, instant(system, state, t), u, jnp.asarray(step, state.v.dtype), correction)
+
+
+def resisted_acceleration(
+    system: System, now: Instant, u: Float[Array, "nu"] | None, step: Time, correction: Float[Array, "m"] | None
+) -> Float[Array, "nv"]:
+    """Result of `acceleration_over_step` at an instant.
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        now: Instant at the start of the step.
+        u: Controls; zero if None.
+        step: Length dt of the step (s).
+        correction: Required d^2 phi/dt^2; zero if None.
+    """
+    model, tau, added = now.model, _forces_in_joints(system, now.model, now.state, u, now.t), None
+    if _pushes_bodies(system):
+        bodies = [f.over_step(model, now.motion, now.t, step) for f in system.forces if isinstance(f, BodyForce)]
+        tau = tau + inverse.project(
+            model, now.motion.placements, sum((law.force for law in bodies[1:]), bodies[0].force)
+        )
+        added = added_inertia.total([law.added for law in bodies if law.added is not None])
+    resistance = _joint_resistance(system, now)
+    if resistance is not None:
+        inertia = step * (resistance.damping + step * resistance.stiffness)
+        model = eqx.tree_at(lambda m: m.armature, model, model.armature + inertia)
+        tau = tau - step * resistance.stiffness * now.state.v
+    return _solved(system, now, model, tau, correction, added)[0]  # (I12), (T8)
+
+
+def _joint_resistance(system: System, now: Instant) -> Resistance | None:
+    """Sum over the forces. A single term may have negative coefficients, for example friction that depends on the direction."""
+    at = (now.model, now.state.q, now.state.v, now.t)
+    each = [force.resistance(*at) for force in system.forces if isinstance(force, JointForce)]
+    given = [resistance for resistance in each if resistance is not None]
+    if not given:
+        return None
+    damping, stiffness = (jnp.maximum(sum(parts[1:], parts[0]), 0.0) for parts in zip(*given, strict=True))
+    return Resistance(damping, stiffness)
+
+
+def _solved(
+    system: System,
+    now: Instant,
+    model: Model,
+    tau: Float[Array, "nv"],
+    correction: Float[Array, "m"] | None,
+    added: AddedInertia | None = None,
+) -> tuple[Float[Array, "nv"], Float[Array, "m"]]:
+    """Accelerations and multipliers under given forces. The armature of `model` may be larger than that of the system, and the
+    inertia `added` is added to the mass matrix."""
+    constraints, moving = system.constraints, now.motion
+    if not constraints:
+        return forward.accelerations_from(model, moving, tau, system.method, added), jnp.zeros(0, tau.dtype)
+    if correction is None:
+        correction = jnp.zeros_like(constraint_motion.residuals(model, constraints, moving.q, moving.placements.poses))
+    return multipliers.constrained_acceleration(system.method, model, constraints, moving, tau, correction, added)
+
+
+class ConstraintErrors(NamedTuple):
+    """Errors of all constraint equations phi = 0, in the order of `System.constraints`.
+
+    Attributes:
+        residual: Residuals phi, m or 1.
+        rate: Rates dphi/dt, m/s or 1/s.
+    """
+
+    residual: Float[Array, "m"]
+    rate: Float[Array, "m"]
+
+
+@system_function
+def constraint_errors(system: System, state: State, t: Time = 0.0) -> ConstraintErrors:
+    """Residuals of the constraints and their rates; both are zero if the state satisfies the constraints.
+
+    Args:
+        system: Mechanism with its constraints.
+        state: Coordinates and velocities.
+        t: Time (s), which matters for joints with prescribed motion.
+
+    Source: theory.md (N7).
+    """
+    return _errors(system, instant(system, state, t))
+
+
+def _errors(system: System, now: Instant) -> ConstraintErrors:
+    model, moving = now.model, now.motion
+    residual = constraint_motion.residuals(model, system.constraints, moving.q, moving.placements.poses)
+    return ConstraintErrors(residual, constraint_motion.rates(model, system.constraints, moving.q, moving))
+
+
+@system_function
+def stabilizing_correction(system: System, state: State, t: Time, step: Time) -> Float[Array, "m"] | None:
+    """Acceleration d^2 phi/dt^2 = -2 w dphi/dt - w^2 phi, with which errors of constraints decay without overshoot.
+
+    Integrators keep this acceleration constant over a step. An evaluation within the step would respond to the errors of the
+    stages, which are larger than those of the step, and reduce the order of accuracy.
+
+    Args:
+        system: Mechanism with its constraints.
+        state: Coordinates and velocities.
+        t: Time (s).
+        step: Length of the step (s).
+
+    Returns:
+        The acceleration, or None if the system has no constraints or no stabilization.
+
+    Source: theory.md (N9); Baumgarte 1972.
+    """
+    return None if _drifts(system) else correction_over_step(system, instant(system, state, t), step)
+
+
+def _drifts(system: System) -> bool:
+    """True if the system has no constraints or no stabilization."""
+    return not system.constraints or system.stabilization == 0.0
+
+
+def correction_over_step(system: System, now: Instant, step: Time) -> Float[Array, "m"] | None:
+    """Result of `stabilizing_correction` at an instant.
+
+    Args:
+        system: Mechanism with its constraints.
+        now: Instant of the system.
+        step: Length of the step (s).
+    """
+    if _drifts(system):
+        return None
+    residual, rate = _errors(system, now)
+    w = _DECAY_PER_STEP / step if system.stabilization is None else system.stabilization
+    return -2.0 * w * rate - w**2 * residual
+
+
+@system_function
+def total_potential_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
+    """Potential energy of gravity and of all forces that have a potential energy, J.
+
+    Args:
+        system: Mechanism with its forces.
+        state: Coordinates and velocities.
+        t: Time (s).
+
+    Source: theory.md (H2), (H3).
+    """
+    q = state.q
+    model = system.model.at(jnp.asarray(t, q.dtype))
+    placed = kinematics.placements(model, q)
+    total = energy.potential_energy(model, q)
+    for force in system.forces:
+        total = total + force.potential_energy(model, q, placed)
+    return total
+
+
+@system_function
+def total_energy(system: System, state: State, t: Time = 0.0) -> Float[Array, ""]:
+    """Total energy (kinetic and potential), J. The total energy is constant without controls, friction and prescribed motion.
+
+    Args:
+        system: Mechanism with its forces.
+        state: Coordinates and velocities.
+        t: Time (s).
+
+    Example:
+        ```python
+        import jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        energy = jaxdyn.total_energy(system, jaxdyn.neutral_state(system))
+        ```
+    """
+    model = system.model.at(jnp.asarray(t, state.v.dtype))
+    return energy.kinetic_energy(model, state.q, state.v) + total_potential_energy(system, state, t)
