@@ -7,6 +7,7 @@ from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_outcome import Outcome
 from jaxdyn.jobs.optimize_rates import with_rates_of
+from jaxdyn.mechanism.quantity import EFFORT_RATE
 from jaxdyn.view import animation, optimization, plots
 from jaxdyn.view.motion import motion_plot
 
@@ -19,9 +20,8 @@ def draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> l
     system, time = outcome.system, outcome.times
     plan = jax.tree.map(lambda leaf: np.asarray(leaf)[best], found.value)
     bounds = (np.asarray(problem.lower), np.asarray(problem.upper))
-    names = optimization.control_names(system)
     figures = {
-        "controls": optimization.controls(names, time, plan.controls, *bounds),
+        "controls": optimization.controls(system, time, plan.controls, *bounds),
         "motion": motion_plot(
             system.model,
             time,
@@ -36,8 +36,8 @@ def draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> l
     if rates is not None:
         searched = with_rates_of(config, problem)
         values, *limits = (np.asarray(part) for part in (rates.values[best], searched.lower, searched.upper))
-        title, label = "Rates of the controls; bounds dashed", "rate (N m/s, N/s)"
-        figures["rates"] = optimization.controls(names, time, values, *limits, title=title, label=label)
+        title = "Rates of the controls; bounds dashed"
+        figures["rates"] = optimization.controls(system, time, values, *limits, unit=EFFORT_RATE, title=title)
     if found.history is not None:
         figures["convergence"] = optimization.convergence(
             np.asarray(found.history.cost), np.asarray(found.history.violation), best

@@ -1,10 +1,10 @@
 """Figures of optimal control: convergence of searches, local optima, controls and motion of a plan."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from jaxdyn.dynamics.system import System
+from jaxdyn.mechanism.components import component_names, units_along
+from jaxdyn.mechanism.quantity import EFFORT, ComponentUnit, Quantity
 from jaxdyn.view.figure import Figure, draw_limits, panels_over_time
 from jaxdyn.view.skeleton import Values
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
@@ -76,38 +76,33 @@ def optima(cost: Values, count: Values, starts: int, *, title: str = "") -> Figu
 
 
 def controls(
-    names: Sequence[str],
+    system: System,
     time: Values,
     values: Values,
     lower: Values,
     upper: Values,
     *,
+    unit: ComponentUnit = EFFORT,
     title: str = "",
-    label: str = "control (N m, N)",
 ) -> Figure:
     """Controls, which are constant in each time step, and their bounds as dashed lines.
 
     Args:
-        names: Names of the controls.
+        system: System with the drives that the controls act on.
         time: Times of the steps (N + 1,), s.
-        values: Controls (N, nu), N m or N.
+        values: Controls, or their rates (N, nu).
         lower, upper: Bounds (nu,), infinite for controls without bounds.
+        unit: Units of the values of angular and of linear components.
         title: Title of the figure.
-        label: Label of the vertical axes.
     """
-    values = np.asarray(values)
-    figure, axes = panels_over_time(len(names))
-    for k, (name, axis) in enumerate(zip(names, axes, strict=False)):
+    values, declared = np.asarray(values), Quantity(unit, along="velocity")
+    names, units = component_names(system.model, declared), units_along(system.model, declared)
+    columns = range(system.model.nv) if system.drives is None else system.drives.columns
+    figure, axes = panels_over_time(len(columns))
+    for k, (column, axis) in enumerate(zip(columns, axes, strict=False)):
         axis.step(time, np.append(values[:, k], values[-1, k]), where="post", color=BLUE, lw=1.5)
         draw_limits(axis, np.asarray(lower)[k], np.asarray(upper)[k])
-        axis.set_title(name, fontsize=9)
-    figure.supylabel(label, fontsize=9)
+        axis.set_title(names[column], fontsize=9)
+        axis.set_ylabel(units[column], fontsize=8)
     figure.suptitle(title or "Controls; bounds dashed")
     return figure
-
-
-def control_names(system: System) -> list[str]:
-    """Names of the joints that the controls drive."""
-    topology = system.model.topology
-    columns = range(system.model.nv) if system.drives is None else system.drives.columns
-    return [topology.joint_names[topology.body_of_column[c]] for c in columns]

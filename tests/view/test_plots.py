@@ -6,7 +6,8 @@ import pytest
 from legible import assert_legible
 
 import jaxdyn
-from jaxdyn.view import plots
+from jaxdyn.mechanism.quantity import EFFORT_RATE
+from jaxdyn.view import optimization, plots
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +56,15 @@ def test_stick_figure_strip_has_the_frames_asked_for_and_is_saved_as_png(motion,
     assert_legible(figure)
     plots.save(figure, tmp_path / "strip.png")
     assert (tmp_path / "strip.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_control_has_the_name_and_the_unit_of_the_component_that_it_drives():
+    model = jaxdyn.library.cart_pole()
+    time, two = np.linspace(0.0, 1.0, 4), np.zeros((3, 2))
+    bounds = np.array([-np.inf, -1.0]), np.array([5.0, 1.0])
+    axes = optimization.controls(jaxdyn.System(model), time, two, *bounds).axes
+    assert [(axis.get_title(), axis.get_ylabel()) for axis in axes] == [("track", "N"), ("hinge", "N m")]
+    assert [len(axis.lines) for axis in axes] == [2, 3]  # the curve and its finite bounds
+    driven = jaxdyn.System(model, drives=jaxdyn.JointDrives((0,), [1.0]))
+    (axis,) = optimization.controls(driven, time, two[:, :1], -np.ones(1), np.ones(1), unit=EFFORT_RATE).axes
+    assert (axis.get_title(), axis.get_ylabel()) == ("track", "N/s")
