@@ -202,7 +202,7 @@ class CostTable(Table):
 
 
 class ConstraintTable(Table):
-    """A table [[condition]] or [[final_condition]] of a config, which builds a constraint."""
+    """A table [[constraint]] or [[final_constraint]] of a config, which builds a constraint."""
 
     base = cost_terms.ConstraintTerm
 

@@ -223,8 +223,8 @@ class OptimizeConfig:
         rates: Costs and bounds of the rates of the controls; without this table, the controls may jump between time steps.
         running: Running costs, which are integrated over time.
         final: Final costs, which are evaluated at the end of the motion.
-        condition: Constraints along the path.
-        final_condition: Constraints at the end of the motion.
+        constraint: Constraints along the path.
+        final_constraint: Constraints at the end of the motion.
         solver: Method that solves the problem; by default "auto", which tries several methods and verifies the plan.
         max_steps: Maximum number of iterations of the solver.
         start: Initial guesses of the solver; the result is the best of the solutions.
@@ -250,8 +250,8 @@ class OptimizeConfig:
     rates: RatesConfig | None = None
     running: tuple[CostTable, ...] = ()
     final: tuple[CostTable, ...] = ()
-    condition: tuple[ConstraintTable, ...] = ()
-    final_condition: tuple[ConstraintTable, ...] = ()
+    constraint: tuple[ConstraintTable, ...] = setting((), alias="condition")
+    final_constraint: tuple[ConstraintTable, ...] = setting((), alias="final_condition")
     solver: SolverTable = SolverTable.read_toml({"kind": "auto"}, Place(Path()))  # noqa: RUF009 (it is frozen)
     max_steps: int = setting(default_of(solve, "max_steps"), positive=True, alias="iterations")
     start: tuple[StartConfig, ...] = (StillStartConfig(),)

@@ -55,8 +55,8 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
         final=_built(config.final, system, "final"),
         lower=lower,
         upper=upper,
-        constraints=_built(config.condition, system, "condition"),
-        final_constraints=_built(config.final_condition, system, "final_condition"),
+        constraints=_built(config.constraint, system, "constraint"),
+        final_constraints=_built(config.final_constraint, system, "final_constraint"),
         design=None
         if time.shortest is None or time.longest is None
         else free_duration(duration, time.shortest, time.longest),

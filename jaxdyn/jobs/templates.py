@@ -108,7 +108,7 @@ def optimize_template(
         "initial": {"q": motion[0]},
         **({} if bound is None else {"bounds": {"lower": -bound, "upper": bound}}),
         "running": [{"kind": "effort", "weights": 1.0}],
-        "final_condition": [{"kind": "state", "q": motion[-1], "v": 0.0}],
+        "final_constraint": [{"kind": "state", "q": motion[-1], "v": 0.0}],
         "solver": {"kind": "auto"},
         "start": [
             {"kind": "states", "times": [0.0, 1.0, 2.0], "q": motion, "count": 8, "spread": 1.0},

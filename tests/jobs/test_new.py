@@ -104,7 +104,7 @@ def test_a_config_for_an_own_mechanism_has_its_number_of_coordinates(here):
     assert read_config("configs/rollout.toml", RolloutConfig).mechanism == here / "robots.urdf"
     tables = {kind: tomllib.loads(Path(f"configs/{kind}.toml").read_text()) for kind in ("identify", "optimize")}
     assert tables["identify"]["columns"]["u"] == [f"tau{k}" for k in range(1, 8)]
-    assert len(tables["optimize"]["final_condition"][0]["q"]) == 7
+    assert len(tables["optimize"]["final_constraint"][0]["q"]) == 7
 
 
 def test_a_new_optimization_of_a_mechanism_with_coulomb_friction_has_an_integrator_that_is_stable(here):

@@ -53,11 +53,16 @@ def swing(tmp_path_factory) -> Path:
     return folder / "run"
 
 
-def test_the_earlier_name_of_the_budget_is_read_and_the_present_one_is_written(config):
-    earlier, present = (read_config(config, OptimizeConfig, [f"{key}=7"]) for key in ("iterations", "max_steps"))
+def test_earlier_names_of_keys_are_read_and_the_present_ones_are_written(config):
+    at_end = "[{kind='state', q=[0.5]}]"
+    names = {"iterations": "7", "condition": "[{kind='state_bounds', v_upper=1}]", "final_condition": at_end}
+    renamed = dict(zip(names, ("max_steps", "constraint", "final_constraint"), strict=True))
+    earlier = read_config(config, OptimizeConfig, [f"{name}={value}" for name, value in names.items()])
+    present = read_config(config, OptimizeConfig, [f"{renamed[name]}={value}" for name, value in names.items()])
     assert earlier == present
-    assert "max_steps = 7" in resolved_toml(earlier)
-    assert "iterations" not in resolved_toml(earlier)
+    written = resolved_toml(earlier)
+    assert "max_steps = 7" in written
+    assert not any(name in written for name in names)
 
 
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
@@ -256,11 +261,11 @@ def test_feedback_brings_samples_back_to_the_plan(swing, tmp_path):
             ["running 1: sphere 1: body: there is no body 'hand'; use one of rod"],
         ),
         (
-            ["condition=[{kind='spheres', sphere=[{body='rod', end=[0, 1], radius=1}], obstacle=[]}]"],
-            ["condition 1: sphere 1: end: the list has 2 entries; give 3"],
+            ["constraint=[{kind='spheres', sphere=[{body='rod', end=[0, 1], radius=1}], obstacle=[]}]"],
+            ["constraint 1: sphere 1: end: the list has 2 entries; give 3"],
         ),
-        (["final_condition=[{kind='state'}]"], ["final_condition 1: neither q nor v is given"]),
-        (["condition=[{kind='state_bounds'}]"], ["condition 1: there are no bounds, and the joints have no limits"]),
+        (["final_constraint=[{kind='state'}]"], ["final_constraint 1: neither q nor v is given"]),
+        (["constraint=[{kind='state_bounds'}]"], ["constraint 1: there are no bounds, and the joints have no limits"]),
         (["running=[]", "final=[]"], ["there is no cost; write [[running]], [[final]] or both"]),
         (["initial.q=[0, 0]"], ["initial.q has 2 values; give 1: one per coordinate"]),
         (["bounds.lower=5"], ["bounds of control 0: 5 is not below 3.5; exchange lower and upper"]),
@@ -320,7 +325,7 @@ def test_capsules_are_read_from_a_config(config):
     sphere, capsule = "{center=[0, 0, 1], radius=0.1}", "{center=[1, 0, 0], end=[1, 0, 2], radius='20 cm'}"
     bodies = "sphere=[{body='rod', end=[0, 0, -1], radius=0.1}]"
     table = f"{bodies}, obstacle=[{sphere}, {capsule}], margin='1 cm'"
-    overrides = [f"condition=[{{kind='spheres', {table}}}]", f"final=[{{kind='penetration', {table}, weight=3}}]"]
+    overrides = [f"constraint=[{{kind='spheres', {table}}}]", f"final=[{{kind='penetration', {table}, weight=3}}]"]
     problem = problem_of(read_config(Path(config), OptimizeConfig, overrides))
     made, cost = problem.constraints[0].function, problem.final[0]
     wanted = Spheres(
@@ -336,7 +341,7 @@ def test_capsules_are_read_from_a_config(config):
     assert isinstance(cost, Penetration)
     for found in (made, cost.spheres):
         jax.tree.map(np.testing.assert_array_equal, found, wanted)
-    plain = f"condition=[{{kind='spheres', sphere=[{{body='rod', radius=0.1}}], obstacle=[{sphere}]}}]"
+    plain = f"constraint=[{{kind='spheres', sphere=[{{body='rod', radius=0.1}}], obstacle=[{sphere}]}}]"
     spheres = problem_of(read_config(Path(config), OptimizeConfig, [plain])).constraints[0].function
     assert isinstance(spheres, Spheres)
     assert spheres.ends is None
@@ -345,7 +350,7 @@ def test_capsules_are_read_from_a_config(config):
 
 def test_what_cannot_be_reached_is_said(config, tmp_path, capsys):
     overrides = [
-        "final_condition=[{kind='state', q=[0.5]}, {kind='state', q=[-0.5]}]",
+        "final_constraint=[{kind='state', q=[0.5]}, {kind='state', q=[-0.5]}]",
         "time.steps=4",
         "solver={kind='cem', samples=32, elites=4}",
     ]
@@ -367,8 +372,8 @@ def test_a_free_duration_is_found_and_replayed(config, tmp_path):
         "time.longest=3",
         "running=[{kind='effort', weights=1e-3}]",
         "final=[{kind='time'}]",
-        "condition=[{kind='state_bounds', v_upper=1.2}]",
-        "final_condition=[{kind='state', q=[0.5], v=0}]",
+        "constraint=[{kind='state_bounds', v_upper=1.2}]",
+        "final_constraint=[{kind='state', q=[0.5], v=0}]",
         "start=[{kind='constant'}]",
     ]
     assert main(["optimize", config, "--out", str(tmp_path / "run"), *overrides]) == 0
@@ -461,7 +466,13 @@ def test_help_lists_the_settings_of_every_kind(capsys):
         main(["optimize", "--help"])
     assert stop.value.code == 0
     said = capsys.readouterr().out
-    for name in ("time.duration (s)", "running.level (J)", "running.frame", "condition.q_lower", "start.amplitude"):
+    for name in (
+        "time.duration (s)",
+        "running.level (J)",
+        "running.frame",
+        "constraint.q_lower (rad or m)",
+        "start.amplitude (N m or N)",
+    ):
         assert f"  {name}: " in said, name
     for kind in ("angular_deviation", "penetration", "state_bounds", "random"):
         assert f'.kind = "{kind}": ' in said
