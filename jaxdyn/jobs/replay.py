@@ -1,7 +1,5 @@
 """Files of optimized plans, and their use as controls of a rollout."""
 
-from pathlib import Path
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +12,8 @@ from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs import MECHANISM, RunDirectory
-from jaxdyn.jobs.integrators import IntegratorName
+from jaxdyn.jobs.choices import IntegratorName
+from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
@@ -114,20 +113,16 @@ class ReplayedPlan(eqx.Module):
         return policy
 
 
-def load_replay(path: Path, system: System, *, rate: float, duration: float, feedback: bool) -> ReplayedPlan:
-    """Read a plan from a file for rollouts of a system.
-
-    Args:
-        path: Plan file (.npz).
-        system: System of the rollouts.
-        rate: Rate of the control steps of the rollouts, Hz.
-        duration: Duration of the rollouts, s.
-        feedback: If true, the feedback gains of the plan are used.
+def load_replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
+    """Read the plan that the config of rollouts of a system replays; None if it replays none.
 
     Raises:
         ConfigError: The file does not exist or is damaged, belongs to another mechanism, or its times do not fit; or the plan
             has no feedback gains.
     """
+    path, feedback, time = config.control.replay, config.control.replay_feedback, config.time
+    if path is None:
+        return None
     key = f"control.replay: {path}"
     try:
         arrays = RunDirectory(path.parent).read_arrays(path.stem)
@@ -152,18 +147,18 @@ def load_replay(path: Path, system: System, *, rate: float, duration: float, fee
             "control.replay_feedback = false"
         )
     interval = float(arrays["time"][-1]) / steps
-    multiple = rate * interval
+    multiple = time.rate * interval
     if abs(multiple - round(multiple)) > _SAME_RATE * multiple or round(multiple) < 1:
         raise ConfigError(
-            f"{key}: time.rate = {rate:.10g} Hz is not a multiple of the {1 / interval:.10g} Hz of the plan; choose a multiple"
+            f"{key}: time.rate = {time.rate:.10g} Hz is not a multiple of the {1 / interval:.10g} Hz of the plan; choose a multiple"
         )
     if feedback and round(multiple) != 1:
         raise ConfigError(
             f"{key}: feedback acts once in each step of the plan; set time.rate = {1 / interval:.10g}, or replay_feedback = false"
         )
-    if duration > (1.0 + _SAME_RATE) * steps * interval:
+    if time.duration > (1.0 + _SAME_RATE) * steps * interval:
         raise ConfigError(
-            f"{key}: the plan ends after {steps * interval:.10g} s, before time.duration = {duration:.10g} s; shorten it"
+            f"{key}: the plan ends after {steps * interval:.10g} s, before time.duration = {time.duration:.10g} s; shorten it"
         )
     numbers = {name: jnp.asarray(arrays[name], model.dtype) for name in _SHAPES}
     return ReplayedPlan(

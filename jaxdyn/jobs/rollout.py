@@ -3,7 +3,6 @@
 The batch is simulated in chunks on all devices; each chunk is written to disk before the next one begins.
 """
 
-import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 from jaxtyping import Array, Float
 from tqdm import tqdm
 
 import jaxdyn.lanes as lanes
-from jaxdyn.dynamics.contact_points import contact_names
+from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
-from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Inputs
 from jaxdyn.io.errors import ConfigError
@@ -29,19 +26,18 @@ from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
-from jaxdyn.jobs.replay import ReplayedPlan, load_replay
+from jaxdyn.jobs.pictures import drawn
+from jaxdyn.jobs.replay import load_replay
 from jaxdyn.jobs.rollout_config import RolloutConfig
-from jaxdyn.jobs.rollout_contacts import (
-    ARRAYS,
-    contact_lines,
-    contact_metrics,
-    contact_record,
-    contact_summary,
-    depths,
-    has_contacts,
-    labels,
+from jaxdyn.jobs.rollout_contacts import ARRAYS, contact_lines, contact_metrics, contact_summary
+from jaxdyn.jobs.rollout_samples import (
+    SamplePlan,
+    SampleProgress,
+    pd_control,
+    random_torques,
+    record,
+    sample_source,
 )
-from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, pd_control, random_torques, sample_source
 from jaxdyn.jobs.source import load
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -64,7 +60,7 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
     system, inputs = _machine(config)
     _check_outputs(config, system)
     chunk = _samples_at_once(config, system)
-    simulate = _Simulator(config, system, inputs, mesh_of(config.devices), chunk)
+    simulate = _Simulator(config, system, inputs, chunk)
     chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
     files = Chunks(directory, "states", len(chunks))
     missing = [k for k in range(len(chunks)) if not agreed(files.reusable(k))]
@@ -75,26 +71,26 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
     whole_batch = config.batch * config.steps
     with tqdm(total=whole_batch, initial=whole_batch - made, unit="step", unit_scale=True, desc="rollouts") as bar:
         for k in missing:
-            start = prepared.pop() if prepared else simulate.prepared(chunks[k])
-            arrays = simulate(start, len(chunks[k]), bar)
+            begun = prepared.pop() if prepared else simulate.prepared(chunks[k])
+            arrays = simulate(*begun, len(chunks[k]), bar)
             if is_first():
                 files.write(k, **arrays)
     if not is_first():  # only the first host has the chunks
         return {}
-    names = ("energy", "work", "result", "steps", "largest_kinetic")
-    names += ("time", *ARRAYS) if has_contacts(system) else ()
+    names = ("energy", "work", "result", "largest_kinetic")
+    names += ("time", *ARRAYS) if contact_names(system) else ()
     summaries = [_summary(files.read(k, names)) for k in range(len(chunks))]
     samples = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
     metrics = _metrics(config, samples, simulate) | {"chunks": len(chunks)}
-    if has_contacts(system):
+    if contact_names(system):
         metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.COMPLETED)
     if inputs is not None:
-        metrics["inputs"] = {name: np.asarray(value).tolist() for name, value in vars(inputs).items()}
+        metrics["inputs"] = vars(inputs)
     if config.outputs:
         metrics["outputs"] = {name: output_columns(system, name) for name in config.outputs}
     _report(metrics, inputs)
     if config.pictures:
-        metrics["pictures"] = _draw(system, files.read(0), directory)
+        metrics["pictures"] = drawn("jaxdyn.jobs.rollout_pictures:draw", system, files.read(0), directory)
     return metrics
 
 
@@ -138,12 +134,11 @@ class _Simulator:
         backends: Backends that ran the simulation.
     """
 
-    def __init__(self, config: RolloutConfig, system: System, inputs: Inputs | None, mesh: Mesh | None, chunk: int):
-        self.config, self.system, self.mesh = config, system, mesh
-        self.size = rounded_up(mesh, chunk)
-        replay = _replay(config, system)
+    def __init__(self, config: RolloutConfig, system: System, inputs: Inputs | None, chunk: int):
+        self.config, self.mesh = config, mesh_of(config.devices)
+        self.size = rounded_up(self.mesh, chunk)
+        replay = load_replay(config, system)
         self.source = sample_source(config, system, replay)
-        control = config.control
         _check_delays(config, inputs)
 
         def driven(plan: SamplePlan) -> Policy | Controls:
@@ -152,39 +147,39 @@ class _Simulator:
             elif inputs is not None and inputs.delayed:
                 commands = random_torques(system, plan)
             else:
-                commands = pd_control(control, system, plan)
+                commands = pd_control(config.control, system, plan)
             return commands if inputs is None else inputs.acting(commands)
 
-        stretch = functools.partial(_stretch, config, system, driven)
-        self._stretch = stored_jit(jax.vmap(stretch, in_axes=(0, 0, None)))
-        self._record = stored_jit(jax.vmap(functools.partial(_recorded, config.backend, system, config.outputs)))
+        self.stretch = stored_jit(jax.vmap(_stretch(config, system, driven), in_axes=(0, 0, None)))
         self.compile_s, self.run_s, self.made = 0.0, 0.0, 0
         self.backends: set[str] = set()
         self.advance: Any = None
 
     @announced_as("the rollouts")
-    def prepared(self, indices: np.ndarray) -> tuple[SamplePlan, SampleProgress]:
-        """The samples with these indices in their initial states, on their devices."""
+    def prepared(self, indices: np.ndarray) -> tuple[SamplePlan, SampleProgress, dict[str, Array]]:
+        """The samples with these indices in their initial states, on their devices, and the records of these states."""
         # The last sample is repeated to fill up the devices and the last chunk.
         filled = np.concatenate([indices, np.full(self.size - len(indices), indices[-1])])
-        plans, samples = divided(self.mesh, self.source(filled))
+        *drawn, first = self.source(filled)
+        plans, samples = divided(self.mesh, tuple(drawn))
         if self.advance is None:
             start = time.perf_counter()
-            self.advance = self._stretch.prepared(samples, plans, np.zeros((), self.config.dtype))
-            self.begin = self._record.prepared(samples)
+            self.advance = self.stretch.prepared(samples, plans, np.zeros((), self.config.dtype))
             self.compile_s = time.perf_counter() - start
-        return plans, samples
+        return plans, samples, first
 
-    def __call__(self, prepared: tuple[SamplePlan, SampleProgress], count: int, bar: tqdm) -> dict[str, np.ndarray]:
+    def __call__(
+        self, plans: SamplePlan, samples: SampleProgress, first: dict[str, Array], count: int, bar: tqdm
+    ) -> dict[str, np.ndarray]:
         """Simulate these samples; returns the records of the first `count` of them."""
-        plans, samples = prepared
         interval = self.config.time.save_every / self.config.time.rate
         start = time.perf_counter()
-        history = [self._kept(self.begin(samples), count)]
+        history = [{name: np.asarray(values)[:count] for name, values in first.items()}]
         for k in range(self.config.records):
-            samples, record, served = self.advance(samples, plans, np.asarray(k * interval, self.config.dtype))
+            t0 = np.asarray(k * interval, self.config.dtype)
+            (samples, passed), served = self.advance(samples, plans, t0)
             self.backends.add(served.backend)
-            history.append(self._kept(record, count))  # waits for the device
+            history.append(self._kept(passed, count))  # waits for the device
             bar.update(count * self.config.time.save_every)
         self.run_s += time.perf_counter() - start
         arrays = {name: np.stack([h[name] for h in history], axis=1) for name in history[0]}
@@ -199,34 +194,29 @@ class _Simulator:
 
 
 def _stretch(
-    config: RolloutConfig,
-    system: System,
-    control: Callable[[SamplePlan], Policy | Controls],
-    sample: SampleProgress,
-    plan: SamplePlan,
-    t0: Float[Array, ""],
-) -> tuple[SampleProgress, dict[str, Array], lanes.Served]:
-    """Simulate one sample from one record to the next; the state of a sample that has ended is not changed."""
-    time, backend = config.time, config.backend
+    config: RolloutConfig, system: System, driven: Callable[[SamplePlan], Policy | Controls]
+) -> Callable[..., tuple[Any, lanes.Served]]:
+    """Function that simulates one sample from one record to the next; the state of a sample that has ended is not changed."""
+    time, has_contacts = config.time, bool(contact_names(system))
+
+    def depths(t, state, u):
+        return contact_forces(system, state, t).depth if has_contacts else None
 
     def stretch(sample: SampleProgress, plan: SamplePlan, t0: Float[Array, ""]):
-        # Depths are recorded after every step, because a short penetration lies between the records of the run.
-        def passed(t, state, u):
-            return depths(system, state, t) if has_contacts(system) else None
-
         trajectory = rollout(
             system,
             sample.state,
-            control(plan),
+            driven(plan),
             dt=1.0 / time.rate,
             steps=time.save_every,
             integrator=INTEGRATORS[time.integrator],
             substeps=time.substeps,
-            save_every=1 if has_contacts(system) else time.save_every,
-            save=passed,
+            # Depths are recorded after every step, because a short penetration lies between the records of the run.
+            save_every=1 if has_contacts else time.save_every,
+            save=depths,
             cost=work_of_step(system),
             t0=t0,
-            backend=backend,
+            backend=config.backend,
         )
         final = trajectory.final
         after = SampleProgress(
@@ -239,21 +229,13 @@ def _stretch(
         running = sample.result == RolloutResult.COMPLETED
         sample = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, sample)
         end = t0 + time.save_every / time.rate
-        return sample, _record(system, config.outputs, sample, end, trajectory.saved)
+        return sample, record(system, config.outputs, sample, end, trajectory.saved)
 
-    (sample, record), served = lanes.run(stretch, (sample, plan, t0), backend=backend, name="rollout")
-    return sample, record, lanes.Served(served)
+    def served(*arguments):
+        found, backend = lanes.run(stretch, arguments, backend=config.backend, name="rollout")
+        return found, lanes.Served(backend)
 
-
-def _recorded(
-    backend: lanes.Backend, system: System, outputs: tuple[str, ...], sample: SampleProgress
-) -> dict[str, Array]:
-    def record(sample: SampleProgress):
-        start = jnp.zeros_like(sample.work)
-        passed = jnp.tile(depths(system, sample.state, start), (2, 1)) if has_contacts(system) else None
-        return _record(system, outputs, sample, start, passed)
-
-    return lanes.run(record, (sample,), backend=backend, name="record")[0]
+    return served
 
 
 def _machine(config: RolloutConfig) -> tuple[System, Inputs | None]:
@@ -311,27 +293,6 @@ def inputs(config: RolloutConfig) -> list[tuple[str, Path]]:
     return [*(("mechanism", file) for file in files_of(config.mechanism)), *plan]
 
 
-def _replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
-    control, time = config.control, config.time
-    if control.replay is None:
-        return None
-    return load_replay(control.replay, system, rate=time.rate, duration=time.duration, feedback=control.replay_feedback)
-
-
-def _record(
-    system: System,
-    outputs: tuple[str, ...],
-    sample: SampleProgress,
-    t: Float[Array, ""],
-    passed: Float[Array, "steps contacts"] | None,
-) -> dict[str, Array]:
-    """The record of a sample; `passed` has the depths of its contacts (m) since the previous record."""
-    state = sample.state
-    record = {"q": state.q, "v": state.v, "energy": total_energy(system, state), "work": sample.work}
-    record |= {name: output(system, state, name, t) for name in outputs}
-    return record if passed is None else record | contact_record(system, state, t, passed)
-
-
 def _summary(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """One value per sample for each of the metrics."""
     energy, work = arrays["energy"].astype(np.float64), arrays["work"].astype(np.float64)
@@ -341,7 +302,6 @@ def _summary(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     turnover = np.maximum(turnover, arrays["largest_kinetic"])
     return {
         "result": arrays["result"],
-        "steps": arrays["steps"],
         "initial": energy[:, 0],
         "final": energy[:, -1],
         "work": work[:, -1],
@@ -416,32 +376,3 @@ def verdict(metrics: dict[str, Any]) -> str | None:
         f"{failed} of {metrics['batch']} samples failed, a larger fraction than most_failed = {metrics['most_failed']:g} in the "
         "config; see the messages above"
     )
-
-
-@announced_as("pictures")
-def _draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory) -> list[str]:
-    try:
-        from jaxdyn.view import plots
-    except ImportError:
-        print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
-        return []
-    good = arrays["result"] == RolloutResult.COMPLETED
-    shown = good if good.any() else np.ones_like(good)
-    time, q = arrays["time"], arrays["q"][shown]
-    figures = {
-        "joint_fans.png": plots.joint_fans(system.model, time, q),
-        "energy_balance.png": plots.energy_balance(
-            time,
-            arrays["energy"][shown],
-            arrays["work"][shown],
-            title="Power balance; the work of impacts is summed coarsely over the steps"
-            if has_contacts(system)
-            else "",
-        ),
-        "stick_figures.png": plots.stick_figure_strip(system, time, q),
-    }
-    if has_contacts(system):
-        figures["contact_forces.png"] = plots.normal_forces(labels(system), time, arrays["contact_force"][0])
-    for name, figure in figures.items():
-        plots.save(figure, directory.path(name))
-    return list(figures)

@@ -15,18 +15,8 @@ ARRAYS = ("contact_depth", "contact_share", "contact_force")  # the arrays of a 
 _MOST_STATIC_DEPTHS = 10.0  # a deeper penetration is reported with a remedy
 
 
-def has_contacts(system: System) -> bool:
-    """Whether a system has contacts."""
-    return bool(contact_names(system))
-
-
-def depths(system: System, state: State, t: Float[Array, ""]) -> Float[Array, "contacts"]:
-    """Depths of penetration of all contacts, m."""
-    return contact_forces(system, state, t).depth
-
-
 def contact_record(
-    system: System, state: State, t: Float[Array, ""], passed: Float[Array, "steps contacts"]
+    system: System, state: State, t: Float[Array, ""], passed: Float[Array, "steps contacts"] | None
 ) -> dict[str, Array]:
     """Contact values of one record.
 
@@ -34,9 +24,10 @@ def contact_record(
         system: System with contacts.
         state: Recorded state.
         t: Time of the record, s.
-        passed: Depths since the previous record, m.
+        passed: Depths since the previous record, m; None for the first record.
     """
     points = contact_forces(system, state, t)
+    passed = jnp.stack([points.depth] * 2) if passed is None else passed
     return {
         "contact_depth": jnp.max(passed, axis=0),
         "contact_share": jnp.mean((passed[1:] > 0.0).astype(passed.dtype), axis=0),

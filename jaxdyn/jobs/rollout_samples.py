@@ -14,17 +14,21 @@ from jaxtyping import Array, Float, Int
 import jaxdyn.lanes as lanes
 from jaxdyn.constraints.assembly import assemble
 from jaxdyn.constraints.projection import project_velocity
+from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
+from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.replay import ReplayedPlan
 from jaxdyn.jobs.rollout_config import ControlConfig, RolloutConfig
+from jaxdyn.jobs.rollout_contacts import contact_record
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controllers import PDControl, random_knots
 from jaxdyn.simulate.controls import Knots
+from jaxdyn.simulate.diagnostics import output
 
 # Number of samples that are drawn by one call. It is fixed, because the rounding of the code depends on it.
 _DRAWN_AT_ONCE = 256
@@ -60,6 +64,20 @@ class SampleProgress(eqx.Module):
     steps: Int[Array, "*batch"]
 
 
+def record(
+    system: System,
+    outputs: tuple[str, ...],
+    sample: SampleProgress,
+    t: Float[Array, ""],
+    passed: Float[Array, "steps contacts"] | None = None,
+) -> dict[str, Array]:
+    """The record of a sample; `passed` has the depths of its contacts (m) since the previous record, if there is one."""
+    state = sample.state
+    values = {"q": state.q, "v": state.v, "energy": total_energy(system, state), "work": sample.work}
+    values |= {name: output(system, state, name, t) for name in outputs}
+    return values | contact_record(system, state, t, passed) if contact_names(system) else values
+
+
 def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDControl:
     """Torques of the PD control to the target plus the random torques, limited to the effort limits."""
     stiffness, damping = (_gains(control, system, name) for name in ("stiffness", "damping"))
@@ -78,8 +96,8 @@ def _gains(control: ControlConfig, system: System, name: str) -> Float[Array, "n
 
 def sample_source(
     config: RolloutConfig, system: System, replay: ReplayedPlan | None
-) -> Callable[[np.ndarray], tuple[SamplePlan, SampleProgress]]:
-    """Return a function that draws the initial states and the controls of the samples with given indices.
+) -> Callable[[np.ndarray], tuple[SamplePlan, SampleProgress, dict[str, Array]]]:
+    """Return a function that draws the controls, the initial states and their records of the samples with given indices.
 
     Raises:
         ConfigError: The loops cannot be closed; raised when the function is called.
@@ -109,9 +127,10 @@ def sample_source(
         start = assemble(system, system.at_rest(q))  # the configuration is unchanged if there are no loops
         target = start.q if middle is None else middle
         state = State(start.q, project_velocity(system, State(start.q, v)))
-        zero = jnp.zeros((), jnp.int32)
-        progress = SampleProgress(state, jnp.zeros((), dtype), kinetic_energy(model, state.q, state.v), zero, zero)
-        return (SamplePlan(target, torques), progress), start.closed
+        none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), dtype)
+        progress = SampleProgress(state, zero, kinetic_energy(model, state.q, state.v), none, none)
+        first = record(system, config.outputs, progress, zero)
+        return (SamplePlan(target, torques), progress, first), start.closed
 
     def start(seed, index):
         return lanes.run(sample, (seed, index), backend=config.backend, name="start")[0]
@@ -119,7 +138,7 @@ def sample_source(
     draw = stored_jit(jax.vmap(start, (None, 0)))
 
     @announced_as("the starts")
-    def samples(indices: np.ndarray) -> tuple[SamplePlan, SampleProgress]:
+    def samples(indices: np.ndarray) -> tuple[SamplePlan, SampleProgress, dict[str, Array]]:
         filled = np.resize(indices, -(-len(indices) // _DRAWN_AT_ONCE) * _DRAWN_AT_ONCE)
         parts = [jax.tree.map(np.asarray, draw(seed, part)) for part in filled.reshape(-1, _DRAWN_AT_ONCE)]
         drawn, closed = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(indices)], *parts)
