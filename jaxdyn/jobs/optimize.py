@@ -30,6 +30,7 @@ from jaxdyn.jobs.optimize_config import MixedStartConfig, OptimizeConfig
 from jaxdyn.jobs.optimize_outcome import Outcome
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.optimize_rates import of_mechanism, with_rates_of
+from jaxdyn.jobs.pictures import drawn
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -48,16 +49,14 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         starts = jax.vmap(functools.partial(plan_with_rates, searched))(starts)
     begun = time.perf_counter()
     solver = solver_of(config, searched)
-    found = _solved(config, searched, solver, starts, directory)
+    solved = _solved(config, searched, solver, starts, directory)
     seconds = time.perf_counter() - begun
-    results = np.asarray(found.result)
+    results = np.asarray(solved.result)
     if np.all(results == ControlResult.NOT_FINITE):
         raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
-    best = best_of(found)
-    checked = verify(searched, _row(found.value, best))
-    rates = None
-    if config.rates is not None:
-        found, rates = jax.vmap(functools.partial(of_mechanism, problem))(found)
+    best = best_of(solved)
+    checked = verify(searched, _row(solved.value, best))
+    found = solved if config.rates is None else jax.vmap(functools.partial(of_mechanism, problem))(solved)
     solution = _row(found, best)
     groups = optima(found, alike=config.alike)[:_SHOWN]
     by_start = _by_start(config, problem, found, _from_other_guesses(solver, searched, found))
@@ -66,7 +65,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
     report += f"\nchecked: {_checked_text(checked)}"
     print(report)
     directory.write_text("optima.txt", report + "\n")
-    outcome = Outcome(problem, found, rates, groups, best)
+    outcome = Outcome(problem, found, searched, solved, groups, best)
     _save(config, outcome, directory)
     metrics = {
         "solve_s": seconds,
@@ -85,7 +84,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         "open_loop_error": open_loop_error(problem, solution.value),
     }
     if config.pictures or config.animation:
-        metrics["pictures"] = _draw(config, outcome, directory)
+        metrics["pictures"] = drawn("jaxdyn.jobs.optimize_pictures:draw", config, outcome, directory)
     return metrics
 
 
@@ -240,12 +239,12 @@ def _energies(system: System, states: State) -> Float[Array, "plans times"]:
 @announced_as("energies")
 def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> None:
     """Write the mechanism, the best plan with a config for its replay, one plan of each optimum as a run, and all searches."""
-    problem, found, best, rates = outcome.problem, outcome.found, outcome.best, outcome.rates
+    problem, found, best = outcome.problem, outcome.found, outcome.best
     system, shown = outcome.system, np.array(outcome.shown)
     directory.write_mechanism(system)
     plan = saved_plan(problem, _row(found, best))
-    if rates is not None:
-        plan |= {"rates": rates.values[best], "rate_feedback": rates.feedback[best]}
+    if config.rates is not None:
+        plan |= {"rates": outcome.solved.value.controls[best], "rate_feedback": outcome.solved.feedback[best]}
     directory.write_arrays(PLAN, **plan)
     directory.write_text("replay.toml", replay_config(problem, found.value.design[best], config.time.integrator))
     states = jax.tree.map(lambda leaf: np.asarray(leaf)[shown], found.value.states)
@@ -262,14 +261,3 @@ def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> 
     if found.history is not None:
         searches |= {"cost_history": found.history.cost, "violation_history": found.history.violation}
     directory.write_arrays("searches", **searches)
-
-
-@announced_as("pictures")
-def _draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> list[str]:
-    try:
-        from jaxdyn.jobs import optimize_pictures
-    except ImportError:
-        print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
-        return []
-    names = optimize_pictures.draw(config, outcome, directory) if config.pictures else []
-    return [*names, *optimize_pictures.animate(outcome, directory)] if config.animation else names

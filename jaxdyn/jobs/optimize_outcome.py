@@ -8,7 +8,6 @@ from jaxdyn.control.batch import Optimum
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import System
-from jaxdyn.jobs.optimize_rates import Rates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,14 +17,17 @@ class Outcome:
     Attributes:
         problem: Problem of the mechanism, whose controls are forces and not their rates.
         found: Solutions, with a leading axis of initial guesses.
-        rates: Rates of the controls if the config has a table [rates], else None.
+        searched: Problem that the solver solved; if the config has a table [rates], its controls are the rates.
+        solved: Solutions of this problem. The last rates (N m/s or N/s) lead to controls after the end of the motion, and the
+            feedback gains are those of the rates on the deviation of (x, u), (N, nu, nx + nu).
         groups: Local optima, from the lowest cost.
         best: Index of the selected plan.
     """
 
     problem: ControlProblem
     found: Solution
-    rates: Rates | None
+    searched: ControlProblem
+    solved: Solution
     groups: list[Optimum]
     best: int
 

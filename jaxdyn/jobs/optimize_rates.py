@@ -4,12 +4,9 @@ The solver is given the problem of `with_rates`, whose states (x, u) contain the
 the plan of the mechanism, with states x and controls u.
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
@@ -18,18 +15,6 @@ from jaxdyn.control.solution import Solution
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.optimize_config import OptimizeConfig, RatesConfig
-
-
-class Rates(NamedTuple):
-    """The rates of the controls of a plan.
-
-    Attributes:
-        values: Rates (N, nu), N m/s or N/s; the last ones lead to controls after the end of the motion.
-        feedback: Gains of the locally optimal feedback of the rates on the deviation of (x, u), (N, nu, nx + nu).
-    """
-
-    values: Float[Array, "N nu"]
-    feedback: Float[Array, "N nu nx_and_nu"]
 
 
 def with_rates_of(config: OptimizeConfig, problem: ControlProblem) -> ControlProblem:
@@ -79,8 +64,8 @@ def limited(config: OptimizeConfig, problem: ControlProblem, controls: np.ndarra
     return np.stack(found, axis=1)
 
 
-def of_mechanism(problem: ControlProblem, found: Solution) -> tuple[Solution, Rates]:
-    """The solution of the problem of the mechanism, from the solution of the problem with rates; and the rates.
+def of_mechanism(problem: ControlProblem, found: Solution) -> Solution:
+    """The solution of the problem of the mechanism, from the solution of the problem with rates.
 
     The feedback gains of the solution are zero: the feedback of the rates depends on earlier deviations of the controls, so that it
     cannot be written as u_k + K_k (x - x_k).
@@ -88,9 +73,7 @@ def of_mechanism(problem: ControlProblem, found: Solution) -> tuple[Solution, Ra
     states, u = without_rates(found.value.states)
     gains = jnp.zeros_like(found.feedback[:, :, : problem.dynamics.nx])
     plan = Plan(states, u, found.value.design)
-    return eqx.tree_at(lambda s: (s.value, s.feedback), found, (plan, gains)), Rates(
-        found.value.controls, found.feedback
-    )
+    return eqx.tree_at(lambda s: (s.value, s.feedback), found, (plan, gains))
 
 
 def _values(rates: RatesConfig, problem: ControlProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
