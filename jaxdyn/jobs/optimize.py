@@ -58,14 +58,14 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
     checked = verify(searched, _row(solved.value, best))
     found = solved if config.rates is None else jax.vmap(functools.partial(of_mechanism, problem))(solved)
     solution = _row(found, best)
-    groups = optima(found, alike=config.alike)[:_SHOWN]
+    outcome = Outcome(problem, found, searched, solved, optima(found, alike=config.alike)[:_SHOWN], best)
     by_start = _by_start(config, problem, found, _from_other_guesses(solver, searched, found))
-    attempts = solver.describe(searched, found) if isinstance(solver, Auto) else ""
-    report = _report(config, by_start, found, best, attempts)
-    report += f"\nchecked: {_checked_text(checked)}"
+    name, attempts = config.solver.kind, []
+    if isinstance(solver, Auto):
+        name, attempts = solver.stages(searched)[int(solution.stats.stage)].name, [solver.describe(searched, found)]
+    report = _report(config, by_start, outcome, checked, attempts)
     print(report)
     directory.write_text("optima.txt", report + "\n")
-    outcome = Outcome(problem, found, searched, solved, groups, best)
     _save(config, outcome, directory)
     metrics = {
         "solve_s": seconds,
@@ -75,11 +75,11 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
         "cost": float(solution.cost),
         "violation": float(solution.violation),
         "iterations": int(solution.stats.iterations),
-        "solver": _solver_name(config, searched, solver, solution),
-        "verification": {name: float(value) for name, value in vars(checked).items()},
+        "solver": name,
+        "verification": vars(checked),
         "duration_s": float(problem.with_design(solution.value.design).duration),
         "best_start": best,
-        "optima": [group._asdict() for group in groups],
+        "optima": [group._asdict() for group in outcome.groups],
         "by_start": by_start,
         "open_loop_error": open_loop_error(problem, solution.value),
     }
@@ -100,88 +100,74 @@ def _solved(
 
     Chunks that an interrupted run has written are read instead of computed.
     """
-    one_by_one = not _records(solver)
-    chunk = 1 if one_by_one else config.chunk
+    # These solvers make many searches at once, and record their histories.
+    together = isinstance(solver, IterativeSolver | Auto)
+    chunk = config.chunk if together else 1
     firsts = range(0, starts.controls.shape[0], chunk)
     files = Chunks(directory, "solutions", len(firsts))
     chunks = []
-    for k, first in enumerate(tqdm(firsts, unit="plan", disable=not one_by_one)):
+    for k, first in enumerate(tqdm(firsts, unit="plan", disable=together)):
         plans = jax.tree.map(lambda leaf, first=first: leaf[first : first + chunk], starts)
         if agreed(files.reusable(k)):
             arrays = agreed_arrays(functools.partial(files.read, k))
             leaves = [jnp.asarray(arrays[f"leaf_{n}"]) for n in range(len(arrays))]
-            chunks.append(jax.tree.unflatten(_structure(problem, solver, starts), leaves))
+            chunks.append(jax.tree.unflatten(_structure(problem, starts, together), leaves))
         else:
-            chunks.append(_solved_chunk(config, problem, solver, plans))
-            if np.any(np.asarray(chunks[-1].result) != ControlResult.NOT_FINITE):  # otherwise nothing was computed
-                files.write(k, **{f"leaf_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(chunks[-1]))})
+            solved = solve_batch(
+                problem,
+                solver,
+                plans,
+                max_steps=config.max_steps,
+                throw=False,
+                history=together,
+                every=1 if len(plans.controls) == 1 else _BLOCK,
+                progress=together,  # otherwise the chunks show the progress
+                mesh=mesh_of(config.devices),
+            )
+            chunks.append(solved)
+            if np.any(np.asarray(solved.result) != ControlResult.NOT_FINITE):  # otherwise nothing was computed
+                files.write(k, **{f"leaf_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(solved))})
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *chunks)
 
 
-def _solved_chunk(config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan) -> Solution:
-    return solve_batch(
-        problem,
-        solver,
-        starts,
-        max_steps=config.max_steps,
-        throw=False,
-        history=_records(solver),
-        every=1 if starts.controls.shape[0] == 1 else _BLOCK,
-        progress=_records(solver),  # otherwise the chunks show the progress
-        mesh=mesh_of(config.devices),
-    )
-
-
-def _records(solver: Solver) -> bool:
-    """Whether a solver records the history of its searches, many of which it makes at once."""
-    return isinstance(solver, IterativeSolver | Auto)
-
-
-def _structure(problem: ControlProblem, solver: Solver, starts: Plan) -> Any:
+def _structure(problem: ControlProblem, starts: Plan, has_history: bool) -> Any:
     """Tree structure of solutions."""
     plan = jax.tree.map(lambda leaf: leaf[0], starts)
     number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
-    history = History(number[None], number[None]) if _records(solver) else None
+    history = History(number[None], number[None]) if has_history else None
     found = Solution(plan, gains, no_multipliers(problem, 1.0), number, number, code, Stats(code), history=history)
     return jax.tree.structure(found)
 
 
-def _solver_name(config: OptimizeConfig, problem: ControlProblem, solver: Solver, solution: Solution) -> str:
-    """The kind of the solver; of `Auto` the attempt that found the solution."""
-    return solver.stages(problem)[int(solution.stats.stage)].name if isinstance(solver, Auto) else config.solver.kind
-
-
-def _checked_text(checked: Verification) -> str:
-    """The results of an independent check of the selected plan."""
-    return (
-        f"gaps of the dynamics {float(checked.gap):.1e}, violation of constraints {float(checked.violation):.1e} and of bounds "
-        f"{float(checked.excess):.1e}, error of the time steps about {float(checked.integration_error):.1e} (rad, m, rad/s or m/s)"
-    )
-
-
-def _report(config: OptimizeConfig, by_start: list[dict[str, Any]], found: Solution, best: int, attempts: str) -> str:
-    """Report on the initial guesses of every kind, all optima, the attempts of `Auto`, and the selected plan."""
-    rows = [("start", "count", "solved", "best cost", "worst cost", "iterations")]
-    for entry in by_start:
-        best_cost, worst_cost = (
-            f"{entry[key]:.7g}" if entry[key] is not None else "" for key in ("best_cost", "worst_cost")
-        )
-        counts = (entry["kind"], str(entry["count"]), str(entry["solved"]))
-        rows.append((*counts, best_cost, worst_cost, str(entry["iterations"])))
-    code = ControlResult(int(found.result[best]))
-    kept = f"kept: plan {best}, cost {float(found.cost[best]):.8g}, violation {float(found.violation[best]):.1e}"
+def _report(
+    config: OptimizeConfig, by_start: list[dict[str, Any]], outcome: Outcome, checked: Verification, attempts: list[str]
+) -> str:
+    """Report on the initial guesses of every kind, all optima, the attempts of `Auto`, the selected plan, and its check."""
+    _, *keys = by_start[0]
+    rows = [["start", *(key.replace("_", " ") for key in keys)]]
+    rows += [[_cell(value) for value in entry.values()] for entry in by_start]
+    solution = _row(outcome.found, outcome.best)
+    code = ControlResult(int(solution.result))
+    kept = f"kept: plan {outcome.best}, cost {float(solution.cost):.8g}, violation {float(solution.violation):.1e}"
     if code == ControlResult.SOLVED:
-        ended = f"solved after {int(found.stats.iterations[best])} iterations"
+        ended = f"solved after {int(solution.stats.iterations)} iterations"
     else:
         ended = f"NOT solved: {code.message}"
-    told = describe_optima(found, alike=config.alike).splitlines()
-    solved = [line for line in told if " from " in line]
-    more = [f"and {len(solved) - _SHOWN} optima of higher cost"] if len(solved) > _SHOWN else []
-    others = [line for line in told if " from " not in line]
-    tried = [attempts] if attempts else []
-    return "\n".join(
-        [aligned(rows, left=(0,)), "", "optima:", *solved[:_SHOWN], *more, *others, *tried, "", f"{kept}; {ended}"]
+    # One line for each optimum, then those about the other searches.
+    told = describe_optima(outcome.found, alike=config.alike).splitlines()
+    count = len(optima(outcome.found, alike=config.alike))
+    more = [f"and {count - _SHOWN} optima of higher cost"] if count > _SHOWN else []
+    shown = ["", "optima:", *told[: min(count, _SHOWN)], *more, *told[count:], *attempts]
+    verified = (
+        f"checked: gaps of the dynamics {float(checked.gap):.1e}, violation of constraints {float(checked.violation):.1e} and of "
+        f"bounds {float(checked.excess):.1e}, error of the time steps about {float(checked.integration_error):.1e} "
+        "(rad, m, rad/s or m/s)"
     )
+    return "\n".join([aligned(rows, left=(0,)), *shown, "", f"{kept}; {ended}", verified])
+
+
+def _cell(value: str | int | float | None) -> str:
+    return "" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def _from_other_guesses(solver: Solver, problem: ControlProblem, found: Solution) -> Bool[np.ndarray, "starts"]:
@@ -198,25 +184,26 @@ def _by_start(
 
     Solutions that are marked in `elsewhere`, because `Auto` generated their initial guesses, have a separate row.
     """
-    groups, first = [], 0
-    for entry in config.start:
+    labels = []
+    for k, entry in enumerate(config.start):
         kinds = [entry.kind] * entry.count
         if isinstance(entry, MixedStartConfig):
             kinds = [f"mixed: {kind}" for kind in guess.kinds(problem, entry.count)]
-        for kind in dict.fromkeys(kinds):
-            groups.append((kind, first + np.flatnonzero([other == kind for other in kinds]), ~elsewhere))
-        first += entry.count
+        labels += [(k, kind) for kind in kinds]
+    groups = [
+        (kind, np.array([label == (k, kind) for label in labels]), ~elsewhere) for k, kind in dict.fromkeys(labels)
+    ]
     if elsewhere.any():
-        groups.append(("other guesses", np.flatnonzero(elsewhere), elsewhere))
+        groups.append(("other guesses", elsewhere, elsewhere))
     rows = []
     for kind, part, counted in groups:
-        solved = ((np.asarray(found.result) == ControlResult.SOLVED) & counted)[part]
-        cost = np.asarray(found.cost)[part][solved]
+        solved = part & counted & (np.asarray(found.result) == ControlResult.SOLVED)
+        cost = np.asarray(found.cost)[solved]
         rows.append(
             {
                 "kind": kind,
-                "count": len(part),
-                "solved": int(solved.sum()),
+                "count": int(part.sum()),
+                "solved": len(cost),
                 "best_cost": float(cost.min()) if len(cost) else None,
                 "worst_cost": float(cost.max()) if len(cost) else None,
                 "iterations": int(np.asarray(found.stats.iterations)[part].max()),
@@ -250,14 +237,8 @@ def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> 
     states = jax.tree.map(lambda leaf: np.asarray(leaf)[shown], found.value.states)
     energy = _energies(system, states)
     directory.write_arrays("states", time=outcome.times, q=states.q, v=states.v, energy=energy, plan=shown)
-    searches = {
-        "cost": found.cost,
-        "violation": found.violation,
-        "result": found.result,
-        "iterations": found.stats.iterations,
-        "controls": found.value.controls,
-        "design": found.value.design,
-    }
+    searches = {name: getattr(found, name) for name in ("cost", "violation", "result")}
+    searches |= {"iterations": found.stats.iterations, "controls": found.value.controls, "design": found.value.design}
     if found.history is not None:
         searches |= {"cost_history": found.history.cost, "violation_history": found.history.violation}
     directory.write_arrays("searches", **searches)

@@ -31,29 +31,20 @@ def _figures(config: OptimizeConfig, outcome: Outcome) -> dict[str, Figure]:
     problem, found, best = outcome.problem, outcome.found, outcome.best
     system, time = outcome.system, outcome.times
     plan = jax.tree.map(lambda leaf: np.asarray(leaf)[best], found.value)
-    bounds = (np.asarray(problem.lower), np.asarray(problem.upper))
+    q, v = plan.states.q[None], plan.states.v[None]
+    moved, drawn = (f"{system.model.name}: {what}" for what in ("motion of the plan; limits dashed", "the best plan"))
     figures = {
-        "controls.png": optimization.controls(system, time, plan.controls, *bounds),
-        "motion.png": motion_plot(
-            system.model,
-            time,
-            plan.states.q[None],
-            plan.states.v[None],
-            title=f"{system.model.name}: motion of the plan; limits dashed",
-        ),
-        "stick_figures.png": plots.stick_figure_strip(
-            system, time, plan.states.q[None], title=f"{system.model.name}: the best plan"
-        ),
+        "controls.png": optimization.controls(system, time, plan.controls, problem.lower, problem.upper),
+        "motion.png": motion_plot(system.model, time, q, v, title=moved),
+        "stick_figures.png": plots.stick_figure_strip(system, time, q, title=drawn),
     }
     if config.rates is not None:
         rates, limits = outcome.solved.value.controls[best], (outcome.searched.lower, outcome.searched.upper)
         title = "Rates of the controls; bounds dashed"
         figures["rates.png"] = optimization.controls(system, time, rates, *limits, unit=EFFORT_RATE, title=title)
     if found.history is not None:
-        figures["convergence.png"] = optimization.convergence(
-            np.asarray(found.history.cost), np.asarray(found.history.violation), best
-        )
+        figures["convergence.png"] = optimization.convergence(found.history.cost, found.history.violation, best)
     if len(found.cost) > 1 and outcome.groups:
-        costs, counts = ([getattr(group, name) for group in outcome.groups] for name in ("cost", "starts"))
-        figures["optima.png"] = optimization.optima(np.array(costs), np.array(counts), len(found.cost))
+        costs, counts = (np.array([getattr(group, name) for group in outcome.groups]) for name in ("cost", "starts"))
+        figures["optima.png"] = optimization.optima(costs, counts, len(found.cost))
     return figures
