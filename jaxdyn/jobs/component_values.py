@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
@@ -12,14 +12,17 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 
 
-def each(values: Sequence[float], axis: str, system: System, place: str) -> np.ndarray:
+def each(
+    values: Sequence[float] | None, axis: str, system: System, place: str, otherwise: ArrayLike = 0.0
+) -> np.ndarray:
     """Array with one value for each component along an axis; a single value applies to all components.
 
     Args:
-        values: One value, or one value per component.
+        values: One value, or one value per component; None for those of `otherwise`.
         axis: Name of the axis: "nq", "nv", "nx", "nu" or "3".
         system: The mechanism.
         place: Key of the values, for messages.
+        otherwise: One value, or one value per component.
 
     Raises:
         ConfigError: The number of values is neither 1 nor the number of components.
@@ -32,7 +35,24 @@ def each(values: Sequence[float], axis: str, system: System, place: str) -> np.n
         "nu": (system.nu, "control"),
         "3": (3, "axis"),
     }
+    if values is None:
+        return np.broadcast_to(np.asarray(otherwise, float), sizes[axis][:1])
     return one_each(values, *sizes[axis], place) if axis in sizes else np.asarray(values, float)
+
+
+def check_bounds(lower: np.ndarray, upper: np.ndarray, what: str) -> None:
+    """Check that the lower bounds of controls, or of their rates, are below the upper ones.
+
+    Args:
+        lower, upper: One bound per control.
+        what: Table of the bounds, for the message.
+
+    Raises:
+        ConfigError: A lower bound is not below its upper bound.
+    """
+    if np.any(lower >= upper):
+        k = int(np.argmax(lower >= upper))
+        raise ConfigError(f"{what} of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
 
 
 def one_each(values: Sequence[float], count: int, noun: str, place: str) -> np.ndarray:

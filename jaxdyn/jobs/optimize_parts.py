@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from jaxdyn.control.obstacles import Spheres
 from jaxdyn.dynamics.contact_points import contact_names
@@ -21,24 +22,6 @@ from jaxdyn.mechanism.quantity import POSITION, VELOCITY
 from jaxdyn.spatial.transform import RigidTransform
 
 _ORIGIN = (0.0, 0.0, 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class StatePart:
-    """Keys of the target state of the cost "deviation".
-
-    Attributes:
-        q: Target coordinates; by default the neutral coordinates.
-        v: Target velocities, one value for all components or one per component.
-    """
-
-    makes: ClassVar[tuple[str, ...]] = ("target",)
-
-    q: tuple[float, ...] | None = setting(None, unit=POSITION)
-    v: tuple[float, ...] = setting((0.0,), unit=VELOCITY, broadcast=True)
-
-    def fields(self, system: System, place: str) -> dict[str, Any]:
-        return {"target": state(self.q, self.v, system, f"{place} ")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,35 +40,19 @@ class ConfigurationPart:
         return {"target": coordinates(self.q, system.model, f"{place} q")}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PosePart:
-    """Keys of a frame and its target pose.
+@dataclasses.dataclass(frozen=True)
+class StatePart(ConfigurationPart):
+    """Keys of the target state of the cost "deviation".
 
     Attributes:
-        frame: Name of a body or frame.
-        position: Target position of the origin of the frame in world coordinates.
-        orientation: Target orientation as a quaternion [w, x, y, z].
-        rpy: Target orientation as roll, pitch and yaw angles, instead of a quaternion.
+        q: Target coordinates; by default the neutral coordinates.
+        v: Target velocities, one value for all components or one per component.
     """
 
-    makes: ClassVar[tuple[str, ...]] = ("frame", "target")
-
-    frame: str
-    position: tuple[float, float, float] = setting(unit="m")
-    orientation: tuple[float, float, float, float] | None = None
-    rpy: tuple[float, float, float] | None = setting(None, unit="rad")
-
-    def __post_init__(self):
-        if self.orientation is not None and self.rpy is not None:
-            raise ValueError("orientation and rpy are both given; remove one")
+    v: tuple[float, ...] = setting((0.0,), unit=VELOCITY, broadcast=True)
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
-        quaternion = quaternion_from_rpy(self.rpy or _ORIGIN) if self.orientation is None else self.orientation
-        target = RigidTransform(jnp.asarray(quaternion), jnp.asarray(self.position))
-        return {
-            "frame": known_frame(self.frame, system, place),
-            "target": as_dtype(target, system.model.dtype),
-        }
+        return {"target": state(self.q, self.v, system, f"{place} ")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,41 +68,66 @@ class FramePart:
     frame: str
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
-        return {"frame": known_frame(self.frame, system, place)}
+        topology = system.model.topology
+        known = (*topology.body_names, *topology.frame_names)
+        return {"frame": known_name(self.frame, known, "body or frame", f"{place} frame")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ContactPart:
+class PosePart(FramePart):
+    """Keys of a frame and its target pose.
+
+    Attributes:
+        frame: Name of a body or frame.
+        position: Target position of the origin of the frame in world coordinates.
+        orientation: Target orientation as a quaternion [w, x, y, z].
+        rpy: Target orientation as roll, pitch and yaw angles, instead of a quaternion.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("frame", "target")
+
+    position: tuple[float, float, float] = setting(unit="m")
+    orientation: tuple[float, float, float, float] | None = None
+    rpy: tuple[float, float, float] | None = setting(None, unit="rad")
+
+    def __post_init__(self):
+        if self.orientation is not None and self.rpy is not None:
+            raise ValueError("orientation and rpy are both given; remove one")
+
+    def fields(self, system: System, place: str) -> dict[str, Any]:
+        quaternion = quaternion_from_rpy(self.rpy or _ORIGIN) if self.orientation is None else self.orientation
+        target = RigidTransform(jnp.asarray(quaternion), jnp.asarray(self.position))
+        return super().fields(system, place) | {"target": as_dtype(target, system.model.dtype)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContactPart(FramePart):
     """Key of a body with contacts.
 
     Attributes:
         frame: Name of the body, or of a frame on it.
     """
 
-    makes: ClassVar[tuple[str, ...]] = ("frame",)
-
-    frame: str
-
     def fields(self, system: System, place: str) -> dict[str, Any]:
         if not contact_names(system):
             raise ConfigError(f"{place} the mechanism has no contacts; add them to its file, or remove this table")
-        return {"frame": known_frame(self.frame, system, place)}
+        return super().fields(system, place)
 
 
-def known_frame(name: str, system: System, place: str) -> str:
-    """Return the name if the mechanism has a body or frame of this name.
+def known_name(name: str, known: tuple[str, ...], noun: str, place: str) -> str:
+    """Return the name if the mechanism has a part of this name.
 
     Args:
         name: Value of the key.
-        system: The mechanism.
-        place: Place of the table in messages.
+        known: Names of the parts of the mechanism.
+        noun: Word for such a part, for the message.
+        place: Place of the key, for the message.
 
     Raises:
-        ConfigError: The mechanism has no body or frame of this name.
+        ConfigError: The mechanism has no part of this name.
     """
-    known = (*system.model.topology.body_names, *system.model.topology.frame_names)
     if name not in known:
-        raise ConfigError(f"{place} frame: there is no body or frame {name!r}; use one of {', '.join(known)}")
+        raise ConfigError(f"{place}: there is no {noun} {name!r}; use one of {', '.join(known)}")
     return name
 
 
@@ -193,24 +185,18 @@ class SpheresPart:
             raise ValueError("spheres or obstacles are missing; give at least one of each")
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
-        known = system.model.topology.body_names
-        for k, sphere in enumerate(self.sphere, start=1):
-            if sphere.body not in known:
-                raise ConfigError(
-                    f"{place} sphere {k}: body: there is no body {sphere.body!r}; use one of {', '.join(known)}"
-                )
-        arrays = {
-            "centers": [s.center for s in self.sphere],
-            "radii": [s.radius for s in self.sphere],
-            "obstacle_centers": [s.center for s in self.obstacle],
-            "obstacle_radii": [s.radius for s in self.obstacle],
-        }
-        for name, shapes in (("ends", self.sphere), ("obstacle_ends", self.obstacle)):
-            if any(shape.end is not None for shape in shapes):
-                arrays[name] = [shape.center if shape.end is None else shape.end for shape in shapes]
-        dtype = system.model.dtype
-        bodies = tuple(sphere.body for sphere in self.sphere)
-        return {"bodies": bodies, **{name: jnp.asarray(values, dtype) for name, values in arrays.items()}}
+        model = system.model
+        bodies = [
+            known_name(sphere.body, model.topology.body_names, "body", f"{place} sphere {k}: body")
+            for k, sphere in enumerate(self.sphere, start=1)
+        ]
+        found: dict[str, Any] = {"bodies": tuple(bodies)}
+        for prefix, shapes in (("", self.sphere), ("obstacle_", self.obstacle)):
+            arrays = {"centers": [s.center for s in shapes], "radii": [s.radius for s in shapes]}
+            if any(s.end is not None for s in shapes):
+                arrays["ends"] = [s.center if s.end is None else s.end for s in shapes]
+            found |= {f"{prefix}{name}": jnp.asarray(values, model.dtype) for name, values in arrays.items()}
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,12 +244,12 @@ class JointBoundsPart:
     def fields(self, system: System, place: str) -> dict[str, Any]:
         limits = system.model.limits
 
-        def bounds(side: str, q_limit: Any, v_limit: Any) -> tuple[Any, tuple[int, ...]]:
-            parts = []
-            for axis, limit in (("q", q_limit), ("v", v_limit)):
-                name = f"{axis}_{side}"
-                given = getattr(self, name)
-                parts.append(np.asarray(limit if given is None else each(given, f"n{axis}", system, f"{place} {name}")))
+        def bounds(side: str, q_limit: Array, v_limit: Array) -> tuple[Array, tuple[int, ...]]:
+            limits = {f"q_{side}": q_limit, f"v_{side}": v_limit}
+            parts = [
+                each(getattr(self, name), f"n{name[0]}", system, f"{place} {name}", limit)
+                for name, limit in limits.items()
+            ]
             values = np.concatenate(parts)
             rows = np.flatnonzero(np.isfinite(values))
             return jnp.asarray(values[rows], system.model.dtype), tuple(rows.tolist())

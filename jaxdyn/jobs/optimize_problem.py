@@ -1,19 +1,20 @@
 """Construction of an optimal-control problem, its solver and the initial guesses from a config of `jaxdyn optimize`."""
 
-import equinox as eqx
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
-from jaxdyn.control.problem import ControlProblem, Equality, Inequality, MultibodyDynamics, free_duration
+from jaxdyn.control.problem import ControlProblem, MultibodyDynamics, free_duration
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.equations_of_motion import constraint_errors
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.built_tables import ConstraintTable
-from jaxdyn.jobs.component_values import coordinates, each, state
+from jaxdyn.jobs.built_tables import ConstraintTable, CostTable
+from jaxdyn.jobs.component_values import check_bounds, coordinates, each, state
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.optimize_config import (
     MixedStartConfig,
@@ -45,7 +46,6 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     )
     time = config.time
     lower, upper = _bounds(config, system)
-    duration = jnp.asarray(time.duration, config.dtype)
     return ControlProblem(
         MultibodyDynamics(system, INTEGRATORS[time.integrator]),
         _start(config, system),
@@ -59,7 +59,7 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
         final_constraints=_built(config.final_constraint, system, "final_constraint"),
         design=None
         if time.shortest is None or time.longest is None
-        else free_duration(duration, time.shortest, time.longest),
+        else free_duration(jnp.asarray(time.duration, config.dtype), time.shortest, time.longest),
     )
 
 
@@ -92,30 +92,22 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     rolled = stored_jit(jax.vmap(roll))
     parts = []
     for k, entry in enumerate(config.start, start=1):
-        if isinstance(entry, StatesStartConfig | MixedStartConfig):
-            if isinstance(entry, StatesStartConfig):
-                plans = _moved_through(entry, problem, system, f"start {k}:")
-            else:
-                plans = guess.mixed(problem, entry.count, seed=entry.seed, spread=entry.spread)
-            controls = jnp.asarray(limited(config, problem, np.asarray(plans.controls)), config.dtype)
-            parts.append(eqx.tree_at(lambda plans: plans.controls, plans, controls))
-        else:
-            controls = limited(config, problem, _controls(entry, problem, system, f"start {k}:"))
-            parts.append(rolled(jnp.asarray(controls, config.dtype)))
+        found = _guessed(entry, problem, system, f"start {k}:")
+        moves = isinstance(found, Plan)
+        controls = limited(config, problem, np.asarray(found.controls if moves else found))
+        controls = jnp.asarray(controls, config.dtype)
+        parts.append(dataclasses.replace(found, controls=controls) if moves else rolled(controls))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-def _built(tables, system: System, name: str) -> tuple:
+def _built(tables: tuple[CostTable, ...] | tuple[ConstraintTable, ...], system: System, name: str) -> tuple:
     """The costs or constraints of an array of tables."""
-    places = [f"{name} {k}:" for k in range(1, len(tables) + 1)]
-    terms = [table.build(system, place) for table, place in zip(tables, places, strict=True)]
-    if tables and isinstance(tables[0], ConstraintTable):
-        return tuple(_constraint(term, place) for term, place in zip(terms, places, strict=True))
-    return tuple(terms)
-
-
-def _constraint(term, place: str) -> Equality | Inequality:
-    return term.relation(term, place)
+    found = []
+    for k, table in enumerate(tables, start=1):
+        place = f"{name} {k}:"
+        term = table.build(system, place)
+        found.append(term.relation(term, place) if isinstance(table, ConstraintTable) else term)
+    return tuple(found)
 
 
 def _start(config: OptimizeConfig, system: System) -> State:
@@ -134,21 +126,20 @@ def _bounds(config: OptimizeConfig, system: System) -> tuple[np.ndarray, np.ndar
     effort = np.asarray(system.model.limits.effort)
     if system.drives is not None:
         effort = effort[list(system.drives.columns)] / np.abs(np.asarray(system.drives.gear))
-    given = (config.bounds.lower, config.bounds.upper)
-    lower, upper = (
-        limit if values is None else each(values, "nu", system, f"bounds.{name}")
-        for values, limit, name in zip(given, (-effort, effort), ("lower", "upper"), strict=True)
-    )
-    if np.any(lower >= upper):
-        k = int(np.argmax(lower >= upper))
-        raise ConfigError(f"bounds of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
+    lower = each(config.bounds.lower, "nu", system, "bounds.lower", -effort)
+    upper = each(config.bounds.upper, "nu", system, "bounds.upper", effort)
+    check_bounds(lower, upper, "bounds")
     return lower, upper
 
 
-def _controls(entry: StartConfig, problem: ControlProblem, system: System, key: str) -> np.ndarray:
-    """Controls of the initial guesses of an entry, shape (count, steps, nu)."""
+def _guessed(entry: StartConfig, problem: ControlProblem, system: System, key: str) -> Plan | np.ndarray:
+    """The initial guesses of an entry: plans, or controls of the shape (count, steps, nu), whose motion is simulated."""
     steps, nu = problem.steps, problem.dynamics.nu
     match entry:
+        case MixedStartConfig():
+            return guess.mixed(problem, entry.count, seed=entry.seed, spread=entry.spread)
+        case StatesStartConfig():
+            return _moved_through(entry, problem, system, key)
         case StillStartConfig():
             return np.broadcast_to(each(entry.controls, "nu", system, f"{key} controls"), (1, steps, nu))
         case SineStartConfig():
@@ -160,7 +151,6 @@ def _controls(entry: StartConfig, problem: ControlProblem, system: System, key: 
             held = 1 if entry.interval is None else max(1, round(entry.interval / float(problem.dt)))
             drawn = np.random.default_rng(entry.seed).normal(size=(entry.count, -(-steps // held), nu))
             return amplitude * np.repeat(drawn, held, axis=1)[:, :steps]
-    raise TypeError(f"{type(entry).__name__} has no controls")
 
 
 def _moved_through(entry: StatesStartConfig, problem: ControlProblem, system: System, key: str) -> Plan:
@@ -172,12 +162,10 @@ def _moved_through(entry: StatesStartConfig, problem: ControlProblem, system: Sy
             f"{float(problem.duration):g} s"
         )
     knots = jnp.stack([coordinates(q, model, f"{key} q") for q in entry.q])
-    inner = np.zeros((len(entry.times), 1))
-    inner[1:-1] = entry.spread
     random, size = np.random.default_rng(entry.seed), (entry.count, len(entry.times), model.nv)
     drawn = random.normal(size=size) if entry.distribution == "normal" else random.uniform(-1.0, 1.0, size)
-    away = inner * drawn
-    away[0] = 0.0
+    away = np.zeros(size)  # the first guess, and the ends of the others, are not changed
+    away[1:, 1:-1] = entry.spread * drawn[1:, 1:-1]
     time = np.arange(steps + 1) * float(problem.dt)
     part = np.clip(np.searchsorted(entry.times, time, side="right") - 1, 0, len(entry.times) - 2)
     lengths = np.diff(entry.times)

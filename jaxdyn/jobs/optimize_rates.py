@@ -13,7 +13,7 @@ from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.rates import with_rates, without_rates
 from jaxdyn.control.solution import Solution
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.component_values import each
+from jaxdyn.jobs.component_values import check_bounds, each
 from jaxdyn.jobs.optimize_config import OptimizeConfig, RatesConfig
 
 
@@ -32,9 +32,7 @@ def with_rates_of(config: OptimizeConfig, problem: ControlProblem) -> ControlPro
         )
     weights, initial, lower, upper = _values(config.rates, problem)
     below, above = np.asarray(problem.lower), np.asarray(problem.upper)
-    if np.any(lower >= upper):
-        k = int(np.argmax(lower >= upper))
-        raise ConfigError(f"rates of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
+    check_bounds(lower, upper, "rates")
     outside = (initial < below) | (initial > above)
     if np.any(outside):
         k = int(np.argmax(outside))
@@ -80,9 +78,9 @@ def _values(rates: RatesConfig, problem: ControlProblem) -> tuple[np.ndarray, np
     """Weights, initial controls, and lower and upper bounds of the rates, one value for each control."""
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
-
-    def values(name: str, otherwise: float) -> np.ndarray:
-        given = getattr(rates, name)
-        return each((otherwise,) if given is None else given, "nu", system, f"rates.{name}")
-
-    return values("weights", 0.0), values("initial", 0.0), values("lower", -np.inf), values("upper", np.inf)
+    return (
+        each(rates.weights, "nu", system, "rates.weights"),
+        each(rates.initial, "nu", system, "rates.initial"),
+        each(rates.lower, "nu", system, "rates.lower", -np.inf),
+        each(rates.upper, "nu", system, "rates.upper", np.inf),
+    )

@@ -30,14 +30,7 @@ from jaxdyn.jobs.pictures import drawn
 from jaxdyn.jobs.replay import load_replay
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.rollout_contacts import ARRAYS, contact_lines, contact_metrics, contact_summary
-from jaxdyn.jobs.rollout_samples import (
-    SamplePlan,
-    SampleProgress,
-    pd_control,
-    random_torques,
-    record,
-    sample_source,
-)
+from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, pd_control, random_torques, record, sample_source
 from jaxdyn.jobs.source import load
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
