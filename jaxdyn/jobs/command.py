@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.job import HelpFormatter
+from jaxdyn.jobs.job import HelpFormatter, described
 from jaxdyn.jobs.running import exit_status
 from jaxdyn.jobs.settings import wrapped
 from jaxdyn.mechanism.quantity import meanings
@@ -35,10 +35,8 @@ class Command:
     @property
     def description(self) -> str:
         """Text that --help shows: the docstring of the arguments; its first line also appears in the list of verbs."""
-        first, _, rest = (
-            inspect.cleandoc(self.arguments.__doc__ or "").partition("\n\nAttributes:")[0].partition("\n\n")
-        )
-        return f"{_phrase(first)}\n\n{rest}"
+        first, further = described(self.arguments)
+        return f"{_phrase(first)}\n\n{further}"
 
 
 def placeholder(metavar: str, *, positional: bool = False, former: str | None = None) -> dict[str, Any]:
@@ -57,11 +55,9 @@ def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
     parser.formatter_class = HelpFormatter
     parser.description = wrapped(command.description)
     texts, annotations = meanings(command.arguments), get_type_hints(command.arguments)
-    owner, *bases = (base for base in command.arguments.__mro__ if dataclasses.is_dataclass(base))
-    order = [name for base in (owner, *reversed(bases)) for name in inspect.get_annotations(base)]
-    fields = {field.name: field for field in dataclasses.fields(command.arguments)}
-    for name in order:
-        _add_argument(parser, fields[name], annotations[name], _phrase(texts[name]))
+    own = inspect.get_annotations(command.arguments)  # these precede those of the bases
+    for field in sorted(dataclasses.fields(command.arguments), key=lambda field: field.name not in own):
+        _add_argument(parser, field, annotations[field.name], _phrase(texts[field.name]))
     if command.details is not None:
         plain_help, details = parser.format_help, command.details
         parser.format_help = lambda: f"{plain_help()}\n{details()}"
@@ -112,8 +108,9 @@ class _FormerOption(argparse.Action):
 
 def run_command(command: Command, given: argparse.Namespace) -> int:
     """Run a command with parsed arguments, in double precision like the values in mechanism files; returns the exit status."""
-    names = [field.name for field in dataclasses.fields(command.arguments)]
-    arguments = command.arguments(**{name: getattr(given, name) for name in names})
+    arguments = command.arguments(
+        **{field.name: getattr(given, field.name) for field in dataclasses.fields(command.arguments)}
+    )
 
     def act() -> None:
         import jax

@@ -64,9 +64,15 @@ class Job:
     @property
     def page(self) -> str:
         """The first part of the help page."""
-        described = inspect.cleandoc(self.config_class.__doc__ or "").partition("\n\nAttributes:")[0]
-        _, _, further = described.partition("\n\n")
+        _, further = described(self.config_class)
         return f"{self.description}\n\n{further}".rstrip()
+
+
+def described(cls: type) -> tuple[str, str]:
+    """The first paragraph of the docstring of a class, and the further ones before its attributes."""
+    text = inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:")[0]
+    first, _, further = text.partition("\n\n")
+    return first, further
 
 
 def deferred(name: str) -> Callable[..., Any]:
@@ -94,13 +100,11 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
         return format_help()
 
     parser.format_help = with_settings  # settings are described only if help is requested
-    described = (
-        "config file (TOML)" if job.of_runs is None else "run directory, and further ones to be judged side by side"
-    )
-    described += "" if job.of_mechanism is None else ", or a mechanism file, which is simulated with default settings"
-    described += f"; default {default_config}" if default_config else ""
+    text = "config file (TOML)" if job.of_runs is None else "run directory, and further ones to be judged side by side"
+    text += "" if job.of_mechanism is None else ", or a mechanism file, which is simulated with default settings"
+    text += f"; default {default_config}" if default_config else ""
     # The config is a positional argument like key=value, so a script distinguishes them by the "=".
-    parser.add_argument("config", nargs=None if default_config is None else "?", default=default_config, help=described)
+    parser.add_argument("config", nargs=None if default_config is None else "?", default=default_config, help=text)
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help='change a setting, as in batch=64 or "time.duration=500 ms"'
     )

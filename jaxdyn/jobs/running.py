@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 _MECHANISM_FILES = (".urdf", ".xacro", ".xml", ".json", ".npz")
 
 
-class UnreliableResults(Exception):
-    """Error of a job that was completed, but whose checks found the results unreliable; the message states the reason."""
-
-
 def run(
     job: Job,
     config_path: Path | str,
@@ -59,23 +55,23 @@ def _config(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:
     """The config in a file, or that of a mechanism file."""
     is_config = path.suffix.lower() not in _MECHANISM_FILES and not path.is_dir()
     tables = read_toml(path) if is_config else {"body": []}
-    if "body" not in tables or "mechanism" in tables:  # no config has a [[body]], and every mechanism has one
-        return config_of(tables, path, job.config_class, overrides, smoke)
-    if job.of_mechanism is None:
-        raise ConfigError(f"{path}: this is a mechanism file; give a config file whose key `mechanism` names it")
-    return config_of({"mechanism": path.name, **job.of_mechanism}, path, job.config_class, overrides, smoke)
+    if "body" in tables and "mechanism" not in tables:  # no config has a [[body]], and every mechanism has one
+        if job.of_mechanism is None:
+            raise ConfigError(f"{path}: this is a mechanism file; give a config file whose key `mechanism` names it")
+        tables = {"mechanism": path.name, **job.of_mechanism}
+    return config_of(tables, path, job.config_class, overrides, smoke)
 
 
 def _config_of_runs(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:
     """The config of a run in a directory, with this directory and those among the overrides under the key `of_runs`."""
-    others = [word for word in overrides if "=" not in word]
     changes = [word for word in overrides if "=" in word]
-    for folder in (path, *map(Path, others)):
+    folders = [path, *(Path(word) for word in overrides if "=" not in word)]
+    for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder}: there is no such directory; give a run directory of jaxdyn identify")
     config = path / "config.toml"
     assert job.of_runs is not None  # only then is the first argument a run directory
-    runs = {job.of_runs: [str(folder.resolve()) for folder in (path, *map(Path, others))]}
+    runs = {job.of_runs: [str(folder.resolve()) for folder in folders]}
     return config_of(read_toml(config) | runs, config, job.config_class, changes, smoke)
 
 
@@ -92,8 +88,10 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
     if default_config is not None and "=" in config and not Path(config).exists():
         config, overrides = default_config, [config, *overrides]
 
-    def act() -> None:
-        resume = job.inputs is not None and arguments.resume
+    resumable = job.inputs is not None
+
+    def act() -> str | None:
+        resume = resumable and arguments.resume
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
         print(f"Results are in {directory.root}")
         if job.then:
@@ -101,43 +99,37 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         from jaxdyn.jobs.hosts import is_first
 
         if job.verdict is None or not is_first():  # only the first host has metrics
-            return
-        problem = job.verdict(directory.read_metrics())
-        if problem:
-            raise UnreliableResults(problem)
+            return None
+        return job.verdict(directory.read_metrics())
 
-    resumable = job.inputs is not None
     remedy = "repeat the command with --resume to continue" if resumable else "nothing but the config was written"
     return exit_status(act, interrupted=f"interrupted; {remedy}")
 
 
-def exit_status(act: Callable[[], None], *, interrupted: str = "interrupted") -> int:
+def exit_status(act: Callable[[], str | None], *, interrupted: str = "interrupted") -> int:
     """Execute a verb and report errors in one line on standard error.
+
+    Args:
+        act: Function that executes the verb; returns the reason why its results are unreliable, or None.
+        interrupted: Message after an interruption.
 
     Returns:
         Exit status: 0 success, 1 failure of the device, 2 invalid input, 3 unreliable results, 130 interrupted.
     """
     try:
-        act()
+        problem = act()
+        status = 3 if problem else 0
     except (ConfigError, MechanismError, RunError) as error:
-        print(f"jaxdyn: {error}", file=sys.stderr)
-        return 2
-    except UnreliableResults as error:
-        print(f"jaxdyn: {error}", file=sys.stderr)
-        return 3
+        status, problem = 2, str(error)
+    except OSError as error:
+        status, problem = 2, f"{error.filename or 'input and output'}: {error.strerror or error}"
+    except KeyboardInterrupt:
+        status, problem = 130, interrupted
     except RuntimeError as error:
         jax = sys.modules.get("jax")
         if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
             raise
-        print(
-            f"jaxdyn: the computation on the device failed; try a smaller batch: {str(error).splitlines()[0]}",
-            file=sys.stderr,
-        )
-        return 1
-    except OSError as error:
-        print(f"jaxdyn: {error.filename or 'input and output'}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"jaxdyn: {interrupted}", file=sys.stderr)
-        return 130
-    return 0
+        status, problem = 1, f"the computation on the device failed; try a smaller batch: {str(error).splitlines()[0]}"
+    if problem:
+        print(f"jaxdyn: {problem}", file=sys.stderr)
+    return status

@@ -3,35 +3,18 @@
 This module does not import JAX, so that help and errors in a config or an argument appear without delay.
 """
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from jaxdyn.jobs.arguments import (
-    AnimateArguments,
-    CheckArguments,
-    ConvertArguments,
-    NewArguments,
-    ShowArguments,
-    ViewArguments,
-)
+from jaxdyn.jobs import arguments
 from jaxdyn.jobs.command import Command
 from jaxdyn.jobs.job import Job, deferred
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.settings import wrapped
 
-if TYPE_CHECKING:
-    from jaxdyn.jobs.evaluate_config import EvaluateConfig
-    from jaxdyn.jobs.identify_config import IdentifyConfig
-    from jaxdyn.jobs.optimize_config import OptimizeConfig
 
-
-def _by_config(config: "RolloutConfig | OptimizeConfig") -> bool:
-    """Whether the config selects double precision."""
-    return config.dtype == "float64"
-
-
-def _always(config: "IdentifyConfig | EvaluateConfig") -> bool:
-    """The precision of fits and of their evaluation is always double."""
-    return True
+def _is_double(config: Any) -> bool:
+    """Whether the config selects double precision; fits and their evaluation, whose configs do not choose, always have it."""
+    return getattr(config, "dtype", "float64") == "float64"
 
 
 ROLLOUT = Job(
@@ -40,7 +23,7 @@ ROLLOUT = Job(
     RolloutConfig,
     deferred("jaxdyn.jobs.rollout:work"),
     deferred("jaxdyn.jobs.rollout:inputs"),
-    double=_by_config,
+    double=_is_double,
     verdict=deferred("jaxdyn.jobs.rollout:verdict"),
     of_mechanism={
         "batch": 256,
@@ -56,7 +39,7 @@ IDENTIFY = Job(
     "jaxdyn.jobs.identify_config:IdentifyConfig",
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
-    double=_always,
+    double=_is_double,
     then=("jaxdyn evaluate {run}",),
 )
 
@@ -66,7 +49,7 @@ EVALUATE = Job(
     "jaxdyn.jobs.evaluate_config:EvaluateConfig",
     deferred("jaxdyn.jobs.evaluate:work"),
     deferred("jaxdyn.jobs.evaluate:inputs"),
-    double=_always,
+    double=_is_double,
     of_runs="runs",
 )
 
@@ -76,7 +59,7 @@ OPTIMIZE = Job(
     "jaxdyn.jobs.optimize_config:OptimizeConfig",
     deferred("jaxdyn.jobs.optimize:work"),
     deferred("jaxdyn.jobs.optimize:inputs"),
-    double=_by_config,
+    double=_is_double,
     then=("jaxdyn rollout {run}/replay.toml",),
 )
 
@@ -90,9 +73,9 @@ def _tables() -> str:
     )
 
 
-NEW = Command("new", NewArguments, deferred("jaxdyn.jobs.new:new"))
-SHOW = Command("show", ShowArguments, deferred("jaxdyn.jobs.show:show"))
-CHECK = Command("check", CheckArguments, deferred("jaxdyn.jobs.check:check"))
-CONVERT = Command("convert", ConvertArguments, deferred("jaxdyn.jobs.convert:convert"), _tables)
-ANIMATE = Command("animate", AnimateArguments, deferred("jaxdyn.jobs.animate:animate"))
-VIEW = Command("view", ViewArguments, deferred("jaxdyn.jobs.view:view"))
+NEW = Command("new", arguments.NewArguments, deferred("jaxdyn.jobs.new:new"))
+SHOW = Command("show", arguments.ShowArguments, deferred("jaxdyn.jobs.show:show"))
+CHECK = Command("check", arguments.CheckArguments, deferred("jaxdyn.jobs.check:check"))
+CONVERT = Command("convert", arguments.ConvertArguments, deferred("jaxdyn.jobs.convert:convert"), _tables)
+ANIMATE = Command("animate", arguments.AnimateArguments, deferred("jaxdyn.jobs.animate:animate"))
+VIEW = Command("view", arguments.ViewArguments, deferred("jaxdyn.jobs.view:view"))
