@@ -49,9 +49,8 @@ def animate(arguments: AnimateArguments) -> None:
         if arguments.duration is not None:
             kept = time <= time[0] + arguments.duration
             time, q, v = time[kept], q[:, kept], None if v is None else v[:, kept]
-        samples = [
-            (arguments.sample + k) % len(q) if k else arguments.sample for k in range(min(others, len(q) - 1) + 1)
-        ]
+        ghosts = [(arguments.sample + k) % len(q) for k in range(1, min(others, len(q) - 1) + 1)]
+        samples = [arguments.sample, *ghosts]
         out = arguments.out or source / "motion.gif"
     else:
         system = load_source(arguments, source)
@@ -59,16 +58,11 @@ def animate(arguments: AnimateArguments) -> None:
             visuals = load_visuals(source, system, folder=arguments.folder)
         time, q, v = _let_go(system, arguments)
         samples, out = None, arguments.out or Path(f"{source.stem}.gif")
-    options = {
-        "fps": arguments.fps,
-        "speed": arguments.speed,
-        "size": arguments.size,
-        "samples": samples,
-        "visuals": visuals,
-        "v": v,
-    }
+    shown = {"samples": samples, "visuals": visuals, "v": v}
     with announced_as("the pictures"):
-        frames = animation.animate(system, time, q, out, **options)
+        frames = animation.animate(
+            system, time, q, out, fps=arguments.fps, speed=arguments.speed, size=arguments.size, **shown
+        )
     print(f"{out}: {frames} frames, {time[-1] - time[0]:g} s of {system.model.name}")
 
 

@@ -11,7 +11,7 @@ from jaxdyn.display import aligned
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.arguments import CheckArguments
-from jaxdyn.jobs.source import load_source, random_starts
+from jaxdyn.jobs.source import load_source, middle, random_starts
 from jaxdyn.lanes import CannotFlatten
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import as_dtype
@@ -37,10 +37,8 @@ def check(arguments: CheckArguments) -> None:
     for part in (precision.ENERGIES, precision.ACCELERATIONS):
         try:
             found |= precision.errors(system, part, inputs, arguments.backend)
-        except (
-            CannotFlatten,
-            ValueError,
-        ) as error:  # not a scalar program, a result that is not finite, or an unsupported method
+        except (CannotFlatten, ValueError) as error:
+            # It is not a scalar program, a result is not finite, or the method is not supported.
             unchecked.append(f"{part.names[0]} and gradient: not checked, {str(error).splitlines()[0]}")
     if not found:
         raise ConfigError(f"{arguments.file}: {'; '.join(unchecked)}")
@@ -56,9 +54,7 @@ def check(arguments: CheckArguments) -> None:
 
 def _inputs(system: System, arguments: CheckArguments) -> precision.Samples:
     keys = jax.random.split(jax.random.key(arguments.seed), 3)
-    # At rest in the middle of the joint limits, or neutral; with loops near it, because straight linkages cannot be closed.
-    spread = 0.5 if system.constraints else 0.0
-    (rest,) = random_starts(system, keys[:1], spread, arguments.file)
+    rest = middle(system, keys[0], arguments.file)
     random = random_starts(system, jax.random.split(keys[1], arguments.states), 1.0, arguments.file)
     return precision.random_inputs(system, rest, random, keys[2])
 

@@ -7,7 +7,7 @@ import jax
 from jaxdyn.constraints.independence import describe_mobility
 from jaxdyn.jobs.arguments import ShowArguments
 from jaxdyn.jobs.command import needs
-from jaxdyn.jobs.source import load_source, random_starts
+from jaxdyn.jobs.source import load_source, middle
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.view.tree import tree_text
 
@@ -20,9 +20,7 @@ def show(arguments: ShowArguments) -> None:
     print(tree_text(system.model))
     if arguments.out is None and not system.constraints:
         return
-    # The middle of the joint limits, or neutral; with loops near it, because straight linkages cannot be closed.
-    spread = 0.5 if system.constraints else 0.0
-    (start,) = random_starts(system, jax.random.split(jax.random.key(0), 1), spread, arguments.file)
+    start = middle(system, jax.random.split(jax.random.key(0), 1)[0], arguments.file)
     if system.constraints:
         print(f"\n{describe_mobility(system, system.at_rest(start))}")
     if arguments.out is None:

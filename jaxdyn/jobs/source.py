@@ -57,3 +57,19 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
             )
         starts.append(found.q)
     return jnp.stack(starts)
+
+
+def middle(system: System, key: PRNGKeyArray, source: Path) -> Float[Array, "nq"]:
+    """The configuration in the middle of the joint limits, or neutral without limits.
+
+    With loops it is a random one near it, because straight linkages cannot be closed.
+
+    Args:
+        system: The mechanism.
+        key: Random key.
+        source: File of the system, for the message.
+
+    Raises:
+        ConfigError: A loop cannot be closed.
+    """
+    return random_starts(system, key[None], 0.5 if system.constraints else 0.0, source)[0]
