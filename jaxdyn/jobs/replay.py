@@ -96,19 +96,19 @@ class ReplayedPlan(eqx.Module):
 
     def policy(self, system: System):
         """The controls as a function of time, state and random key."""
-        model = system.model
-        held = Knots(self.controls, self.interval, interpolation="zero_order")
+
+        def held(values: Array) -> Knots:
+            return Knots(values.reshape(len(values), -1), self.interval, interpolation="zero_order")
+
+        u = held(self.controls)
         if self.feedback is None:
-            return held
-        gains = Knots(self.feedback.reshape(len(self.controls), -1), self.interval, interpolation="zero_order")
-        planned_q, planned_v = (
-            Knots(values, self.interval, interpolation="zero_order") for values in (self.states.q, self.states.v)
-        )
+            return u
+        gains, q, v = held(self.feedback), held(self.states.q), held(self.states.v)
 
         def policy(t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nu"]:
-            off = jnp.concatenate([configuration.difference(model, planned_q(t), state.q), state.v - planned_v(t)])
+            off = jnp.concatenate([configuration.difference(system.model, q(t), state.q), state.v - v(t)])
             K = gains(t).reshape(system.nu, off.size)
-            return jnp.clip(held(t) + jnp.sum(K * off[None], axis=1), self.lower, self.upper)
+            return jnp.clip(u(t) + jnp.sum(K * off[None], axis=1), self.lower, self.upper)
 
         return policy
 
@@ -160,12 +160,6 @@ def load_replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
         raise ConfigError(
             f"{key}: the plan ends after {steps * interval:.10g} s, before time.duration = {time.duration:.10g} s; shorten it"
         )
-    numbers = {name: jnp.asarray(arrays[name], model.dtype) for name in _SHAPES}
-    return ReplayedPlan(
-        State(numbers["q"], numbers["v"]),
-        numbers["controls"],
-        numbers["feedback"] if feedback else None,
-        numbers["lower"],
-        numbers["upper"],
-        jnp.asarray(interval, model.dtype),
-    )
+    _, q, v, controls, gains, lower, upper = (jnp.asarray(arrays[name], model.dtype) for name in _SHAPES)
+    step = jnp.asarray(interval, model.dtype)
+    return ReplayedPlan(State(q, v), controls, gains if feedback else None, lower, upper, step)

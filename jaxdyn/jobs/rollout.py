@@ -311,11 +311,7 @@ def _metrics(config: RolloutConfig, samples: dict[str, np.ndarray], simulate: _S
         return float(summarize(samples[name][done])) if done.any() else None
 
     return {
-        "batch": config.batch,
-        "steps": config.steps,
-        "dtype": config.dtype,
-        "seed": config.seed,
-        "most_failed": config.most_failed,
+        **{name: getattr(config, name) for name in ("batch", "steps", "dtype", "seed", "most_failed")},
         "compile_s": simulate.compile_s,
         "run_s": simulate.run_s,
         "steps_per_s": simulate.made / simulate.run_s if simulate.made else None,
@@ -342,15 +338,15 @@ def _report(metrics: dict[str, Any], inputs: Inputs | None) -> None:
         print(f"controls acted through the inputs of the plant: {inputs.in_words or 'gain 1, no offset, no delay'}")
     if metrics["power_balance_error_median_J"] is not None:
         share = 100 * metrics["power_balance_error_relative_median"]
-        remedy = "; a larger time.substeps decreases it" if share > _SMALL_ERROR else ""
-        if remedy and "contact_deepest_m" in metrics:
+        remedy = "a larger time.substeps decreases it"
+        if "contact_deepest_m" in metrics:
             # The final energy hardly depends on the steps of an impact, but the sum of its work does.
             remedy = (
-                "; the work of impacts is summed coarsely over the steps, and a larger time.rate decreases this error"
+                "the work of impacts is summed coarsely over the steps, and a larger time.rate decreases this error"
             )
         print(
             f"power balance error: median {metrics['power_balance_error_median_J']:.2g} J, "
-            f"{share:.2g} % of the energy turned over{remedy}"
+            f"{share:.2g} % of the energy turned over{f'; {remedy}' if share > _SMALL_ERROR else ''}"
         )
     for line in contact_lines(metrics):
         print(line)
