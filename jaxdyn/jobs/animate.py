@@ -95,9 +95,8 @@ def _let_go(system: System, arguments: AnimateArguments) -> tuple[np.ndarray, np
         return run.time, run.saved, run.result
 
     samples = jnp.arange(arguments.sample, arguments.sample + (arguments.ghosts or 0) + 1)
-    keys = jax.vmap(lambda sample: jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), sample)))(
-        samples
-    )
+    seed = jax.random.key(arguments.seed)
+    keys = jax.vmap(lambda sample: jax.random.split(jax.random.fold_in(seed, sample)))(samples)
     print(f"simulating {duration:g} s of {model.name}")
     starts = random_starts(system, keys[:, 0], _SPREAD, arguments.source)
     if free and lands:

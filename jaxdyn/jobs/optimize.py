@@ -1,5 +1,6 @@
 """The job `jaxdyn optimize`: optimal control of a mechanism, from one initial guess or from many at once."""
 
+import dataclasses
 import functools
 import time
 from pathlib import Path
@@ -13,9 +14,9 @@ from tqdm import tqdm
 
 from jaxdyn.control import guess
 from jaxdyn.control.auto import Auto
-from jaxdyn.control.batch import best_of, describe_optima, optima, solve_batch
+from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
 from jaxdyn.control.plan import Plan, no_multipliers
-from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.rates import plan_with_rates
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.control.verification import Verification, verify
@@ -27,7 +28,6 @@ from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.optimize_config import MixedStartConfig, OptimizeConfig
-from jaxdyn.jobs.optimize_outcome import Outcome
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.optimize_rates import of_mechanism, with_rates_of
 from jaxdyn.jobs.pictures import drawn
@@ -38,6 +38,48 @@ from jaxdyn.spatial.arrays import on_device
 
 _BLOCK = 10  # iterations after which finished searches are removed from a batch
 _SHOWN = 12  # optima in tables, pictures and animations
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Solutions of a problem from all initial guesses.
+
+    Attributes:
+        problem: Problem of the mechanism, whose controls are forces and not their rates.
+        found: Solutions, with a leading axis of initial guesses.
+        searched: Problem that the solver solved; if the config has a table [rates], its controls are the rates.
+        solved: Solutions of this problem. The last rates (N m/s or N/s) lead to controls after the end of the motion, and the
+            feedback gains are those of the rates on the deviation of (x, u), (N, nu, nx + nu).
+        groups: Local optima, from the lowest cost.
+        best: Index of the selected plan.
+    """
+
+    problem: ControlProblem
+    found: Solution
+    searched: ControlProblem
+    solved: Solution
+    groups: list[Optimum]
+    best: int
+
+    @property
+    def system(self) -> System:
+        """The mechanism."""
+        assert isinstance(self.problem.dynamics, MultibodyDynamics)
+        return self.problem.dynamics.system
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times (N + 1,) of the selected plan, s."""
+        placed = self.problem.with_design(self.found.value.design[self.best])
+        return np.arange(self.problem.steps + 1) * float(placed.dt)
+
+    @property
+    def shown(self) -> list[int]:
+        """Indices of the plans in the animation: the selected plan, then the best plan of each other local optimum unless the
+        duration is free.
+        """
+        free = self.problem.design is not None
+        return [self.best, *(group.best for group in self.groups if group.best != self.best and not free)]
 
 
 def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:

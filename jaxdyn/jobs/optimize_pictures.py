@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 from jaxdyn.io.runs import RunDirectory
+from jaxdyn.jobs.optimize import Outcome
 from jaxdyn.jobs.optimize_config import OptimizeConfig
-from jaxdyn.jobs.optimize_outcome import Outcome
 from jaxdyn.mechanism.quantity import EFFORT_RATE
 from jaxdyn.view import animation, optimization, plots
 from jaxdyn.view.figure import Figure

@@ -61,13 +61,10 @@ def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator
 
 
 @announced_as("the replay")
-def open_loop_error(problem: ControlProblem, plan: Plan) -> float:
-    """Largest difference, in tangent coordinates, between the final state of a plan and the final state of an open-loop rollout."""
-    return float(_open_loop_error(problem, plan))
-
-
 @stored_jit
-def _open_loop_error(problem: ControlProblem, plan: Plan) -> Float[Array, ""]:
+def open_loop_error(problem: ControlProblem, plan: Plan) -> Float[Array, ""]:
+    """Largest difference, in tangent coordinates, between the final state of a plan and the final state of an open-loop rollout."""
+
     def error(states: AnyState, controls: Array, design: Array) -> Array:
         moved = rollout_controls(problem, controls, design).states
         last = (jax.tree.map(lambda leaf: leaf[-1], each) for each in (states, moved))

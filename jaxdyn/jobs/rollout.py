@@ -30,7 +30,7 @@ from jaxdyn.jobs.pictures import drawn
 from jaxdyn.jobs.replay import load_replay
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.rollout_contacts import ARRAYS, contact_lines, contact_metrics, contact_summary
-from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, pd_control, random_torques, record, sample_source
+from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, controls_of_samples, record, sample_source
 from jaxdyn.jobs.source import load
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -132,17 +132,7 @@ class _Simulator:
         self.size = rounded_up(self.mesh, chunk)
         replay = load_replay(config, system)
         self.source = sample_source(config, system, replay)
-        _check_delays(config, inputs)
-
-        def driven(plan: SamplePlan) -> Policy | Controls:
-            if replay is not None:
-                commands = replay.policy(system)
-            elif inputs is not None and inputs.delayed:
-                commands = random_torques(system, plan)
-            else:
-                commands = pd_control(config.control, system, plan)
-            return commands if inputs is None else inputs.acting(commands)
-
+        driven = controls_of_samples(config, system, replay, inputs)
         self.stretch = stored_jit(jax.vmap(_stretch(config, system, driven), in_axes=(0, 0, None)))
         self.compile_s, self.run_s, self.made = 0.0, 0.0, 0
         self.backends: set[str] = set()
@@ -258,26 +248,6 @@ def _machine(config: RolloutConfig) -> tuple[System, Inputs | None]:
         stabilization=loaded.stabilization if config.stabilization is None else config.stabilization,
     )
     return system, None if inputs is None else as_dtype(inputs, config.dtype)
-
-
-def _check_delays(config: RolloutConfig, inputs: Inputs | None) -> None:
-    """Check that controls that depend on the state act without delay.
-
-    Raises:
-        ConfigError: They act with a delay.
-    """
-    if inputs is None or not inputs.delayed or not config.control.depends_on_state:
-        return
-    delay = np.asarray(inputs.delay).tolist()
-    remedy = (
-        "set stiffness = 0, damping = 0 and compensate_gravity = false"
-        if config.control.replay is None
-        else "set replay_feedback = false"
-    )
-    raise ConfigError(
-        f"control: the inputs of {config.mechanism} have the delays {delay} s, but only controls that are functions of time can "
-        f"be delayed; {remedy}"
-    )
 
 
 def inputs(config: RolloutConfig) -> list[tuple[str, Path]]:

@@ -94,12 +94,7 @@ def contact_lines(metrics: dict[str, Any]) -> list[str]:
 def labels(system: System) -> list[str]:
     """Names of the contacts, with an index where several contacts have the same name."""
     names = contact_names(system)
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        seen[name] = seen.get(name, -1) + 1
-        found.append(name if names.count(name) == 1 else f"{name}[{seen[name]}]")
-    return found
+    return [name if names.count(name) == 1 else f"{name}[{names[:k].count(name)}]" for k, name in enumerate(names)]
 
 
 def static_depths(system: System) -> list[float]:

@@ -18,6 +18,7 @@ from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.identify.measurement import Inputs
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.replay import ReplayedPlan
@@ -27,7 +28,7 @@ from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controllers import PDControl, random_knots
-from jaxdyn.simulate.controls import Knots
+from jaxdyn.simulate.controls import Controls, Knots, Policy
 from jaxdyn.simulate.diagnostics import output
 
 # Number of samples that are drawn by one call. It is fixed, because the rounding of the code depends on it.
@@ -78,16 +79,36 @@ def record(
     return values | contact_record(system, state, t, passed) if contact_names(system) else values
 
 
-def pd_control(control: ControlConfig, system: System, plan: SamplePlan) -> PDControl:
-    """Torques of the PD control to the target plus the random torques, limited to the effort limits."""
+def controls_of_samples(
+    config: RolloutConfig, system: System, replay: ReplayedPlan | None, inputs: Inputs | None
+) -> Callable[[SamplePlan], Policy | Controls]:
+    """Return a function from the plan of a sample to the controls that act, in the limits of the efforts.
+
+    Without a replay, these are the torques of the PD control to the target plus the random torques; with delays, the random torques
+    alone as a function of time.
+
+    Raises:
+        ConfigError: Controls that depend on the state would act with a delay.
+    """
+    control, delayed = config.control, inputs is not None and inputs.delayed
+    if inputs is not None and delayed and control.depends_on_state:
+        remedy = "set stiffness = 0, damping = 0 and compensate_gravity = false"
+        remedy = remedy if replay is None else "set replay_feedback = false"
+        raise ConfigError(
+            f"control: the inputs of {config.mechanism} have the delays {np.asarray(inputs.delay).tolist()} s, but only controls "
+            f"that are functions of time can be delayed; {remedy}"
+        )
     stiffness, damping = (_gains(control, system, name) for name in ("stiffness", "damping"))
-    return PDControl(system.model, plan.target, stiffness, damping, plan.torques, control.compensate_gravity)
 
+    def commands(plan: SamplePlan) -> Policy | Controls:
+        if replay is not None:
+            return replay.policy(system)
+        if delayed:
+            effort = system.model.limits.effort[None]
+            return eqx.tree_at(lambda knots: knots.values, plan.torques, jnp.clip(plan.torques.values, -effort, effort))
+        return PDControl(system.model, plan.target, stiffness, damping, plan.torques, control.compensate_gravity)
 
-def random_torques(system: System, plan: SamplePlan) -> Knots:
-    """The random torques alone as a function of time, limited to the effort limits."""
-    effort = system.model.limits.effort[None]
-    return eqx.tree_at(lambda knots: knots.values, plan.torques, jnp.clip(plan.torques.values, -effort, effort))
+    return lambda plan: commands(plan) if inputs is None else inputs.acting(commands(plan))
 
 
 def _gains(control: ControlConfig, system: System, name: str) -> Float[Array, "nv"]:
