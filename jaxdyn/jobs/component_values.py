@@ -40,19 +40,19 @@ def each(
     return one_each(values, *sizes[axis], place) if axis in sizes else np.asarray(values, float)
 
 
-def check_bounds(lower: np.ndarray, upper: np.ndarray, what: str) -> None:
+def check_bounds(lower: np.ndarray, upper: np.ndarray, table: str) -> None:
     """Check that the lower bounds of controls, or of their rates, are below the upper ones.
 
     Args:
         lower, upper: One bound per control.
-        what: Table of the bounds, for the message.
+        table: Name of the table with the bounds, for the message.
 
     Raises:
         ConfigError: A lower bound is not below its upper bound.
     """
     if np.any(lower >= upper):
         k = int(np.argmax(lower >= upper))
-        raise ConfigError(f"{what} of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
+        raise ConfigError(f"{table} of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
 
 
 def one_each(values: Sequence[float], count: int, noun: str, place: str) -> np.ndarray:

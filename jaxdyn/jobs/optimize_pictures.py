@@ -32,7 +32,7 @@ def _figures(config: OptimizeConfig, outcome: Outcome) -> dict[str, Figure]:
     system, time = outcome.system, outcome.times
     plan = jax.tree.map(lambda leaf: np.asarray(leaf)[best], found.value)
     q, v = plan.states.q[None], plan.states.v[None]
-    moved, drawn = (f"{system.model.name}: {what}" for what in ("motion of the plan; limits dashed", "the best plan"))
+    moved, drawn = (f"{system.model.name}: {text}" for text in ("motion of the plan; limits dashed", "the best plan"))
     figures = {
         "controls.png": optimization.controls(system, time, plan.controls, problem.lower, problem.upper),
         "motion.png": motion_plot(system.model, time, q, v, title=moved),

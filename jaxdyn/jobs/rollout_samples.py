@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-import jaxdyn.lanes as lanes
 from jaxdyn.constraints.assembly import assemble
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.contact_points import contact_names
@@ -24,7 +23,7 @@ from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.replay import ReplayedPlan
 from jaxdyn.jobs.rollout_config import ControlConfig, RolloutConfig
 from jaxdyn.jobs.rollout_contacts import contact_record
-from jaxdyn.lanes import stored_jit
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controllers import PDControl, random_knots
@@ -127,7 +126,6 @@ def sample_source(
     initial, control, seed = config.initial, config.control, jax.random.key(config.seed)
     spread = initial.spread
     torque = _gains(control, system, "random_torque")
-    duration, interval = config.time.duration, control.random_interval
 
     middle = None
     if control.target != "initial":
@@ -144,7 +142,8 @@ def sample_source(
         else:
             off = (spread or 0.0) * jax.random.normal(q_key, (model.nv,), dtype)
             q, v = configuration.integrate(model, replay.states.q[0], off), replay.states.v[0] + v
-        torques = random_knots(torque_key, torque, duration=duration, interval=interval)
+        interval = control.random_interval
+        torques = random_knots(torque_key, torque, duration=config.time.duration, interval=interval)
         start = assemble(system, system.at_rest(q))  # the configuration is unchanged if there are no loops
         target = start.q if middle is None else middle
         state = State(start.q, project_velocity(system, State(start.q, v)))
@@ -153,10 +152,7 @@ def sample_source(
         first = record(system, config.outputs, progress, zero)
         return (SamplePlan(target, torques), progress, first), start.closed
 
-    def start(seed, index):
-        return lanes.run(sample, (seed, index), backend=config.backend, name="start")[0]
-
-    draw = stored_jit(jax.vmap(start, (None, 0)))
+    draw = stored_jit(jax.vmap(lane_function(sample, backend=config.backend, name="start"), (None, 0)))
 
     @announced_as("the starts")
     def samples(indices: np.ndarray) -> tuple[SamplePlan, SampleProgress, dict[str, Array]]:
