@@ -45,8 +45,9 @@ def setting(
 
     Args:
         default: Value if the key is absent; without a default the key is required.
-        unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to this unit. Values along
-            components of joints, which have a `ComponentUnit`, are given without their unit.
+        unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to this unit. For values along
+            components of joints, which have a `ComponentUnit`, the text may have the unit of either kind of component; the caller
+            checks the unit of a `ComponentValue` when the mechanism is known.
         positive, non_negative: Whether the value, or every entry of a tuple, must be positive, or must not be negative.
         broadcast: If true, a single value may be given for a tuple. This value is read as a tuple of one entry, which the caller
             broadcasts.
@@ -54,7 +55,6 @@ def setting(
         alias: Former name of the key, which is also accepted.
     """
     least = 0.0 if non_negative else None
-    unit = " or ".join(unit) if isinstance(unit, ComponentUnit) else unit
     rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
     return dataclasses.field(default=default, metadata=rules)
 

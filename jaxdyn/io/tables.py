@@ -290,7 +290,7 @@ def _read_number(annotation: type, value: Any, place: Place, rules: Quantity) ->
         raise place.error(f"{reprlib.repr(value)} is text; write the value without quotes")
     else:
         try:
-            number = quantity(value, rules.unit_of(turns=True) or "1")
+            number = quantity(value, rules.unit or "1")
         except ValueError as error:
             raise place.error(str(error)) from None
     if not rules.admits(number):

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 
-from jaxdyn.mechanism.quantity import ACCELERATION, ARMATURE, DAMPING, DRAG, STIFFNESS
+from jaxdyn.mechanism.quantity import ACCELERATION, ARMATURE, DAMPING, DRAG, EFFORT_RATE, STIFFNESS, ComponentUnit
 
 # For each SI unit, the units that may be given instead of it, each with its value in the SI unit.
 _SCALES: dict[str, dict[str, float]] = {
@@ -22,24 +22,39 @@ _SCALES: dict[str, dict[str, float]] = {
     "rad/s^2": {"rad/s^2": 1.0, "deg/s^2": math.pi / 180.0},
     "B": {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
 }
-_OF_COMPONENTS = (ACCELERATION, ARMATURE, STIFFNESS, DAMPING, DRAG)
+_OF_COMPONENTS = (ACCELERATION, EFFORT_RATE, ARMATURE, STIFFNESS, DAMPING, DRAG)
 _SCALES |= {unit: {unit: 1.0} for unit in ("1/s", *itertools.chain(*_OF_COMPONENTS)) if unit not in _SCALES}
 _IN_BRACKETS = re.compile(r".*[\[(]\s*([^\[\]()]+?)\s*[\])]\s*", re.DOTALL)
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*", re.DOTALL)
 
 
-def quantity(value: object, unit: str) -> float:
+class ComponentValue(float):
+    """A value in SI units that a file gives as text with the unit of an angular or of a linear component, such as "30 deg".
+
+    Which of the two units fits is known when the component is known.
+
+    Attributes:
+        unit: The SI unit.
+        units: The SI units that were allowed.
+    """
+
+    unit: str
+    units: ComponentUnit
+
+
+def quantity(value: object, unit: str | ComponentUnit) -> float:
     """Convert a quantity to SI units.
 
     Args:
         value: Value in SI units, or text such as "30 deg".
-        unit: SI unit of the result, such as "rad". Text must state this unit exactly if jaxdyn knows no other unit of the same
-            quantity.
+        unit: SI unit of the result, such as "rad", or the units of angular and of linear components. Text must state a unit exactly
+            if jaxdyn knows no other unit of the same quantity. For units of components, text becomes a `ComponentValue`.
 
     Raises:
         ValueError: The value is not numeric, is not finite, or has a unit of another quantity; the message names the allowed units.
     """
-    scales = _SCALES.get(unit, {unit: 1.0})
+    units = (unit,) if isinstance(unit, str) else unit
+    scales = {name: (scale, si) for si in units for name, scale in _SCALES.get(si, {si: 1.0}).items()}
     fitting = " or ".join(scales)
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value)
@@ -49,7 +64,11 @@ def quantity(value: object, unit: str) -> float:
         if given not in scales:
             problem = f"the unit {given!r} does not fit" if given else "a unit is missing"
             raise ValueError(f"{value!r}: {problem}; give a value in {fitting}")
-        number *= scales[given]
+        scale, si = scales[given]
+        number *= scale
+        if isinstance(unit, ComponentUnit):
+            number = ComponentValue(number)
+            number.unit, number.units = si, unit
     elif isinstance(value, int | float) and not isinstance(value, bool):
         try:
             number = float(value)

@@ -91,7 +91,7 @@ class ConvertArguments(SourceOptions):
     """Convert a mechanism from one format to another.
 
     The suffix of a file name determines the format. If the target format cannot express a part of the mechanism, an error is
-    reported and no file is written.
+    reported and no file is written. Only archives keep the settings method and stabilization of the computation.
 
       jaxdyn convert robot.urdf robot.toml
       jaxdyn convert robot.toml robot.urdf

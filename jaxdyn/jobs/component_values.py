@@ -1,6 +1,7 @@
 """Conversion of values of a config to arrays of a mechanism: coordinates, velocities, weights, bounds."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +9,11 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.units import ComponentValue
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import Quantity
 
 
 def each(
@@ -25,7 +29,7 @@ def each(
         otherwise: One value, or one value per component.
 
     Raises:
-        ConfigError: The number of values is neither 1 nor the number of components.
+        ConfigError: The number of values is neither 1 nor the number of components, or a value has the unit of another component.
     """
     model = system.model
     sizes = {
@@ -37,7 +41,25 @@ def each(
     }
     if values is None:
         return np.broadcast_to(np.asarray(otherwise, float), sizes[axis][:1])
+    if axis in ("nq", "nv", "nu"):
+        columns = range(sizes[axis][0]) if axis != "nu" or system.drives is None else system.drives.columns
+        _check_units(values, model, "coordinate" if axis == "nq" else "velocity", columns, place)
     return one_each(values, *sizes[axis], place) if axis in sizes else np.asarray(values, float)
+
+
+def for_all(value: float, system: System, place: str) -> float:
+    """A value of a config that applies to all velocity components.
+
+    Args:
+        value: The value.
+        system: The mechanism.
+        place: Key of the value, for messages.
+
+    Raises:
+        ConfigError: The value has a unit that does not fit all velocity components.
+    """
+    each((value,), "nv", system, place)
+    return value
 
 
 def check_bounds(lower: np.ndarray, upper: np.ndarray, table: str) -> None:
@@ -53,6 +75,31 @@ def check_bounds(lower: np.ndarray, upper: np.ndarray, table: str) -> None:
     if np.any(lower >= upper):
         k = int(np.argmax(lower >= upper))
         raise ConfigError(f"{table} of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
+
+
+def _check_units(
+    values: Sequence[float], model: Model, along: Literal["velocity", "coordinate"], columns: Sequence[int], place: str
+) -> None:
+    """Refuse values that a file gives with the unit of another kind of component.
+
+    Args:
+        values: One value for all components, or one value per component.
+        model: The mechanism.
+        along: Kind of the components.
+        columns: Index of the component of each value.
+        place: Key of the values, for messages.
+    """
+    for k, value in enumerate(values):
+        if not isinstance(value, ComponentValue):
+            continue
+        declared = Quantity(value.units, along)
+        names, units = component_names(model, declared), units_along(model, declared)
+        for column in columns if len(values) == 1 else columns[k : k + 1]:
+            if value.unit != units[column]:
+                raise ConfigError(
+                    f"{place}: the value for {names[column]!r} has the unit {value.unit}; give it in {units[column]}"
+                    + (", or values without a unit" if len(values) == 1 < len(columns) else "")
+                )
 
 
 def one_each(values: Sequence[float], count: int, noun: str, place: str) -> np.ndarray:
@@ -81,12 +128,13 @@ def coordinates(values: Sequence[float] | None, model: Model, place: str) -> Flo
         place: Key of the values, for messages.
 
     Raises:
-        ConfigError: The number of values differs from the number of coordinates.
+        ConfigError: The number of values differs from the number of coordinates, or a value has the unit of another coordinate.
     """
     if values is None:
         return configuration.neutral(model)
     if len(values) != model.nq:
         raise ConfigError(f"{place} has {len(values)} values; give {model.nq}: one per coordinate")
+    _check_units(values, model, "coordinate", range(model.nq), place)
     return configuration.normalize(model, jnp.asarray(values, model.dtype))
 
 

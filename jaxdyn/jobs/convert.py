@@ -12,6 +12,11 @@ def convert(arguments: ConvertArguments) -> None:
         raise ConfigError(f"{arguments.target}: the file already exists; choose another name or give --force")
     system = load_source(arguments, arguments.source)
     save_system(system, arguments.target, source=f"converted by jaxdyn from {arguments.source.name}")
+    if arguments.target.suffix not in (".json", ".npz") and (system.method, system.stabilization) != ("auto", None):
+        print(
+            f"method = {system.method} and stabilization = {system.stabilization} are not written, because only archives (.json) "
+            "have these settings of the computation"
+        )
     model = system.model
     print(
         f"{arguments.target}: {model.name}, {model.nb} bodies, nv = {model.nv}, {len(system.constraints)} constraints"

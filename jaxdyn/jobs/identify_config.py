@@ -55,6 +55,10 @@ class StudyConfig:
     def __post_init__(self):
         if (self.mechanism is None) == (not self.mechanism_in_data):
             raise ValueError("give either mechanism (a file) or mechanism_in_data (a file in the data folder)")
+        for name in ("train_time", "validation_time"):
+            start, end = getattr(self, name)
+            if not start < end:
+                raise ValueError(f"{name} is [{start:g}, {end:g}]; give the start before the end")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -179,9 +179,8 @@ def _parameter(entry: FreeConfig) -> Parameter:
     if entry.prior_std is not None:
         mean = None if entry.prior_mean is None else _one_or_all(entry.prior_mean)
         prior = GaussianPrior(_one_or_all(entry.prior_std), mean)
-    return Parameter(
-        entry.path, _entries(entry.entries), made(Chart, entry.chart, entry), prior, entry.name, entry.unit
-    )
+    chart = None if entry.chart is None else made(Chart, entry.chart, entry)
+    return Parameter(entry.path, _entries(entry.entries), chart, prior, entry.name, entry.unit)
 
 
 def _one_or_all(values: tuple[float, ...]) -> float | tuple[float, ...]:

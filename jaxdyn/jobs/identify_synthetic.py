@@ -69,7 +69,7 @@ def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> E
             harmonics=settings.harmonics,
             times=times,
             starts=settings.starts,
-            max_steps=settings.steps,
+            max_steps=settings.max_steps,
         )
         train = []
         for name, (motion, margins, information) in zip(study.train, found.training, strict=True):

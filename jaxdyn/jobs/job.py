@@ -106,7 +106,10 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
     # The config is a positional argument like key=value, so a script distinguishes them by the "=".
     parser.add_argument("config", nargs=None if default_config is None else "?", default=default_config, help=text)
     parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help='change a setting, as in batch=64 or "time.duration=500 ms"'
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="change a setting listed below, as in pictures=false; for a key of a table, table.key=value",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="run directory; default runs/<name>-<date>")
     parser.add_argument(

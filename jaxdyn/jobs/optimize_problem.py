@@ -14,7 +14,7 @@ from jaxdyn.dynamics.equations_of_motion import constraint_errors
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.built_tables import ConstraintTable, CostTable
-from jaxdyn.jobs.component_values import check_bounds, coordinates, each, state
+from jaxdyn.jobs.component_values import check_bounds, coordinates, each, for_all, state
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.optimize_config import (
     MixedStartConfig,
@@ -137,7 +137,9 @@ def _guessed(entry: StartConfig, problem: ControlProblem, system: System, key: s
     steps, nu = problem.steps, problem.dynamics.nu
     match entry:
         case MixedStartConfig():
-            return guess.mixed(problem, entry.count, seed=entry.seed, spread=entry.spread)
+            return guess.mixed(
+                problem, entry.count, seed=entry.seed, spread=for_all(entry.spread, system, f"{key} spread")
+            )
         case StatesStartConfig():
             return _moved_through(entry, problem, system, key)
         case StillStartConfig():
@@ -165,7 +167,7 @@ def _moved_through(entry: StatesStartConfig, problem: ControlProblem, system: Sy
     random, size = np.random.default_rng(entry.seed), (entry.count, len(entry.times), model.nv)
     drawn = random.normal(size=size) if entry.distribution == "normal" else random.uniform(-1.0, 1.0, size)
     away = np.zeros(size)  # the first guess, and the ends of the others, are not changed
-    away[1:, 1:-1] = entry.spread * drawn[1:, 1:-1]
+    away[1:, 1:-1] = for_all(entry.spread, system, f"{key} spread") * drawn[1:, 1:-1]
     time = np.arange(steps + 1) * float(problem.dt)
     part = np.clip(np.searchsorted(entry.times, time, side="right") - 1, 0, len(entry.times) - 2)
     lengths = np.diff(entry.times)

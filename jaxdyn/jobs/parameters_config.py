@@ -18,7 +18,8 @@ class FreeConfig:
         path: Path of the free array of the plant, such as "system.model.armature", "system.forces.0.viscous", "inputs.delay" or
             "sensors.offset"; "sensors.zeros" is a separate offset for each recording.
         entries: Rows of the array that are free, by the names of bodies or joints or by index; by default all rows.
-        chart: Parametrization of the values: "real" (any), "positive", "bounded", "unit_vector" or "rotation" (a quaternion).
+        chart: Parametrization of the values: "real" (any), "positive", "bounded", "unit_vector" or "rotation" (a quaternion); by
+            default, the values stay within the bounds that the class of the array declares if the initial values are inside them.
         lower: Lower bound of the chart "bounded".
         upper: Upper bound of the chart "bounded".
         start: Initial guess of the values; by default the values of the mechanism.
@@ -33,7 +34,7 @@ class FreeConfig:
     divergence: float = setting(0.0, non_negative=True)
     path: str = ""
     entries: tuple[str, ...] = ()
-    chart: ChartName = "real"
+    chart: ChartName | None = None
     lower: float = 0.0
     upper: float = 1.0
     start: tuple[float, ...] | None = setting(None, broadcast=True)
@@ -48,6 +49,8 @@ class FreeConfig:
             raise ValueError("give either inertia (names of bodies) or path (an array of the plant)")
         if self.inertia and self.fixed:
             raise ValueError("fixed is for arrays of the plant; leave these bodies out of inertia instead")
+        if self.chart != "bounded" and (self.lower, self.upper) != (FreeConfig.lower, FreeConfig.upper):
+            raise ValueError('lower and upper are the bounds of chart = "bounded"; add this key, or remove the bounds')
 
     @property
     def label(self) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.io.config import seed_setting, setting
-from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
-from jaxdyn.mechanism.quantity import DAMPING, EFFORT, STIFFNESS
+from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, MethodName, Precision
+from jaxdyn.mechanism.quantity import DAMPING, EFFORT, STIFFNESS, VELOCITY
 
 # A larger number of steps is probably a typing error: it takes years at a million steps per second.
 _MOST_STEPS = 1e14
@@ -20,12 +20,12 @@ class InitialConfig:
         spread: Fraction of the range between the joint limits, around its middle, in which initial coordinates are drawn; the
             default is 0.5. For a joint without limits, `spread` is the standard deviation of its coordinate (rad or m). In a
             replay, `spread` is the standard deviation of all coordinates from the initial state of the plan, with default 0.
-        speed: Standard deviation of the initial velocities; in a replay, of their deviations from the initial velocities of the
-            plan.
+        speed: Standard deviations of the initial velocities, one value for all or one per velocity component; in a replay, of their
+            deviations from the initial velocities of the plan.
     """
 
     spread: float | None = setting(None, non_negative=True)
-    speed: float = setting(0.0, unit="rad/s", non_negative=True)
+    speed: tuple[float, ...] = setting((0.0,), unit=VELOCITY, non_negative=True, broadcast=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +135,7 @@ class RolloutConfig:
     repair: bool = False
     seed: int = seed_setting()
     dtype: Precision = "float32"
-    method: Literal["auto", "cholesky", "articulated_body"] | None = None
+    method: MethodName | None = None
     stabilization: float | None = setting(None, unit="1/s", non_negative=True)
     limits: Literal["data", "enforced"] = "data"
     contact: ContactName = "none"
@@ -155,6 +155,8 @@ class RolloutConfig:
             raise ValueError(
                 f"time.duration = {self.time.duration:g} s is shorter than one step; increase it or raise time.rate"
             )
+        if self.most_failed > 1.0:
+            raise ValueError(f"most_failed = {self.most_failed:g} is a fraction; give a value from 0 to 1")
         if self.batch * steps > _MOST_STEPS:
             raise ValueError(
                 f"{self.batch} samples of {self.time.duration:g} s at {self.time.rate:g} Hz are {self.batch * steps:.2g} steps; "

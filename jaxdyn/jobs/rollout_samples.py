@@ -124,7 +124,7 @@ def sample_source(
     """
     model, dtype = system.model, system.model.dtype
     initial, control, seed = config.initial, config.control, jax.random.key(config.seed)
-    spread = initial.spread
+    spread, speed = initial.spread, jnp.asarray(each(initial.speed, "nv", system, "initial.speed"), dtype)
     torque = _gains(control, system, "random_torque")
 
     middle = None
@@ -136,7 +136,7 @@ def sample_source(
     def sample(seed, index):
         key = jax.random.fold_in(seed, index)
         q_key, v_key, torque_key = jax.random.split(key, 3)
-        v = initial.speed * jax.random.normal(v_key, (model.nv,), dtype)
+        v = speed * jax.random.normal(v_key, (model.nv,), dtype)
         if replay is None:
             q = configuration.random(model, q_key, spread=0.5 if spread is None else spread)
         else:

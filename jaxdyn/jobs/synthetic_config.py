@@ -19,7 +19,7 @@ class SyntheticConfig:
         period: Period of the motions.
         harmonics: Number of harmonics of the Fourier series of each joint, at least 2.
         starts: Number of random candidate motions; the candidates with the most information on the base parameters are used.
-        steps: Number of gradient steps that improve the selected motions (D-optimal design); 0 for no improvement.
+        max_steps: Number of gradient steps that improve the selected motions (D-optimal design); 0 for no improvement.
         noise: Standard deviation of the forces in training recordings, one value for all joints or one per joint.
             Held-out recordings have no noise, so that prediction errors are caused by the identified parameters alone.
         repetitions: Number of repetitions of the fit with other random noise; they show how often the 95 % intervals contain the
@@ -32,7 +32,7 @@ class SyntheticConfig:
     period: float = setting(default_of(excitations, "period"), unit="s", positive=True)
     harmonics: int = setting(default_of(excitations, "harmonics"), positive=True)
     starts: int = setting(default_of(excitations, "starts"), positive=True)
-    steps: int = setting(default_of(excitations, "max_steps"), non_negative=True)
+    max_steps: int = setting(default_of(excitations, "max_steps"), non_negative=True, alias="steps")
     noise: tuple[float, ...] = setting((0.1,), unit=EFFORT, positive=True, broadcast=True)
     repetitions: int = setting(default_of(compare_base_parameters, "repetitions"), positive=True)
     perturbation: float = setting(0.2, non_negative=True)

@@ -77,7 +77,7 @@ def test_earlier_names_of_keys_are_read_and_the_present_ones_are_written(path):
 
 def test_defaults_of_settings_are_those_of_the_functions_that_they_are_given_to():
     settings = {
-        excitations: {"period": "period", "harmonics": "harmonics", "starts": "starts", "steps": "max_steps"},
+        excitations: {"period": "period", "harmonics": "harmonics", "starts": "starts", "max_steps": "max_steps"},
         compare_base_parameters: {"repetitions": "repetitions"},
     }
     for function, names in settings.items():
@@ -188,3 +188,19 @@ def test_help_explains_every_key_by_a_sentence_under_the_kind_that_it_belongs_to
         assert len(sentence.split()) > 1, key
         own = not key.startswith("force.")  # their meanings stand in the classes of the dynamics
         assert not own or (sentence[0].isupper() and sentence.endswith(".")), key
+
+
+def test_values_without_a_chart_stay_within_the_bounds_that_their_class_declares(path):
+    viscous = 'path="system.forces.0.viscous"'
+    config = read(path, f"free=[{{{viscous}}}]")
+    parameters = parameters_of(config, plant_of(config, config.study[0]))
+    far_below = parameters.place(parameters.initial - 5.0)
+    assert 0.0 < float(far_below.system.forces[0].viscous[0]) < 0.1
+    for bounds in ("lower=2", 'chart="positive", upper=3'):
+        with pytest.raises(ConfigError, match='lower and upper are the bounds of chart = "bounded"'):
+            read(path, f"free=[{{{viscous}, {bounds}}}]")
+
+
+def test_a_time_interval_that_ends_before_its_start_is_refused(path):
+    with pytest.raises(ConfigError, match="train_time is .2, 1.; give the start before the end"):
+        read(path, 'study.0.train_time=["2 s", "1 s"]')
