@@ -69,9 +69,9 @@ def table(found: dict[str, Errors]) -> str:
     return aligned(rows, left=(0,))
 
 
-def digits(errors: np.ndarray) -> float:
-    """Number of correct decimal digits at the state with the largest error; 0 if a result is not finite."""
-    worst = float(np.max(errors))
+def digits(errors: Sequence[np.ndarray]) -> float:
+    """Number of correct decimal digits of several quantities at the worst state; 0 if a result is not finite."""
+    worst = float(np.max([np.max(error) for error in errors], initial=0.0))
     if not math.isfinite(worst):
         return 0.0
     return min(max(0.0, -math.log10(worst)), precision.DIGITS) if worst > 0.0 else precision.DIGITS
@@ -81,20 +81,16 @@ def verdict(system: System, inputs: precision.Samples, found: dict[str, Errors])
     """Interpretation of the errors and their causes, with one or two sentences per line."""
     lines = []
     for name in (name for name in ("energy", "accelerations") if name in found):
-        gradients = [e for key, e in found.items() if key.startswith(f"{name} by")]
-
-        def kept(kind, name=name, gradients=gradients):
-            of_gradient = min((digits(getattr(e, kind)) for e in gradients), default=precision.DIGITS)
-            return digits(getattr(found[name], kind)), of_gradient
-
-        (value32, gradient32), (value64, gradient64) = kept("float32"), kept("float64")
+        value, gradient = [found[name]], [e for key, e in found.items() if key.startswith(f"{name} by")]
+        value32, gradient32 = (digits([e.float32 for e in part]) for part in (value, gradient))
+        value64, gradient64 = (digits([e.float64 for e in part]) for part in (value, gradient))
         lines.append(
             f"{name}: float32 keeps {value32:.1f} digits, and {gradient32:.1f} of the gradient; "
             f"float64 {value64:.1f} and {gradient64:.1f}, at the worst state."
         )
     if "accelerations" in found:
         lines.append(_cause(system, inputs, found["accelerations"]))
-        lines.append(_advice(min(digits(e.float32) for e in found.values())))
+        lines.append(_advice(digits([e.float32 for e in found.values()])))
     return lines
 
 

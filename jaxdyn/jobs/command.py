@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.job import HelpFormatter, described
+from jaxdyn.jobs.job import HELP_FORMAT, described
 from jaxdyn.jobs.running import exit_status
 from jaxdyn.jobs.settings import wrapped
 from jaxdyn.mechanism.quantity import meanings
@@ -52,7 +52,7 @@ def placeholder(metavar: str, *, positional: bool = False, former: str | None = 
 
 def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
     """Add the help text and the arguments of a command to a parser."""
-    parser.formatter_class = HelpFormatter
+    parser.formatter_class = HELP_FORMAT
     parser.description = wrapped(command.description)
     texts, annotations = meanings(command.arguments), get_type_hints(command.arguments)
     own = inspect.get_annotations(command.arguments)  # these precede those of the bases

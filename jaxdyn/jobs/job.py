@@ -9,6 +9,7 @@ Verbs of the command line and experiment scripts are built in the same way. A sc
 
 import argparse
 import dataclasses
+import functools
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +20,10 @@ from jaxdyn.jobs.settings import WIDTH, describe_settings, wrapped
 
 if TYPE_CHECKING:
     from jaxdyn.io.runs import RunDirectory
+
+
+# Help pages have a fixed width, and keep the line breaks of descriptions.
+HELP_FORMAT = functools.partial(argparse.RawDescriptionHelpFormatter, width=WIDTH)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,16 +85,9 @@ def deferred(name: str) -> Callable[..., Any]:
     return lambda *arguments: pkgutil.resolve_name(name)(*arguments)
 
 
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Formatter of help pages with a fixed width; it keeps the line breaks of descriptions."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, width=WIDTH)
-
-
 def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: str | None = None) -> None:
     """Add the arguments that every job has to a parser, and the settings of the job to its help."""
-    parser.formatter_class = HelpFormatter
+    parser.formatter_class = HELP_FORMAT
     format_help = parser.format_help
 
     def with_settings() -> str:

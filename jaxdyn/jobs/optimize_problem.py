@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.control import guess
-from jaxdyn.control.plan import Plan, initial_design, rollout_controls
+from jaxdyn.control.plan import Plan, rollout_controls
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics, free_duration
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.equations_of_motion import constraint_errors
@@ -96,7 +97,7 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
         moves = isinstance(found, Plan)
         controls = limited(config, problem, np.asarray(found.controls if moves else found))
         controls = jnp.asarray(controls, config.dtype)
-        parts.append(dataclasses.replace(found, controls=controls) if moves else rolled(controls))
+        parts.append(eqx.tree_at(lambda plans: plans.controls, found, controls) if moves else rolled(controls))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
@@ -157,7 +158,7 @@ def _guessed(entry: StartConfig, problem: ControlProblem, system: System, key: s
 
 def _moved_through(entry: StatesStartConfig, problem: ControlProblem, system: System, key: str) -> Plan:
     """Plans with zero controls whose states follow the given configurations instead of the dynamics."""
-    model, steps = system.model, problem.steps
+    model = system.model
     if entry.times[0] != 0.0 or abs(entry.times[-1] - float(problem.duration)) > 1e-9 * entry.times[-1]:
         raise ConfigError(
             f"{key} times range from {entry.times[0]:g} to {entry.times[-1]:g} s; start at 0 and end at "
@@ -168,7 +169,7 @@ def _moved_through(entry: StatesStartConfig, problem: ControlProblem, system: Sy
     drawn = random.normal(size=size) if entry.distribution == "normal" else random.uniform(-1.0, 1.0, size)
     away = np.zeros(size)  # the first guess, and the ends of the others, are not changed
     away[1:, 1:-1] = for_all(entry.spread, system, f"{key} spread") * drawn[1:, 1:-1]
-    time = np.arange(steps + 1) * float(problem.dt)
+    time = np.arange(problem.steps + 1) * float(problem.dt)
     part = np.clip(np.searchsorted(entry.times, time, side="right") - 1, 0, len(entry.times) - 2)
     lengths = np.diff(entry.times)
     share = jnp.asarray((time - np.asarray(entry.times)[part]) / lengths[part], model.dtype)
@@ -178,10 +179,7 @@ def _moved_through(entry: StatesStartConfig, problem: ControlProblem, system: Sy
         steps = jax.vmap(lambda a, b: configuration.difference(model, a, b))(through[:-1], through[1:])
         q = jax.vmap(lambda k, share: configuration.integrate(model, through[k], share * steps[k]))(part, share)
         v = (steps / jnp.asarray(lengths, model.dtype)[:, None])[part]
-        return Plan(
-            State(q.at[0].set(problem.initial.q), v.at[0].set(problem.initial.v)),
-            jnp.zeros((problem.steps, problem.dynamics.nu), model.dtype),
-            initial_design(problem),
-        )
+        states = State(q.at[0].set(problem.initial.q), v.at[0].set(problem.initial.v))
+        return dataclasses.replace(guess.rest(problem), states=states)
 
     return stored_jit(jax.vmap(plan))(jnp.asarray(away, model.dtype))

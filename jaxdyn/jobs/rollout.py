@@ -297,13 +297,13 @@ def _metrics(config: RolloutConfig, samples: dict[str, np.ndarray], simulate: _S
 
 
 def _report(metrics: dict[str, Any], inputs: Inputs | None) -> None:
-    ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in metrics["samples"].items() if count)
+    counts = {code: metrics["samples"][code.name.lower()] for code in RolloutResult}
     if metrics["steps_per_s"] is None:
         print("all chunks had been computed before")
     else:
         speed = f"{metrics['steps_per_s']:,.0f} steps/s"
         print(f"{metrics['backend']}: compile {metrics['compile_s']:.1f} s, run {metrics['run_s']:.1f} s, {speed}")
-    print(f"samples: {ended}")
+    print(f"samples: {', '.join(f'{count} {code.words}' for code, count in counts.items() if count)}")
     if inputs is not None:
         print(f"controls acted through the inputs of the plant: {inputs.in_words or 'gain 1, no offset, no delay'}")
     if metrics["power_balance_error_median_J"] is not None:
@@ -320,8 +320,8 @@ def _report(metrics: dict[str, Any], inputs: Inputs | None) -> None:
         )
     for line in contact_lines(metrics):
         print(line)
-    for code in RolloutResult:
-        if code is not RolloutResult.COMPLETED and metrics["samples"][code.name.lower()]:
+    for code, count in counts.items():
+        if code is not RolloutResult.COMPLETED and count:
             print(f"  {code.name.lower()}: {code.message}")
 
 

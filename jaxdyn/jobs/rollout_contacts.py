@@ -63,7 +63,7 @@ def contact_metrics(
         "contact_deepest_name": names[contact],
         "contact_deepest_time_s": float(samples["deepest_time"][sample]),
         "contact_deepest_sample": sample,
-        "contact_static_depth_m": static_depths(system)[contact],
+        "contact_static_depth_m": static_depth(system, contact),
         "contact_time_share": {label: float(share) for label, share in zip(labels(system), shares, strict=True)},
     }
 
@@ -97,14 +97,11 @@ def labels(system: System) -> list[str]:
     return [name if names.count(name) == 1 else f"{name}[{names[:k].count(name)}]" for k, name in enumerate(names)]
 
 
-def static_depths(system: System) -> list[float]:
-    """Depth (m) of each contact under the weight of the whole mechanism; zero without gravity. Source: theory.md (T2)."""
+def static_depth(system: System, contact: int) -> float:
+    """Depth (m) of a contact under the weight of the whole mechanism; zero without gravity. Source: theory.md (T2)."""
     model = system.model
     weight = float(np.sum(np.asarray(model.mass)) * np.linalg.norm(np.asarray(model.gravity)))
-    found: list[float] = []
-    for force in system.forces:
-        if isinstance(force, GroundContact | SphereContact):
-            stiffness, onset = float(force.material.stiffness), float(force.material.onset)
-            depth = weight / max(stiffness, np.finfo(float).tiny) + 0.5 * onset if weight else 0.0
-            found += [depth] * len(force.names(model))
-    return found
+    forces = [force for force in system.forces if isinstance(force, GroundContact | SphereContact)]
+    material = [force.material for force in forces for _ in force.names(model)][contact]
+    stiffness, onset = float(material.stiffness), float(material.onset)
+    return weight / max(stiffness, np.finfo(float).tiny) + 0.5 * onset if weight else 0.0
