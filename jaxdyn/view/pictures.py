@@ -237,9 +237,7 @@ def draw_mechanism(axes: Any, mechanism: Mechanism, q: Values, *, time: float = 
     placed = skeleton.place(mechanism, np.array([time]), np.asarray(q)[None, None])
     model = skeleton.model_of(mechanism)
     solids = skeleton.inertia_ellipsoids(model)
-    everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
-    low, high = skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in everything]))
-    grounds, low, high = contacts.with_ground(mechanism, low, high)
+    grounds, low, high = contacts.with_ground(mechanism, *skeleton.box_around([placed], model))
     frame_axes(axes, low, high, fill=fill)
     draw_grounds(axes, grounds)
     if contacts.contacts_of(mechanism):

@@ -183,15 +183,19 @@ def visual_corners(placed: Placed, visuals: Sequence[Visual]) -> Float[np.ndarra
 
 
 def box_around(
-    motions: Sequence[Placed], model: Model, visuals: Sequence[Visual] = ()
+    motions: Sequence[Placed], solid: Model | None, visuals: Sequence[Visual] = ()
 ) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Corners (m) of a box around all parts of a mechanism, see `box_of`; it includes inertia ellipsoids unless visuals replace
-    them.
+    """Corners (m) of a box around all parts of a mechanism, see `box_of`.
+
+    Args:
+        motions: Positions of the parts.
+        solid: The mechanism, if its inertia ellipsoids are in the picture; they are included unless visuals replace them.
+        visuals: Shapes of the bodies.
     """
-    solids = inertia_ellipsoids(model)
-    bare = not is_covered(model, visuals)
     parts = [part for placed in motions for part in (placed.lines, placed.origins, visual_corners(placed, visuals))]
-    parts += [ellipsoid_corners(placed, solids) for placed in motions] if bare else []
+    if solid is not None and not is_covered(solid, visuals):
+        solids = inertia_ellipsoids(solid)
+        parts += [ellipsoid_corners(placed, solids) for placed in motions]
     return box_of(np.concatenate([part.reshape(-1, 3) for part in parts]))
 
 
