@@ -16,7 +16,7 @@ import viser
 from jaxdyn.deprecated import renamed_argument
 from jaxdyn.io.files import write_content
 from jaxdyn.io.visuals import Visual, with_fewer_triangles
-from jaxdyn.view.charts import CoordinateChart, EnergyChart
+from jaxdyn.view.charts import Chart, CoordinateChart
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recording import Recording, check_samples
 from jaxdyn.view.scene import Scene
@@ -158,11 +158,10 @@ class ServedReplay(Served):
             gui.add_markdown(self._scene.legend)
         self._coordinates = CoordinateChart(gui, gui.add_folder("Coordinates"), recording.model, recording.instants)
         has_energy = recording.sample(0).energy is not None
-        self._energy = EnergyChart(gui, gui.add_folder("Energy"), recording.instants) if has_energy else None
+        self._energy = Chart(gui, gui.add_folder("Energy"), recording.instants) if has_energy else None
         self._time.on_update(lambda _: self._draw())
-        for control in (self._sample, self._overlay):
+        for control in (self._sample, self._overlay, self._coordinates.choice):
             control.on_update(lambda _: self._draw(charts=True))
-        self._coordinates.on_choice(lambda: self._draw(charts=True))
 
     def _draw(self, *, charts: bool = False) -> None:
         """Show the selected sample at the selected time."""
@@ -175,7 +174,7 @@ class ServedReplay(Served):
             self._scene.show(sample.placed, ghosts, int(np.argmin(np.abs(recording.instants - at))), sample.touching)
             self._coordinates.show(sample, at, redraw=charts)
             if self._energy is not None:
-                self._energy.show(sample, at, redraw=charts)
+                self._energy.draw(sample.energies(), "energy (J)", at, redraw=charts)
 
     def _play(self) -> None:
         """Advance the time in real time during playback, and restart at the end."""
