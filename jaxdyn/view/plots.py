@@ -14,7 +14,7 @@ from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import contacts
 from jaxdyn.view.figure import Figure, draw_bands, draw_limits, panels, with_unit
-from jaxdyn.view.pictures import StickFigure, draw_grounds, frame_axes, scale_bar
+from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
 from jaxdyn.view.skeleton import Mechanism, Values, box_around, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED
 
@@ -87,9 +87,8 @@ def normal_forces(names: Sequence[str], time: Values, forces: Values, *, title: 
     title = title or f"Normal forces of the contacts of one sample{rest}"
     figure, ((axis,),) = panels([""], title, size=(9, 4.4))
     for k, contact in enumerate(shown):
-        line = "--" if k >= len(_CONTACT_COLORS) else "-"
-        style: dict[str, Any] = {"color": _CONTACT_COLORS[k % len(_CONTACT_COLORS)], "ls": line}
-        axis.plot(np.asarray(time), forces[:, contact], lw=1.4, label=names[contact], **style)
+        line, color = "--" if k >= len(_CONTACT_COLORS) else "-", _CONTACT_COLORS[k % len(_CONTACT_COLORS)]
+        axis.plot(np.asarray(time), forces[:, contact], line, color=color, lw=1.4, label=names[contact])
     axis.set_ylabel("normal force (N)")
     figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return figure
@@ -115,10 +114,9 @@ def stick_figure_strip(mechanism: Mechanism, time: Values, q: Values, *, frames:
         axis: Any = figure.add_axes(
             (column / len(chosen), 0.0, 1 / len(chosen), 0.88), projection="3d", computed_zorder=False
         )
-        draw_grounds(axis, grounds)
+        frame_axes(axis, grounds, low, high, fill=0.88)
         StickFigure(axis, model, ghost=True).move(placed, slice(1, None), column)
         StickFigure(axis, model).move(placed, 0, column)
-        frame_axes(axis, low, high, fill=0.88)
         axis.set_axis_off()
         if column == 0:
             scale_bar(axis, low, high)
