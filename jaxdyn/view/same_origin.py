@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import websockets.asyncio.server
 from websockets.datastructures import Headers
-from websockets.http11 import Request, Response
+from websockets.http11 import Request
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _starting = threading.Lock()
@@ -43,7 +43,7 @@ def same_origin_only(host: str) -> Iterator[list[Any]]:
         def check(connection: Any, request: Request) -> Any:
             problem = refusal(request.headers, host)
             if problem is not None:
-                return _refused(problem)
+                return connection.respond(http.HTTPStatus.FORBIDDEN, f"{problem}\n")
             return None if process_request is None else process_request(connection, request)
 
         checked.append(address)
@@ -66,7 +66,8 @@ def refusal(headers: Headers, host: str) -> str | None:
     """
     hosts, origins = headers.get_all("Host"), headers.get_all("Origin")
     asked = _place(f"http://{hosts[0]}") if len(hosts) == 1 else None
-    if asked is None or not _is_trusted(asked[0], host):
+    names = "localhost", host.lower(), socket.gethostname().lower()
+    if asked is None or not (asked[0] in names or _address(asked[0]) is not None):
         return f"this server does not answer to the name {', '.join(hosts)!r}; use its IP address or localhost"
     if not origins:
         return None
@@ -89,10 +90,6 @@ def _place(url: str) -> tuple[str, int] | None:
     return (parts.hostname or "", port) if plain else None
 
 
-def _is_trusted(name: str, host: str) -> bool:
-    return _is_loopback(name) or _address(name) is not None or name in (host.lower(), socket.gethostname().lower())
-
-
 def _is_loopback(name: str) -> bool:
     address = _address(name)
     return name == "localhost" if address is None else address.is_loopback
@@ -103,9 +100,3 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(name)
     except ValueError:
         return None
-
-
-def _refused(problem: str) -> Response:
-    body = f"{problem}\n".encode()
-    headers = Headers({"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))})
-    return Response(http.HTTPStatus.FORBIDDEN, "Forbidden", headers, body)
