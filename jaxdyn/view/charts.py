@@ -53,15 +53,13 @@ class Chart:
         series = [
             {"label": name, "stroke": color, "width": width, "points": {"show": False}} for name, color, width in lines
         ]
+        font = {"labelSize": 18}
         with self._folder:
             self._handle = self._gui.add_uplot(
                 data,
                 ({"label": "time (s)"}, *series),
                 scales={"x": {"time": False}, "y": {"range": (low - margin, high + margin)}},
-                axes=(
-                    {"label": "time (s)", "labelSize": 18, "size": 34},
-                    {"label": label, "labelSize": 18, "size": 52},
-                ),
+                axes=({"label": "time (s)", "size": 34, **font}, {"label": label, "size": 52, **font}),
                 legend={"live": False},
                 height=230,
                 order=1.0,

@@ -31,10 +31,8 @@ def convergence(cost: Values, violation: Values, best: int, *, title: str = "") 
         style = {"color": BLUE, "lw": 2.0, "zorder": 3} if k == best else {"color": GRAY, "lw": 0.6, "alpha": 0.4}
         above.plot(cost[k], **style)
         below.plot(np.maximum(violation[k], _LEAST), **style)
-    least, most = (
-        np.nanmin(np.where(cost > 0, cost, np.nan), initial=np.inf),
-        np.nanmax(np.where(np.isfinite(cost), cost, 0.0)),
-    )
+    least = np.nanmin(np.where(cost > 0, cost, np.nan), initial=np.inf)
+    most = np.nanmax(np.where(np.isfinite(cost), cost, 0.0))
     if np.nanmin(cost) >= 0 and most > _WIDE * least:
         above.set_yscale("log", nonpositive="mask")
     below.set_yscale("log")

@@ -109,18 +109,17 @@ def stick_figure_strip(mechanism: Mechanism, time: Values, q: Values, *, frames:
     model = model_of(mechanism)
     placed = place(mechanism, time[chosen], np.asarray(q)[:_SHOWN_SAMPLES, chosen])
     grounds, low, high = contacts.with_ground(mechanism, *box_around([placed], None))
-    figure = Figure(figsize=(2.4 * len(chosen), 3.2))
+    figure, width = Figure(figsize=(2.4 * len(chosen), 3.2)), 1 / len(chosen)
     for column, index in enumerate(chosen):
-        axis: Any = figure.add_axes(
-            (column / len(chosen), 0.0, 1 / len(chosen), 0.88), projection="3d", computed_zorder=False
-        )
+        rectangle = column * width, 0.0, width, 0.88
+        axis: Any = figure.add_axes(rectangle, projection="3d", computed_zorder=False)
         frame_axes(axis, grounds, low, high, fill=0.88)
         StickFigure(axis, model, ghost=True).move(placed, slice(1, None), column)
         StickFigure(axis, model).move(placed, 0, column)
         axis.set_axis_off()
         if column == 0:
             scale_bar(axis, low, high)
-        figure.text((column + 0.5) / len(chosen), 0.86, f"t = {float(time[index]):.2f} s", ha="center", fontsize=9)
+        figure.text((column + 0.5) * width, 0.86, f"t = {float(time[index]):.2f} s", ha="center", fontsize=9)
     shown = placed.lines.shape[0]
     figure.suptitle(title or f"{model.name}: one sample in color, {shown - 1} more in gray")
     return figure

@@ -28,9 +28,8 @@ from jaxdyn.mechanism.transformations import decomposed
 from jaxdyn.view import skeleton
 from jaxdyn.view.skeleton import Mechanism, Placed
 
-_LARGEST_STEP = (
-    0.2  # rad, or share of the size of the mechanism: loops are closed again after such a step, on the same branch
-)
+# In rad, or as a share of the size of the mechanism: loops are closed again after such a step, on the same branch.
+_LARGEST_STEP = 0.2
 _TIME_SHOWN = 10.0  # s of a prescribed motion
 _POSTURES_OF_BOX = 8
 _TRIES = 16  # of random postures until the loops close

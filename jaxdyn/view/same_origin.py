@@ -71,28 +71,23 @@ def refusal(headers: Headers, host: str) -> str | None:
         return f"this server does not answer to the name {', '.join(hosts)!r}; use its IP address or localhost"
     if not origins:
         return None
-    page = _place(origins[0]) if len(origins) == 1 else None
-    same_name = page is not None and (page[0] == asked[0] or (_is_loopback(page[0]) and _is_loopback(asked[0])))
-    if page is None or not same_name or page[1] != asked[1]:
+    if len(origins) != 1 or _place(origins[0]) != asked:
         return f"this server answers requests from its page only, not from {', '.join(origins)!r}"
     return None
 
 
 def _place(url: str) -> tuple[str, int] | None:
-    """Name and port of a URL that contains nothing else; None for other URLs."""
+    """Name and port of a URL that contains nothing else; None for other URLs. All loopback addresses have the name localhost."""
     try:
         parts = urlsplit(url)
         default = _DEFAULT_PORTS[parts.scheme]
         port = default if parts.port is None else parts.port
     except (ValueError, KeyError):
         return None
-    plain = parts.hostname and not (parts.path or parts.query or parts.fragment or parts.username is not None)
-    return (parts.hostname or "", port) if plain else None
-
-
-def _is_loopback(name: str) -> bool:
-    address = _address(name)
-    return name == "localhost" if address is None else address.is_loopback
+    if not parts.hostname or parts.path or parts.query or parts.fragment or parts.username is not None:
+        return None
+    address = _address(parts.hostname)
+    return "localhost" if address is not None and address.is_loopback else parts.hostname, port
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

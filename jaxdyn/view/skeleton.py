@@ -142,9 +142,8 @@ def inertia_ellipsoids(model: Model) -> Ellipsoids:
     planar = np.array([planar_from_inertia(tensor) for tensor in tensors]).reshape(-1, 3, 3)
     moments, axes = np.linalg.eigh(planar)
     axes[:, :, 2] *= np.linalg.det(axes)[:, None]
-    radii = np.sqrt(
-        5.0 * np.maximum(moments, 0.0) / mass[bodies, None]
-    )  # rounding may result in negative values for a rod
+    # Rounding may result in negative moments for a rod.
+    radii = np.sqrt(5.0 * np.maximum(moments, 0.0) / mass[bodies, None])
     return Ellipsoids(bodies, np.asarray(model.com, float)[bodies], axes, radii)
 
 
