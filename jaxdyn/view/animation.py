@@ -5,39 +5,28 @@ import contextlib
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
+from matplotlib.animation import FFMpegWriter
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from PIL import Image
 from tqdm import tqdm
 
 from jaxdyn.deprecated import renamed_argument
-from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content, writing
 from jaxdyn.io.visuals import Visual
-from jaxdyn.view import contacts
+from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Touching
 from jaxdyn.view.figure import Figure
-from jaxdyn.view.pictures import ContactFigure, ShapeFigure, StickFigure, draw_grounds, frame_axes
+from jaxdyn.view.pictures import ContactFigure, ShapeFigure, StickFigure, frame_axes
 from jaxdyn.view.recording import check_samples
-from jaxdyn.view.skeleton import (
-    Mechanism,
-    Placed,
-    Values,
-    box_of,
-    is_covered,
-    model_of,
-    place,
-    resampled,
-    visual_corners,
-)
+from jaxdyn.view.skeleton import Mechanism, Placed, Values
 from jaxdyn.view.style import GRAY, ORANGE
 
 _INCHES = 6.0
@@ -89,37 +78,32 @@ def animate(
     Raises:
         ConfigError: The file name has another suffix, there is no such sample, ffmpeg is missing, or the file cannot be written.
     """
-    model = model_of(mechanism)
+    model = skeleton.model_of(mechanism)
     path, time, q = Path(path), np.asarray(time, float), np.asarray(q)
     chosen = check_samples(range(len(q)) if samples is None else samples, len(q))
     if not (fps > 0 and speed > 0):
         raise ConfigError(f"fps = {fps:g} and speed = {speed:g}; give positive values of both")
     if not _SMALLEST <= size <= _LARGEST:
         raise ConfigError(f"size = {size:g} pixels; give a size from {_SMALLEST} to {_LARGEST}")
-    writer, interval = _writer(path, fps)
+    interval = _interval(path, fps)
     instants = np.arange(time[0], time[-1] + 1e-9 * interval, interval * speed)
-    between = resampled(model, time, q[chosen], instants)
-    placed = place(mechanism, instants, between)
-    touching = None
-    if isinstance(mechanism, System) and contacts.contacts_of(mechanism):
-        speeds = None if v is None else np.asarray(v)[chosen[0]]
-        touching = contacts.touching(mechanism, time, q[chosen[0]], speeds, instants, between[0])
+    between = skeleton.resampled(model, time, q[chosen], instants)
+    placed = skeleton.place(mechanism, instants, between)
+    speeds = None if v is None else np.asarray(v)[chosen[0]]
+    touching = contacts.touching(mechanism, time, q[chosen[0]], speeds, instants, between[0])
 
     behind = round(_TRAIL / (interval * speed))
     figure, move, moving = _stage(mechanism, placed, title, behind, visuals, size, touching)
     rate = "" if speed == 1 else f" ({speed:g}x)"
+    frames = tqdm(range(len(instants)), desc=path.name, unit="frame", disable=None if progress else True)
+    pictures = _pictures(figure, moving, (move(k, f"t = {instants[k]:6.2f} s{rate}") for k in frames))
     part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
     try:
         with writing(path):
-            with (
-                mpl.rc_context({"animation.ffmpeg_path": _ffmpeg() or "ffmpeg"}),
-                writer.saving(figure, str(part), size / _INCHES),
-            ):
-                still = _Still(figure, moving)
-                for k in tqdm(range(len(instants)), desc=path.name, unit="frame", disable=None if progress else True):
-                    move(k, f"t = {instants[k]:6.2f} s{rate}")
-                    still.draw()
-                    writer.grab_frame()
+            if path.suffix.lower() == ".gif":
+                _write_gif(part, pictures, interval)
+            else:
+                _write_mp4(part, pictures, fps, figure)
             part.replace(path)
     finally:
         with contextlib.suppress(OSError):
@@ -202,18 +186,15 @@ def _stage(
         size: Width and height in pixels.
         touching: Contacts of the first sample.
     """
-    model = model_of(mechanism)
+    model = skeleton.model_of(mechanism)
     figure = Figure(figsize=(_INCHES, _INCHES), dpi=size / _INCHES)
     axes: Any = figure.add_axes((0.0, 0.0, 0.94, 0.96), projection="3d", computed_zorder=False)
-    lines = placed.lines if placed.lines.size else placed.origins
-    low, high = box_of(np.concatenate([part.reshape(-1, 3) for part in (lines, visual_corners(placed, visuals))]))
-    grounds, low, high = contacts.with_ground(mechanism, low, high)
-    frame_axes(axes, low, high)
-    draw_grounds(axes, grounds)
+    grounds, low, high = contacts.with_ground(mechanism, *skeleton.box_around([placed], None, visuals))
+    frame_axes(axes, grounds, low, high)
     at_rest = axes.get_children()
     ghosts = StickFigure(axes, model, ghost=True)
     colored: list[Any] = [ShapeFigure(axes, visuals)] if visuals else []
-    if not is_covered(model, visuals):
+    if not skeleton.is_covered(model, visuals):
         colored.append(StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())))
     touches = None if touching is None else ContactFigure(axes, mechanism, float((high - low).max()))
     if touches is not None:
@@ -235,82 +216,65 @@ def _stage(
     return figure, move, [*sorted(moving, key=lambda artist: artist.zorder), stamp]
 
 
-class _Still:
-    """The part of a figure that is the same in all frames. It is drawn once, which takes most of the time of a frame.
+def _pictures(figure: Figure, moving: Sequence[Any], frames: Iterable[None]) -> Iterator[np.ndarray]:
+    """Pixels (height, width, 4) of each frame. The part of the figure that is the same in all frames is drawn once, which takes
+    most of the time of a frame.
 
     Args:
         figure: The figure.
         moving: The artists that differ between frames, in the order in which they are drawn.
+        frames: Each step of this iterator moves the artists to the next frame.
     """
-
-    def __init__(self, figure: Figure, moving: Sequence[Any]):
-        self._canvas, self._moving = FigureCanvasAgg(figure), moving
+    canvas = FigureCanvasAgg(figure)
+    for artist in moving:
+        artist.set_animated(True)  # the canvas does not draw it
+    canvas.draw()
+    background = canvas.copy_from_bbox(figure.bbox)
+    for _ in frames:
+        canvas.restore_region(background)
         for artist in moving:
-            artist.set_animated(True)  # the canvas does not draw it
-        self._canvas.draw()
-        self._background = self._canvas.copy_from_bbox(figure.bbox)
-
-    def draw(self) -> None:
-        """Draw a frame into the canvas of the figure."""
-        self._canvas.restore_region(self._background)
-        for artist in self._moving:
             if isinstance(artist, Poly3DCollection):
                 artist.do_3d_projection()
-            artist.draw(self._canvas.get_renderer())
+            artist.draw(canvas.get_renderer())
+        yield np.array(canvas.buffer_rgba())
 
 
-def _pixels(figure: Any) -> np.ndarray:
-    """Copy of the pixels (height, width, 4) of the canvas of a figure."""
-    return np.array(figure.canvas.buffer_rgba())
-
-
-class _VideoWriter(FFMpegWriter):
-    """Writes frames as they are in the canvas, without drawing the figure again."""
-
-    def grab_frame(self, **_: Any) -> None:
-        """Add a frame."""
-        encoder: Any = self._proc  # pyright: ignore[reportAttributeAccessIssue]
-        encoder.stdin.write(_pixels(self.fig))
-
-
-class _GifWriter(PillowWriter):
-    """Writes frames as they are in the canvas, with the same few colors, so that pixels that do not move are stored once."""
-
-    def grab_frame(self, **_: Any) -> None:
-        """Add a frame."""
-        self._frames.append(Image.fromarray(_pixels(self.fig)))
-
-    def finish(self) -> None:
-        """Write the file."""
-        frames = [frame.convert("RGB") for frame in self._frames]
-        step = -(-len(frames) // _LOOKED_AT)
-        # A quarter of the pixels contains all colors, because lines are more than one pixel wide.
-        seen = Image.fromarray(np.concatenate([np.asarray(frame)[::2, ::2] for frame in frames[::step]]))
-        palette = seen.quantize(_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=1)  # rare colors are kept
-        self._frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-        super().finish()
-
-
-def _writer(path: Path, fps: float) -> tuple[AbstractMovieWriter, float]:
-    """The writer for a file with this name, and the duration of one frame in seconds."""
+def _interval(path: Path, fps: float) -> float:
+    """Duration (s) of a frame in a file with this name, which has to be that of an animation."""
     if path.suffix.lower() == ".gif":
-        interval = max(2, round(100 / fps)) / 100  # viewers slow down frames that are shorter than 0.02 s
-        # The writer truncates the duration of a frame to whole milliseconds.
-        return _GifWriter(fps=1 / (interval + 5e-4)), interval  # pyright: ignore[reportArgumentType]
+        return max(2, round(100 / fps)) / 100  # viewers slow down frames that are shorter than 0.02 s
     if path.suffix.lower() != ".mp4":
         raise ConfigError(f"{path}: an animation is a .gif or .mp4 file; give a file name with one of these suffixes")
     if _ffmpeg() is None:
         raise ConfigError(f"{path}: MP4 needs ffmpeg; pip install imageio-ffmpeg, or write a .gif")
-    return _VideoWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"]), 1 / fps  # pyright: ignore[reportArgumentType]
+    return 1 / fps
+
+
+def _write_gif(path: Path, pictures: Iterable[np.ndarray], interval: float) -> None:
+    """Write pictures with the same few colors, so that pixels that do not move are stored once."""
+    frames = [Image.fromarray(picture).convert("RGB") for picture in pictures]
+    step = -(-len(frames) // _LOOKED_AT)
+    # A quarter of the pixels contains all colors, because lines are more than one pixel wide.
+    seen = Image.fromarray(np.concatenate([np.asarray(frame)[::2, ::2] for frame in frames[::step]]))
+    palette = seen.quantize(_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=1)  # rare colors are kept
+    first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    first.save(path, save_all=True, append_images=others, duration=round(1000 * interval), loop=0)
+
+
+def _write_mp4(path: Path, pictures: Iterable[np.ndarray], fps: float, figure: Figure) -> None:
+    """Write pictures of a figure as they are, without drawing the figure again."""
+    writer: Any = FFMpegWriter(fps=fps, extra_args=["-pix_fmt", "yuv420p"])  # pyright: ignore[reportArgumentType]
+    with mpl.rc_context({"animation.ffmpeg_path": _ffmpeg()}), writer.saving(figure, str(path), figure.dpi):
+        for picture in pictures:
+            writer._proc.stdin.write(picture)
 
 
 def _ffmpeg() -> str | None:
     """Path of the ffmpeg of the system, or of the package imageio-ffmpeg; None if both are missing."""
     found = shutil.which("ffmpeg")
     if found is None:
-        try:
+        with contextlib.suppress(ImportError):
             import imageio_ffmpeg
-        except ImportError:
-            return None
-        found = imageio_ffmpeg.get_ffmpeg_exe()
+
+            found = imageio_ffmpeg.get_ffmpeg_exe()
     return found

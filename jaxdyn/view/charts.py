@@ -1,7 +1,6 @@
 """Charts of a served replay: the coordinates and the energy of a sample, with a line at the current time."""
 
 import time as clock
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ _POINTS = 250  # points of a curve; the browser receives all of them again whene
 _PAUSE = 0.1  # s, shortest time between two moves of the line at the current time
 
 
-class _Chart:
+class Chart:
     """Curves over time with a vertical line. Curves are drawn again when they change, the line a few times per second."""
 
     def __init__(self, gui: Any, folder: Any, instants: Float[np.ndarray, "instants"]):
@@ -26,7 +25,15 @@ class _Chart:
         self._thin, self._time = thin, instants[thin]
         self._curves: list[np.ndarray] = []
 
-    def _draw(self, curves: dict[str, np.ndarray], unit: str, at: float, *, redraw: bool) -> None:
+    def draw(self, curves: dict[str, np.ndarray], label: str, at: float, *, redraw: bool) -> None:
+        """Show curves at a time (s).
+
+        Args:
+            curves: The curves by their names, at all instants.
+            label: Label of the vertical axis.
+            at: Time of the vertical line, s.
+            redraw: Whether the curves have changed.
+        """
         now = clock.monotonic()
         if not redraw and now - self._last < _PAUSE:
             return
@@ -42,18 +49,17 @@ class _Chart:
             return
         if self._handle is not None:
             self._handle.remove()
-        series: list[Any] = [{"label": "time (s)"}]
-        series += [
-            {"label": name, "stroke": color, "width": 1.5, "points": {"show": False}}
-            for name, color in zip(curves, _COLORS, strict=False)
+        lines = [*((name, color, 1.5) for name, color in zip(curves, _COLORS, strict=False)), ("now", GRAY, 1.0)]
+        series = [
+            {"label": name, "stroke": color, "width": width, "points": {"show": False}} for name, color, width in lines
         ]
-        series.append({"label": "now", "stroke": GRAY, "width": 1.0, "points": {"show": False}})
+        font = {"labelSize": 18}
         with self._folder:
             self._handle = self._gui.add_uplot(
                 data,
-                tuple(series),
+                ({"label": "time (s)"}, *series),
                 scales={"x": {"time": False}, "y": {"range": (low - margin, high + margin)}},
-                axes=({"label": "time (s)", "labelSize": 18, "size": 34}, {"label": unit, "labelSize": 18, "size": 52}),
+                axes=({"label": "time (s)", "size": 34, **font}, {"label": label, "size": 52, **font}),
                 legend={"live": False},
                 height=230,
                 order=1.0,
@@ -69,8 +75,12 @@ class _Chart:
         return (time, *curves, line)
 
 
-class CoordinateChart(_Chart):
-    """Coordinates of a sample; if there are more than fit into a chart, a list selects a group of them."""
+class CoordinateChart(Chart):
+    """Coordinates of a sample; if there are more than fit into a chart, a list selects a group of them.
+
+    Attributes:
+        choice: The list.
+    """
 
     def __init__(self, gui: Any, folder: Any, model: Model, instants: Float[np.ndarray, "instants"]):
         super().__init__(gui, folder, instants)
@@ -80,36 +90,14 @@ class CoordinateChart(_Chart):
         for unit in dict.fromkeys(units):
             members = [i for i, u in enumerate(units) if u == unit]
             for part in (members[k : k + size] for k in range(0, len(members), size)):
-                first, last = names[part[0]], names[part[-1]]
-                self._groups[_span(first, last, unit)] = (part, unit)
+                ends = dict.fromkeys((names[part[0]], names[part[-1]]))
+                self._groups[f"{' to '.join(ends)} ({unit})"] = (part, unit)
         with folder:
-            self._choice = gui.add_dropdown("show", list(self._groups) or ["none"], order=0.0)
-
-    def on_choice(self, act: Callable[[], None]) -> None:
-        """Register a function that is called when other coordinates are selected."""
-        self._choice.on_update(lambda _: act())
+            self.choice = gui.add_dropdown("show", list(self._groups) or ["none"], order=0.0)
 
     def show(self, sample: Sample, at: float, *, redraw: bool) -> None:
         """Show a sample at a time (s); `redraw` is true if the curves have changed."""
         if self._groups:
-            chosen, unit = self._groups[self._choice.value]
+            chosen, unit = self._groups[self.choice.value]
             curves = {self._names[i]: sample.q[:, i] for i in chosen}
-            self._draw(curves, {"1": "quaternion"}.get(unit, f"coordinate ({unit})"), at, redraw=redraw)
-
-
-class EnergyChart(_Chart):
-    """Energy that a sample has gained since the start and, if known, the work done on it."""
-
-    def show(self, sample: Sample, at: float, *, redraw: bool) -> None:
-        """Show a sample at a time (s); `redraw` is true if the curves have changed."""
-        curves = {
-            "energy gained": None if sample.energy is None else sample.energy - sample.energy[0],
-            "work done": sample.work,
-        }
-        self._draw(
-            {name: curve for name, curve in curves.items() if curve is not None}, "energy (J)", at, redraw=redraw
-        )
-
-
-def _span(first: str, last: str, unit: str) -> str:
-    return f"{first} ({unit})" if first == last else f"{first} to {last} ({unit})"
+            self.draw(curves, {"1": "quaternion"}.get(unit, f"coordinate ({unit})"), at, redraw=redraw)

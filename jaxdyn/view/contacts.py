@@ -10,11 +10,11 @@ from jaxtyping import Float, Int
 from jaxdyn.dynamics.contact import Contact, GroundContact, SphereContact
 from jaxdyn.dynamics.contact_points import contact_forces
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.system import State
 from jaxdyn.io.shapes import Mesh, revolved
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.view.skeleton import Mechanism, Placed, Values, between_records, model_of
+from jaxdyn.view.skeleton import Mechanism, Placed, Values, between_records, by_rows, model_of
 from jaxdyn.view.staging import horizontal_axes, round_length
 
 _CELLS = 24  # along each side of the drawn part of a surface
@@ -105,17 +105,12 @@ def grounds_under(mechanism: Mechanism, low: Float[np.ndarray, "3"], high: Float
         mechanism: A system; a model has no ground.
         low, high: Corners of the box around the motion, m.
     """
-    found: list[Ground] = []
-    model = model_of(mechanism)
-    with jax.enable_x64(model.dtype == np.float64):
-        for force in contacts_of(mechanism):
-            if isinstance(force, GroundContact):
-                ground = _ground(force.surface, low, high, model.dtype)
-                if np.all(np.isfinite(ground.points)) and not any(
-                    np.array_equal(ground.points, other.points) for other in found
-                ):
-                    found.append(ground)
-    return found
+    surfaces = [force.surface for force in contacts_of(mechanism) if isinstance(force, GroundContact)]
+    dtype = model_of(mechanism).dtype
+    with jax.enable_x64(dtype == np.float64):
+        grounds = [_ground(surface, low, high, dtype) for surface in surfaces]
+    different = {ground.points.tobytes(): ground for ground in grounds if np.all(np.isfinite(ground.points))}
+    return list(different.values())
 
 
 def with_ground(
@@ -142,40 +137,42 @@ def with_ground(
     return grounds, low, high
 
 
-def touching(system: System, time: Values, q: Values, v: Values | None, instants: Values, between: Values) -> Touching:
-    """Contacts of one sample at the instants of an animation.
+def touching(
+    mechanism: Mechanism, time: Values, q: Values, v: Values | None, instants: Values, between: Values
+) -> Touching | None:
+    """Contacts of one sample at the instants of an animation; None for a mechanism without contacts.
 
     Forces and depths are those of the records, interpolated linearly. The forces of interpolated states would be wrong while a body
     strikes the ground.
 
     Args:
-        system: System with contacts.
+        mechanism: A system; a model has no contacts.
         time: Times (T,) of the records, s.
         q, v: Coordinates (T, nq) and velocities (T, nv) of the records; forces are zero without velocities.
         instants: Instants (instants,), s.
         between: Coordinates (instants, nq) at the instants.
     """
+    if not contacts_of(mechanism):
+        return None
     before, after, share = between_records(time, instants)
-    at = np.concatenate([before, after])
-    count, model = len(before), system.model
-    speeds = np.zeros((2 * count, model.nv)) if v is None else np.asarray(v)[at]
-    given = (
-        np.concatenate([np.asarray(time)[at], np.asarray(instants)]),
-        np.concatenate([np.asarray(q)[at], np.asarray(between)]),
-        np.concatenate([speeds, np.zeros((count, model.nv))]),
-    )
+    ends, model = np.stack([before, after]), model_of(mechanism)
+    speeds = np.zeros((*ends.shape, model.nv)) if v is None else np.asarray(v)[ends]
+    still = np.zeros((1, len(before), model.nv))
     with jax.enable_x64(model.dtype == np.float64):
-        points = _points(system, *(jnp.asarray(values, model.dtype) for values in given))
-        positions, forces, depths = map(np.asarray, (points.position, points.force, points.depth))
+        _, forces, depths = by_rows(_points, model, (mechanism,), np.asarray(time)[ends], np.asarray(q)[ends], speeds)
+        (positions,), *_ = by_rows(
+            _points, model, (mechanism,), np.asarray(instants)[None], np.asarray(between)[None], still
+        )
     share = share[:, None]
-    mixed = (1.0 - share[..., None]) * forces[:count] + share[..., None] * forces[count : 2 * count]
-    deep = (1.0 - share) * depths[:count] + share * depths[count : 2 * count]
-    return Touching(positions[2 * count :], np.zeros_like(mixed) if v is None else mixed, deep)
+    mixed = (1.0 - share[..., None]) * forces[0] + share[..., None] * forces[1]
+    deep = (1.0 - share) * depths[0] + share * depths[1]
+    return Touching(positions, np.zeros_like(mixed) if v is None else mixed, deep)
 
 
 @stored_jit
 def _points(system, time, q, v):
-    return jax.vmap(lambda t, q, v: contact_forces(system, State(q, v), t))(time, q, v)
+    points = jax.vmap(lambda t, q, v: contact_forces(system, State(q, v), t))(time, q, v)
+    return points.position, points.force, points.depth
 
 
 class Arrows(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxdyn.view.figure import Figure, draw_bands
+from jaxdyn.view.figure import Figure, draw_bands, panels, with_unit
 from jaxdyn.view.skeleton import Values
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
@@ -33,16 +33,9 @@ def predictions(
         title: Title of the figure.
     """
     time, measured, predicted = (np.asarray(x) for x in (time, measured, predicted))
-    columns = min(len(names), 2 if len(names) < 7 else 4)
-    rows = -(-len(names) // columns)
-    figure = Figure(figsize=(5.5 * columns, 3.1 * rows + 0.5), layout="constrained")
-    axes = figure.subplots(2 * rows, columns, sharex=True, squeeze=False, height_ratios=[2.2, 1.0] * rows)
-    for k in range(rows * columns):
-        above, below = axes[2 * (k // columns), k % columns], axes[2 * (k // columns) + 1, k % columns]
-        if k >= len(names):
-            above.set_axis_off()
-            below.set_axis_off()
-            continue
+    columns = 2 if len(names) < 7 else 4
+    figure, axes = panels(names, title, columns=columns, size=(5.5, 3.1), heights=(2.2, 1.0))
+    for k, (above, below) in enumerate(axes):
         if half_widths is not None:
             half, shade = np.asarray(half_widths)[:, k], {"color": BLUE, "alpha": 0.2, "lw": 0}
             above.fill_between(time, predicted[:, k] - half, predicted[:, k] + half, label="95 % band", **shade)
@@ -51,17 +44,12 @@ def predictions(
         above.plot(time, predicted[:, k], color=BLUE, lw=1.1, label="predicted")
         below.plot(time, predicted[:, k] - measured[:, k], color=ORANGE, lw=0.8)
         for axis in (above, below):
-            axis.grid(alpha=0.25)
-            axis.tick_params(labelsize=8)
             for instant in breaks:
                 axis.axvline(instant, color=GRAY, lw=0.6, ls=":")
-        above.set_title(names[k], fontsize=9)
         above.set_ylabel(units[k], fontsize=8)
         below.set_ylabel("error", fontsize=8)
         if k == 0:
             above.legend(frameon=False, fontsize=8)
-    figure.supxlabel("time (s)")
-    figure.suptitle(title)
     return figure
 
 
@@ -78,22 +66,14 @@ def growing_errors(
         title: Title of the figure.
     """
     size = np.abs(np.asarray(errors))
-    columns = min(len(names), 4)
-    rows = -(-len(names) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.0 * rows + 0.5), layout="constrained")
-    axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
-    for axis in axes[len(names) :]:
-        axis.set_axis_off()
-    for k, (name, axis) in enumerate(zip(names, axes, strict=False)):
+    along = "time since the start of the prediction (s)"
+    figure, axes = panels([*map(with_unit, names, units)], title, size=(4.2, 3.0), along=along)
+    for k, axis in enumerate(axes[:, 0]):
         sizes = np.maximum(np.where(np.isfinite(size[:, :, k]), size[:, :, k], np.nan), 1e-6)
         draw_bands(axis, time, sizes)
         axis.plot(time, np.nanmedian(sizes, axis=0), color=BLUE, lw=2)
         axis.set_yscale("log")
-        axis.set_title(f"{name} ({units[k]})", fontsize=9)
-        axis.grid(alpha=0.25)
-    figure.supxlabel("time since the start of the prediction (s)")
     figure.supylabel("absolute error")
-    figure.suptitle(title)
     return figure
 
 

@@ -18,19 +18,11 @@ from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.joints import Prismatic, Revolute, Screw
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.view import contacts, skeleton
+from jaxdyn.view import contacts, skeleton, staging
 from jaxdyn.view.contacts import Ground
 from jaxdyn.view.page import filled
 from jaxdyn.view.postures import Posture, Postures
 from jaxdyn.view.skeleton import Mechanism
-from jaxdyn.view.staging import (
-    direction_of_view,
-    floor_under,
-    horizontal_axes,
-    quaternions_of,
-    round_length,
-    upward,
-)
 from jaxdyn.view.style import BLUE, MOTION_COLORS, RED, rgb
 
 _TEMPLATE = Path(__file__).with_name("mechanism_page.html")
@@ -70,27 +62,25 @@ def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
     for k, table in (tables or {}).items():
         if k != "rest":
             sliders[int(k)] |= {"low": table["values"][0], "high": table["values"][-1]}
-    up = upward(model)
-    side, front = horizontal_axes(up)
-    looking = direction_of_view(up)
+    up = staging.upward(model)
+    side, front = staging.horizontal_axes(up)
+    looking = staging.direction_of_view(up)
     bare = not skeleton.is_covered(model, visuals)
-    shapes = {id(visual.mesh): visual.mesh for visual in visuals}
-    known = {} if neutral is None else {"neutral": neutral.values.tolist()}
+    known = {} if neutral is None else {"neutral": neutral.values}
     return {
         "title": f"{model.name}: {model.nb} bodies, nv = {model.nv}",
         "note": _note(postures) if tables else "",
         "sliders": sliders,
         "independent": postures.independent,
         "random": postures.chosen_at_random,
-        "postures": {**known, "middle": postures.middle.values.tolist()},
+        "postures": {**known, "middle": postures.middle.values},
         "nodes": _nodes(primitives) if is_computed else [],
         "tables": tables,
-        "middle": middle.tolist(),
+        "middle": middle,
         "size": size,
-        "view": {"up": up.tolist(), "side": side.tolist(), "front": front.tolist()},
+        "view": {"up": up, "side": side, "front": front},
         "yaw": float(np.arctan2(looking @ front, looking @ side)),
         "lines": _lines(grounds, up, low, high),
-        "contacts": _contacts(postures),
         "colors": {"stick": _color(BLUE), "solid": _color(BLUE), "contact": _color(RED), "axes": _OF_FRAMES},
         "switches": [
             *([["visuals", True]] if visuals else []),
@@ -100,9 +90,7 @@ def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
             ["frames", False],
             *([["contacts", True]] if contacts.contacts_of(system) else []),
         ],
-        "meshes": [_encoded(mesh) for mesh in (cylinder(), sphere(), *shapes.values())],
-        "visuals": _shapes(postures, visuals, [0, 0, *shapes]),
-        **_drawn(postures),
+        **_drawn(postures, visuals),
     }
 
 
@@ -119,19 +107,9 @@ def _nodes(primitives: Model) -> list[dict[str, Any]]:
     nodes = []
     for body, parent in enumerate(primitives.topology.parents):
         joint: Any = primitives.joint(body)
-        axis = np.asarray(joint.axis, float)
-        shifts = 1.0 if isinstance(joint, Prismatic) else float(getattr(joint, "pitch", 0.0))
-        nodes.append(
-            {
-                "parent": parent,
-                "turn": turn[body].tolist(),
-                "at": at[body].tolist(),
-                "axis": (axis / np.linalg.norm(axis)).tolist(),
-                "turns": 0.0 if isinstance(joint, Prismatic) else 1.0,
-                "shifts": shifts,
-                "slider": body,
-            }
-        )
+        turns, shifts = (0.0, 1.0) if isinstance(joint, Prismatic) else (1.0, float(getattr(joint, "pitch", 0.0)))
+        moves = {"axis": _direction(joint), "turns": turns, "shifts": shifts, "slider": body}
+        nodes.append({"parent": parent, "turn": turn[body], "at": at[body], **moves})
     return nodes
 
 
@@ -140,18 +118,17 @@ def _tables(postures: Postures) -> dict[str, dict[str, Any]]:
     tables = {"rest": {"values": [0.0, 1.0], "poses": _poses(postures, [postures.middle] * 2)}}
     for k in postures.independent:
         slider, middle = postures.sliders[k], float(postures.middle.values[k])
-        below = _swing(postures, k, np.linspace(middle, min(slider.low, middle), _ROWS + 1)[1:])
-        above = _swing(postures, k, np.linspace(middle, max(slider.high, middle), _ROWS + 1)[1:])
+        below, above = (_swing(postures, k, end) for end in (min(slider.low, middle), max(slider.high, middle)))
         row = [*reversed(below), postures.middle, *above]
         if len(row) > 1:
             tables[str(k)] = {"values": [round(float(p.values[k]), 6) for p in row], "poses": _poses(postures, row)}
     return tables
 
 
-def _swing(postures: Postures, index: int, values: np.ndarray) -> list[Posture]:
-    """Postures for increasing distances of a slider from its middle, until the loops cannot be closed any more."""
+def _swing(postures: Postures, index: int, end: float) -> list[Posture]:
+    """Postures for increasing distances of a slider from its middle to one end, until the loops cannot be closed any more."""
     found, posture = [], postures.middle
-    for value in values:
+    for value in np.linspace(posture.values[index], end, _ROWS + 1)[1:]:
         wanted = postures.middle.values.copy()
         wanted[index] = value
         posture = postures.moved(posture, wanted)
@@ -167,86 +144,74 @@ def _poses(postures: Postures, row: list[Posture]) -> list[list[list[float]]]:
     return [[[float(f"{x:.5g}") for x in pose] for pose in instant] for instant in poses]
 
 
-def _nodes_of_bodies(postures: Postures) -> dict[int, int]:
-    names = postures.primitives.topology.body_names
-    carried = {body: names.index(name) for body, name in enumerate(postures.system.model.topology.body_names)}
-    return {**carried, GROUND: GROUND}
-
-
-def _shapes(postures: Postures, visuals: Sequence[Visual], meshes: list[int]) -> list[dict[str, Any]]:
-    """Visuals on the nodes that carry them, transparent ones last; `meshes` has the identity of each mesh of the page."""
-    nodes = _nodes_of_bodies(postures)
-    return [
-        {
-            "node": nodes[visual.body],
-            "at": visual.position.tolist(),
-            "turn": visual.quaternion.tolist(),
-            "scale": visual.scale.tolist(),
-            "mesh": meshes.index(id(visual.mesh)),
-            "color": visual.color,
-        }
-        for visual in sorted(visuals, key=lambda visual: visual.color[3] < 1.0)
-    ]
-
-
-def _drawn(postures: Postures) -> dict[str, Any]:
-    """Sticks, joints with their axes and ellipsoids, on the nodes that carry them."""
-    model, primitives = postures.system.model, postures.primitives
-    nodes = _nodes_of_bodies(postures)
-    sticks, solids = skeleton.sticks(postures.system), skeleton.inertia_ellipsoids(model)
-    owners = np.repeat(np.arange(model.nb), np.diff([*nodes.values()][:-1], prepend=-1))  # the body of each node
+def _drawn(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
+    """Sticks, joints with their axes, ellipsoids, contacts and visuals, on the nodes that carry them, and all meshes."""
+    system, model, primitives = postures.system, postures.system.model, postures.primitives
+    sticks, solids = skeleton.sticks(system), skeleton.inertia_ellipsoids(model)
+    names = primitives.topology.body_names
+    carriers = [names.index(name) for name in model.topology.body_names]  # the node that carries each body
+    nodes = [*carriers, GROUND]  # the last one is the ground, -1
+    owners = np.searchsorted(carriers, np.arange(primitives.nb))  # the body of each node
     colors = [_color(MOTION_COLORS[skeleton.joint_motion(model, body)]) for body in range(model.nb)]
-    counts = np.bincount(owners, minlength=model.nb)
-    released = [primitives.joint(node).released() for node in range(primitives.nb)]
+    directions = [_direction(primitives.joint(node).released()) for node in range(primitives.nb)]
+    shapes = {id(visual.mesh): visual.mesh for visual in visuals}
+    places = {key: 2 + k for k, key in enumerate(shapes)}  # of the meshes on the page
+    transparent_last = sorted(visuals, key=lambda visual: visual.color[3] < 1.0)
+    ellipsoids = zip(
+        solids.bodies, solids.centers, staging.quaternions_of(solids.axes), skeleton.visible_radii(solids), strict=True
+    )
     return {
-        "sticks": [
-            [nodes[int(a)], p.tolist(), nodes[int(b)], r.tolist()]
-            for (a, b), (p, r) in zip(sticks.bodies, sticks.points, strict=True)
-        ],
-        "joints": [[nodes[body], colors[body]] for body in range(model.nb)],
+        "sticks": [[nodes[a], p, nodes[b], r] for (a, b), (p, r) in zip(*sticks, strict=True)],
+        "joints": [*map(list, zip(carriers, colors, strict=True))],
         "axes": [
-            [node, (axis / np.linalg.norm(axis)).tolist(), colors[body]]
-            for node, body in enumerate(owners.tolist())
-            if counts[body] <= 2
-            for axis in [np.asarray(getattr(released[node], "axis", np.zeros(0)), float)]
-            if axis.size
+            [node, direction, colors[body]]
+            for node, (body, direction) in enumerate(zip(owners, directions, strict=True))
+            if direction is not None and np.sum(owners == body) <= 2
         ],
         "solids": [
-            {"node": nodes[int(body)], "at": at.tolist(), "turn": turn.tolist(), "radii": radii.tolist()}
-            for body, at, turn, radii in zip(
-                solids.bodies,
-                solids.centers,
-                quaternions_of(solids.axes),
-                skeleton.visible_radii(solids),
-                strict=True,
-            )
+            {"node": nodes[body], "at": at, "turn": turn, "radii": radii} for body, at, turn, radii in ellipsoids
         ],
+        "contacts": [
+            {"node": nodes[body], "at": center, "radius": float(radius)}
+            for body, center, radius, _ in zip(*contacts.spheres_of(system), strict=True)
+        ],
+        "visuals": [
+            {
+                "node": nodes[visual.body],
+                "at": visual.position,
+                "turn": visual.quaternion,
+                "scale": visual.scale,
+                "mesh": places[id(visual.mesh)],
+                "color": visual.color,
+            }
+            for visual in transparent_last
+        ],
+        "meshes": [_encoded(mesh) for mesh in (cylinder(), sphere(), *shapes.values())],
     }
 
 
-def _lines(grounds: list[Ground], up: np.ndarray, low: np.ndarray, high: np.ndarray) -> list[float]:
+def _direction(joint: Any) -> np.ndarray | None:
+    """Unit vector along the axis of a joint, if it has one."""
+    if not hasattr(joint, "axis"):
+        return None
+    axis = np.asarray(joint.axis, float)
+    return axis / np.linalg.norm(axis)
+
+
+def _lines(grounds: list[Ground], up: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Coordinates of the ends of all lines of the ground, or without contacts with the ground of a floor below the mechanism."""
     fields = [contacts.lines_of(ground) for ground in grounds if ground.normal is None]
     planes = [(ground.points.mean(axis=(0, 1)), ground.normal) for ground in grounds if ground.normal is not None]
     size = float((high - low).max())
-    cell = round_length(size / 5)
+    cell = staging.round_length(size / 5)
     count = int(np.ceil(1.2 * size / cell))
     offsets = cell * np.arange(-count, count + 1)
-    for middle, normal in planes if grounds else [(floor_under(up, low, high), up)]:
-        for along, across in itertools.permutations(horizontal_axes(normal)):
+    for middle, normal in planes if grounds else [(staging.floor_under(up, low, high), up)]:
+        for along, across in itertools.permutations(staging.horizontal_axes(normal)):
             starts = middle + np.multiply.outer(offsets, across)
             half = count * cell * along
             fields.append(np.stack([starts - half, starts + half], axis=1))
-    return np.concatenate(fields).round(6).ravel().tolist()
-
-
-def _contacts(postures: Postures) -> list[dict[str, Any]]:
-    """Spheres of the contacts on the nodes that carry them."""
-    nodes, spheres = _nodes_of_bodies(postures), contacts.spheres_of(postures.system)
-    return [
-        {"node": nodes[int(body)], "at": center.tolist(), "radius": float(radius)}
-        for body, center, radius in zip(spheres.bodies, spheres.centers, spheres.radii, strict=True)
-    ]
+    return np.concatenate(fields).round(6).ravel()
 
 
 def _encoded(mesh: Mesh) -> dict[str, Any]:
@@ -256,8 +221,8 @@ def _encoded(mesh: Mesh) -> dict[str, Any]:
     steps = np.maximum(points.max(axis=0, initial=-np.inf) - low, 1e-12) / 65535
     return {
         "points": base64.b64encode(np.round((points - low) / steps).astype("<u2").tobytes()).decode(),
-        "low": low.tolist(),
-        "steps": steps.tolist(),
+        "low": low,
+        "steps": steps,
         "faces": base64.b64encode(faces.astype("<u2" if len(points) <= 65536 else "<u4").tobytes()).decode(),
         "wide": len(points) > 65536,
     }

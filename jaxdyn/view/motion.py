@@ -1,13 +1,11 @@
 """Figures of motion: every coordinate and every velocity over time."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from jaxdyn.mechanism import components
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
-from jaxdyn.view.figure import Figure, draw_limits, panels_over_time
+from jaxdyn.view.figure import Figure, draw_limits, panels, with_unit
 from jaxdyn.view.skeleton import Values
 from jaxdyn.view.style import BLUE, GRAY, GREEN
 
@@ -24,25 +22,17 @@ def motion_plot(mechanism: Model | Topology, time: Values, q: Values, v: Values,
     """
     time, q, v = np.asarray(time), np.asarray(q), np.asarray(v)
     time = np.broadcast_to(time, q.shape[:2])
-    coordinates = components.coordinate_names(mechanism), components.coordinate_units(mechanism)
-    velocities = [f"velocity of {name}" for name in components.velocity_names(mechanism)]
-    count = q.shape[-1]
-    figure, axes = panels_over_time(count + v.shape[-1])
-    _draw(axes[:count], *coordinates, time, q, BLUE)
-    _draw(axes[count:], velocities, components.velocity_units(mechanism), time, v, GREEN)
+    coordinates = zip(components.coordinate_names(mechanism), components.coordinate_units(mechanism), strict=True)
+    velocities = zip(components.velocity_names(mechanism), components.velocity_units(mechanism), strict=True)
+    names = [with_unit(name, unit) for name, unit in coordinates]
+    names += [with_unit(f"velocity of {name}", unit) for name, unit in velocities]
+    figure, axes = panels(names, title or mechanism.name)
+    values = np.concatenate([q, v], axis=-1)
+    for k, axis in enumerate(axes[:, 0]):
+        axis.plot(time[1:].T, values[1:, :, k].T, color=GRAY, lw=0.6, alpha=0.6)
+        axis.plot(time[0], values[0, :, k], color=BLUE if k < q.shape[-1] else GREEN, lw=1.8)
     if isinstance(mechanism, Model):
         limits = mechanism.limits
-        for axis, *bounds in zip(axes, np.asarray(limits.lower), np.asarray(limits.upper), strict=False):
+        for axis, *bounds in zip(axes[:, 0], np.asarray(limits.lower), np.asarray(limits.upper), strict=False):
             draw_limits(axis, *bounds)
-    figure.suptitle(title or mechanism.name, parse_math=False)
     return figure
-
-
-def _draw(
-    axes: np.ndarray, names: Sequence[str], units: Sequence[str], time: np.ndarray, values: np.ndarray, color: str
-) -> None:
-    """Draw one component of the values in each panel."""
-    for k, (axis, name, unit) in enumerate(zip(axes, names, units, strict=False)):
-        axis.plot(time[1:].T, values[1:, :, k].T, color=GRAY, lw=0.6, alpha=0.6)
-        axis.plot(time[0], values[0, :, k], color=color, lw=1.8)
-        axis.set_title(name if unit in ("", "1") else f"{name} ({unit})", fontsize=9, parse_math=False)

@@ -5,7 +5,7 @@ import numpy as np
 from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.quantity import EFFORT, ComponentUnit, Quantity
-from jaxdyn.view.figure import Figure, draw_limits, panels_over_time
+from jaxdyn.view.figure import Figure, draw_limits, panels
 from jaxdyn.view.skeleton import Values
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
 
@@ -24,28 +24,20 @@ def convergence(cost: Values, violation: Values, best: int, *, title: str = "") 
         title: Title of the figure.
     """
     cost, violation = np.asarray(cost), np.asarray(violation)
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    title = title or f"{len(cost)} searches; the best in color, cost {cost[best][np.isfinite(cost[best])][-1]:.6g}"
+    figure, ((above, below),) = panels([""], title, size=(9, 5.4), heights=(2, 1), along="iteration")
     order = [*(k for k in range(min(len(cost), _MOST_CURVES)) if k != best), best]
     for k in order:
         style = {"color": BLUE, "lw": 2.0, "zorder": 3} if k == best else {"color": GRAY, "lw": 0.6, "alpha": 0.4}
         above.plot(cost[k], **style)
         below.plot(np.maximum(violation[k], _LEAST), **style)
-    least, most = (
-        np.nanmin(np.where(cost > 0, cost, np.nan), initial=np.inf),
-        np.nanmax(np.where(np.isfinite(cost), cost, 0.0)),
-    )
+    least = np.nanmin(np.where(cost > 0, cost, np.nan), initial=np.inf)
+    most = np.nanmax(np.where(np.isfinite(cost), cost, 0.0))
     if np.nanmin(cost) >= 0 and most > _WIDE * least:
         above.set_yscale("log", nonpositive="mask")
     below.set_yscale("log")
     above.set_ylabel("cost")
     below.set_ylabel("violation")
-    below.set_xlabel("iteration")
-    for axis in (above, below):
-        axis.grid(alpha=0.25)
-    figure.suptitle(
-        title or f"{len(cost)} searches; the best in color, cost {cost[best][np.isfinite(cost[best])][-1]:.6g}"
-    )
     return figure
 
 
@@ -59,19 +51,16 @@ def optima(cost: Values, count: Values, starts: int, *, title: str = "") -> Figu
         title: Title of the figure.
     """
     cost, share = np.asarray(cost), 100.0 * np.asarray(count) / starts
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    axis = figure.subplots()
+    title = title or f"{len(cost)} local optima from {starts} initial guesses; the best costs {cost[0]:.6g}"
+    figure, ((axis,),) = panels([""], title, size=(9, 3.4), along="cost")
     axis.vlines(cost, 0.0, share, color=BLUE, lw=2.5, label="led to this optimum")
     axis.plot(cost, share, color=BLUE, marker="o", ls="")
     axis.step(cost, np.cumsum(share), where="post", color=ORANGE, lw=1.5, label="led to this or a lower cost")
     if cost[0] > 0 and cost[-1] > _WIDE * cost[0]:
         axis.set_xscale("log")
-    axis.set_xlabel("cost")
     axis.set_ylabel("initial guesses (%)")
     axis.set_ylim(0, 105)
     axis.legend(frameon=False)
-    axis.grid(alpha=0.25)
-    figure.suptitle(title or f"{len(cost)} local optima from {starts} initial guesses; the best costs {cost[0]:.6g}")
     return figure
 
 
@@ -98,11 +87,9 @@ def controls(
     values, declared = np.asarray(values), Quantity(unit, along="velocity")
     names, units = component_names(system.model, declared), units_along(system.model, declared)
     columns = range(system.model.nv) if system.drives is None else system.drives.columns
-    figure, axes = panels_over_time(len(columns))
-    for k, (column, axis) in enumerate(zip(columns, axes, strict=False)):
+    figure, axes = panels([names[column] for column in columns], title or "Controls; bounds dashed")
+    for k, (column, axis) in enumerate(zip(columns, axes[:, 0], strict=True)):
         axis.step(time, np.append(values[:, k], values[-1, k]), where="post", color=BLUE, lw=1.5)
         draw_limits(axis, np.asarray(lower)[k], np.asarray(upper)[k])
-        axis.set_title(names[column], fontsize=9)
         axis.set_ylabel(units[column], fontsize=8)
-    figure.suptitle(title or "Controls; bounds dashed")
     return figure

@@ -55,22 +55,26 @@ def filled(template: Path, content: dict[str, Any]) -> str:
 
     Names in the content come from untrusted files. As JSON without "<" they cannot end the script, which shows them as text only.
     """
-    return template.read_text(encoding="utf-8").replace("@@content@@", json.dumps(content).replace("<", "\\u003c"))
+    text = json.dumps(content, default=np.ndarray.tolist).replace("<", "\\u003c")
+    return template.read_text(encoding="utf-8").replace("@@content@@", text)
 
 
 def _charts(recording: Recording, sample: Sample, thin: np.ndarray) -> list[dict[str, Any]]:
     """Charts of a sample, each with a title, a unit, and one or two curves."""
     names, units = coordinate_names(recording.model), coordinate_units(recording.model)
-    charts = [
-        {"title": name, "unit": unit, "curves": [{"name": "", "values": _rounded(sample.q[thin, i])}]}
-        for i, (name, unit) in enumerate(zip(names, units, strict=True))
+    charts = [("energy", "J", sample.energies())] if sample.energy is not None else []
+    charts += [(name, unit, {"": sample.q[:, i]}) for i, (name, unit) in enumerate(zip(names, units, strict=True))]
+    return [
+        {
+            "title": title,
+            "unit": unit,
+            "curves": [
+                {"name": name.removeprefix("energy "), "values": _rounded(curve[thin])}
+                for name, curve in curves.items()
+            ],
+        }
+        for title, unit, curves in charts
     ]
-    if sample.energy is not None:
-        curves = [{"name": "gained", "values": _rounded((sample.energy - sample.energy[0])[thin])}]
-        if sample.work is not None:
-            curves.append({"name": "work done", "values": _rounded(sample.work[thin])})
-        charts.insert(0, {"title": "energy", "unit": "J", "curves": curves})
-    return charts
 
 
 def _rounded(values: np.ndarray) -> list[float | None]:

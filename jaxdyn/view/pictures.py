@@ -101,16 +101,6 @@ class ShapeFigure:
         self._artist.set_facecolor(np.column_stack([self._colors[:, :3] * light[:, None], self._colors[:, 3]]))
 
 
-def draw_grounds(axes: Any, grounds: Sequence[Ground]) -> None:
-    """Draw the surfaces of the ground into 3-D axes."""
-    for ground in grounds:
-        across, along, _ = ground.points.shape
-        steps = {"rstride": max(1, across // 8), "cstride": max(1, along // 8)}
-        x, y, z = np.moveaxis(ground.points, -1, 0)
-        axes.plot_surface(x, y, z, color=GRAY, alpha=0.1, lw=0, shade=False, zorder=0)
-        axes.plot_wireframe(x, y, z, color=GRAY, alpha=0.35, lw=0.6, zorder=1, **steps)
-
-
 class ContactFigure:
     """Contact points and contact forces of one mechanism, as a few artists of 3-D axes.
 
@@ -160,11 +150,12 @@ def _broken(lines: Float[np.ndarray, "*any 2 3"]) -> Float[np.ndarray, "3 points
     return np.concatenate([lines, gap], axis=-2).reshape(-1, 3).T
 
 
-def frame_axes(axes: Any, low: Values, high: Values, *, fill: float = 0.82) -> None:
-    """Set limits, labels and equal scales of 3-D axes that show the box between two corners (m).
+def frame_axes(axes: Any, grounds: Sequence[Ground], low: Values, high: Values, *, fill: float = 0.82) -> None:
+    """Set limits, labels and equal scales of 3-D axes that show the box between two corners (m), and draw the ground into them.
 
     Args:
         axes: 3-D axes.
+        grounds: The surfaces of the ground.
         low, high: Corners of the box, m.
         fill: Fraction of the width or height of the axes that the box occupies; the rest is for the labels.
     """
@@ -179,10 +170,15 @@ def frame_axes(axes: Any, low: Values, high: Values, *, fill: float = 0.82) -> N
     axes.tick_params(labelsize=8, pad=4)
     axes.view_init(elev=18, azim=-60)
     axes.set_box_aspect(size)
-    corners = np.stack(np.meshgrid(*zip(low, high, strict=True)), axis=-1).reshape(-1, 3)
-    x, y, z = corners.T
+    x, y, z = skeleton.corners_of(low, high).T
     across, up, _ = proj3d.proj_transform(x, y, z, axes.get_proj())
     axes.set_box_aspect(size, zoom=fill * _FULL_VIEW / max(np.ptp(across), np.ptp(up)))
+    for ground in grounds:
+        rows, columns, _ = ground.points.shape
+        steps = {"rstride": max(1, rows // 8), "cstride": max(1, columns // 8)}
+        x, y, z = np.moveaxis(ground.points, -1, 0)
+        axes.plot_surface(x, y, z, color=GRAY, alpha=0.1, lw=0, shade=False, zorder=0)
+        axes.plot_wireframe(x, y, z, color=GRAY, alpha=0.35, lw=0.6, zorder=1, **steps)
 
 
 def scale_bar(axes: Any, low: Values, high: Values) -> None:
@@ -208,10 +204,11 @@ def mechanism_picture(mechanism: Mechanism, q: Values, *, time: float = 0.0, tit
     draw_mechanism(axes, mechanism, q, time=time)
     handles: list[Any] = [Line2D([], [], color=BLUE, lw=3, label="joint to joint")]
     present = {skeleton.joint_motion(model, i) for i in range(model.nb)}
-    for motion in MOTION_COLORS:
-        if motion in present:
-            color = MOTION_COLORS[motion]
-            handles.append(Line2D([], [], color=color, marker="o", mec="white", lw=1.6, label=f"joint that {motion}"))
+    handles += [
+        Line2D([], [], color=color, marker="o", mec="white", lw=1.6, label=f"joint that {motion}")
+        for motion, color in MOTION_COLORS.items()
+        if motion in present
+    ]
     if np.any(np.asarray(model.mass) > 0):
         handles.append(Patch(color=BLUE, alpha=0.25, lw=0, label="inertia ellipsoid"))
     if contacts.contacts_of(mechanism):
@@ -237,11 +234,8 @@ def draw_mechanism(axes: Any, mechanism: Mechanism, q: Values, *, time: float = 
     placed = skeleton.place(mechanism, np.array([time]), np.asarray(q)[None, None])
     model = skeleton.model_of(mechanism)
     solids = skeleton.inertia_ellipsoids(model)
-    everything = placed.lines, placed.origins, skeleton.ellipsoid_corners(placed, solids)
-    low, high = skeleton.box_of(np.concatenate([x.reshape(-1, 3) for x in everything]))
-    grounds, low, high = contacts.with_ground(mechanism, low, high)
-    frame_axes(axes, low, high, fill=fill)
-    draw_grounds(axes, grounds)
+    grounds, low, high = contacts.with_ground(mechanism, *skeleton.box_around([placed], model))
+    frame_axes(axes, grounds, low, high, fill=fill)
     if contacts.contacts_of(mechanism):
         ContactFigure(axes, mechanism, float((high - low).max())).show(placed)
     for surface in _surfaces(placed, solids):

@@ -13,9 +13,9 @@ from jaxdyn.io.files import write_files, writing
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import contacts
-from jaxdyn.view.figure import Figure, draw_bands, draw_limits
-from jaxdyn.view.pictures import StickFigure, draw_grounds, frame_axes, scale_bar
-from jaxdyn.view.skeleton import Mechanism, Values, box_of, model_of, place
+from jaxdyn.view.figure import Figure, draw_bands, draw_limits, panels, with_unit
+from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
+from jaxdyn.view.skeleton import Mechanism, Values, box_around, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED
 
 _SHOWN_SAMPLES = 12
@@ -33,27 +33,17 @@ def joint_fans(model: Model, time: Values, q: Values, *, title: str = "") -> Fig
         title: Title of the figure.
     """
     time, q = np.asarray(time), np.asarray(q)
-    columns = min(4 if model.nq <= 12 else 6 if model.nq <= 30 else 8, model.nq)
-    rows = -(-model.nq // columns)
-    width, height = (3.25, 2.6) if columns <= 4 else (2.4, 1.75)
-    figure = Figure(figsize=(max(width * columns, 6.5), height * rows + 0.6), layout="constrained")
-    axes = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
-    for axis in axes[model.nq :]:
-        axis.set_axis_off()
-    labels = zip(coordinate_names(model), coordinate_units(model), axes, strict=False)
-    for index, (name, unit, axis) in enumerate(labels):
+    columns, size = (4, (3.25, 2.6)) if model.nq <= 12 else (6 if model.nq <= 30 else 8, (2.4, 1.75))
+    names = map(with_unit, coordinate_names(model), coordinate_units(model))
+    title = title or f"{model.name}: {len(q)} samples; median, middle 50 %, middle 90 %; limits dashed"
+    figure, axes = panels([*names], title, columns=columns, size=size)
+    for index, axis in enumerate(axes[:, 0]):
         samples = q[:, :, index]
         draw_bands(axis, time, samples)
         axis.plot(time, samples[:_SHOWN_SAMPLES].T, color=GRAY, lw=0.5, alpha=0.6)
         axis.plot(time, np.median(samples, axis=0), color=BLUE, lw=2.0)
         draw_limits(axis, model.limits.lower[index], model.limits.upper[index])
-        axis.set_title(name if unit == "1" else f"{name} ({unit})", fontsize=9)
-        axis.tick_params(labelsize=8)
-        axis.tick_params(labelbottom=index + columns >= model.nq)
-        axis.grid(alpha=0.25)
-    figure.supxlabel("time (s)")
     figure.supylabel("coordinate")
-    figure.suptitle(title or f"{model.name}: {len(q)} samples; median, middle 50 %, middle 90 %; limits dashed")
     return figure
 
 
@@ -68,8 +58,8 @@ def energy_balance(time: Values, energy: Values, work: Values, *, title: str = "
     """
     gained = np.asarray(energy) - np.asarray(energy)[:, :1]
     work = np.asarray(work)
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+    title = title or "Power balance: energy gained = work done"
+    figure, ((above, below),) = panels([""], title, size=(9, 5.4), heights=(2, 1))
     above.plot(time, gained.mean(axis=0), color=BLUE, lw=2.5, label="energy gained")
     above.plot(time, work.mean(axis=0), color=ORANGE, lw=1.5, ls="--", label="work done")
     above.set_ylabel("mean over samples (J)")
@@ -78,10 +68,6 @@ def energy_balance(time: Values, energy: Values, work: Values, *, title: str = "
     draw_bands(below, time, error)
     below.plot(time, np.median(error, axis=0), color=BLUE, lw=1.5)
     below.set_ylabel("difference (J)")
-    below.set_xlabel("time (s)")
-    for axis in (above, below):
-        axis.grid(alpha=0.25)
-    figure.suptitle(title or "Power balance: energy gained = work done")
     return figure
 
 
@@ -96,19 +82,15 @@ def normal_forces(names: Sequence[str], time: Values, forces: Values, *, title: 
     """
     forces = np.asarray(forces)
     shown = np.sort(np.argsort(-forces.max(axis=0), kind="stable")[:_SHOWN_CONTACTS])
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axis = figure.subplots()
-    for k, contact in enumerate(shown):
-        line = "--" if k >= len(_CONTACT_COLORS) else "-"
-        style: dict[str, Any] = {"color": _CONTACT_COLORS[k % len(_CONTACT_COLORS)], "ls": line}
-        axis.plot(np.asarray(time), forces[:, contact], lw=1.4, label=names[contact], **style)
-    axis.set_xlabel("time (s)")
-    axis.set_ylabel("normal force (N)")
-    axis.grid(alpha=0.25)
-    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     left = len(names) - len(shown)
     rest = f"; {left} with smaller forces are not shown" if left else ""
-    figure.suptitle(title or f"Normal forces of the contacts of one sample{rest}")
+    title = title or f"Normal forces of the contacts of one sample{rest}"
+    figure, ((axis,),) = panels([""], title, size=(9, 4.4))
+    for k, contact in enumerate(shown):
+        line, color = "--" if k >= len(_CONTACT_COLORS) else "-", _CONTACT_COLORS[k % len(_CONTACT_COLORS)]
+        axis.plot(np.asarray(time), forces[:, contact], line, color=color, lw=1.4, label=names[contact])
+    axis.set_ylabel("normal force (N)")
+    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     return figure
 
 
@@ -126,21 +108,18 @@ def stick_figure_strip(mechanism: Mechanism, time: Values, q: Values, *, frames:
     chosen = np.unique(np.linspace(0, len(time) - 1, frames).round().astype(int))
     model = model_of(mechanism)
     placed = place(mechanism, time[chosen], np.asarray(q)[:_SHOWN_SAMPLES, chosen])
-    low, high = box_of(placed.lines if placed.lines.size else placed.origins)
-    grounds, low, high = contacts.with_ground(mechanism, low, high)
-    figure = Figure(figsize=(2.4 * len(chosen), 3.2))
+    grounds, low, high = contacts.with_ground(mechanism, *box_around([placed], None))
+    figure, width = Figure(figsize=(2.4 * len(chosen), 3.2)), 1 / len(chosen)
     for column, index in enumerate(chosen):
-        axis: Any = figure.add_axes(
-            (column / len(chosen), 0.0, 1 / len(chosen), 0.88), projection="3d", computed_zorder=False
-        )
-        draw_grounds(axis, grounds)
+        rectangle = column * width, 0.0, width, 0.88
+        axis: Any = figure.add_axes(rectangle, projection="3d", computed_zorder=False)
+        frame_axes(axis, grounds, low, high, fill=0.88)
         StickFigure(axis, model, ghost=True).move(placed, slice(1, None), column)
         StickFigure(axis, model).move(placed, 0, column)
-        frame_axes(axis, low, high, fill=0.88)
         axis.set_axis_off()
         if column == 0:
             scale_bar(axis, low, high)
-        figure.text((column + 0.5) / len(chosen), 0.86, f"t = {float(time[index]):.2f} s", ha="center", fontsize=9)
+        figure.text((column + 0.5) * width, 0.86, f"t = {float(time[index]):.2f} s", ha="center", fontsize=9)
     shown = placed.lines.shape[0]
     figure.suptitle(title or f"{model.name}: one sample in color, {shown - 1} more in gray")
     return figure

@@ -4,6 +4,7 @@ A joint with several degrees of freedom is set by the coordinates of its primiti
 displacements: a spherical joint by three angles, a free base by three displacements and three angles.
 """
 
+import collections
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,9 +28,8 @@ from jaxdyn.mechanism.transformations import decomposed
 from jaxdyn.view import skeleton
 from jaxdyn.view.skeleton import Mechanism, Placed
 
-_LARGEST_STEP = (
-    0.2  # rad, or share of the size of the mechanism: loops are closed again after such a step, on the same branch
-)
+# In rad, or as a share of the size of the mechanism: loops are closed again after such a step, on the same branch.
+_LARGEST_STEP = 0.2
 _TIME_SHOWN = 10.0  # s of a prescribed motion
 _POSTURES_OF_BOX = 8
 _TRIES = 16  # of random postures until the loops close
@@ -64,6 +64,22 @@ class Posture(NamedTuple):
     q: Float[np.ndarray, "nq"]
 
 
+class _Component(NamedTuple):
+    """One slider that is not the time.
+
+    Attributes:
+        body: Body whose joint the slider sets.
+        primitive: The primitive of this joint that has the value of the slider as its coordinate.
+        turns: Whether the primitive turns.
+        column: Velocity component of the joint; the k-th rotation belongs to the k-th angular component.
+    """
+
+    body: int
+    primitive: Joint
+    turns: bool
+    column: int
+
+
 class Postures:
     """The postures that a mechanism can take.
 
@@ -88,7 +104,6 @@ class Postures:
         if self.primitives.nq != model.nv:
             raise ConfigError(f"{model.name}: it has a kind of joint that cannot be set by angles and displacements")
         self._is_driven = configuration.is_prescribed(model)
-        self._velocities = _velocities_of_primitives(model)
         self._held: tuple[int, ...] = tuple(range(model.nv))
         # The middle of the joint limits, else neutral; loops close from somewhere that is not straight.
         spread = jnp.asarray(0.5 if system.constraints else 0.0, model.dtype)
@@ -98,15 +113,15 @@ class Postures:
         if system.constraints:
             self._held = independent_velocities(system, system.at_rest(start.q))
         self._size = _size_of(system, start.q)
-        self.sliders = self._all_sliders()
-        chosen = [self._velocities.index(column) for column in self._held]
-        self.independent = tuple(sorted(chosen)) + ((model.nv,) if self._is_driven else ())
+        components = _components(model)
+        self.sliders = self._all_sliders(components)
+        chosen = [k for k, component in enumerate(components) if component.column in self._held]
+        self.independent = tuple(chosen) + ((model.nv,) if self._is_driven else ())
         self.middle = self._posture(start.q, 0.0)
 
     def neutral(self) -> Posture | None:
         """The posture at zero angles and displacements; None if the loops are not closed in this posture."""
-        with self._precision():
-            return self._at(np.zeros(len(self.sliders)))
+        return self._at(np.zeros(len(self.sliders)))
 
     @property
     def chosen_at_random(self) -> tuple[int, ...]:
@@ -119,14 +134,13 @@ class Postures:
         Displacements without limits, such as the position of a free base, are not changed.
         """
         generator = np.random.default_rng(seed)
-        with self._precision():
-            for _ in range(_TRIES if self.system.constraints else 1):
-                values = self.middle.values.copy()
-                for i in self.chosen_at_random:
-                    values[i] = generator.uniform(self.sliders[i].low, self.sliders[i].high)
-                found = self._at(values)
-                if found is not None:
-                    return found
+        for _ in range(_TRIES if self.system.constraints else 1):
+            values = self.middle.values.copy()
+            for i in self.chosen_at_random:
+                values[i] = generator.uniform(self.sliders[i].low, self.sliders[i].high)
+            found = self._at(values)
+            if found is not None:
+                return found
         return None
 
     def moved(self, start: Posture, values: Float[np.ndarray, "sliders"]) -> Posture | None:
@@ -138,15 +152,13 @@ class Postures:
         scale = np.array([self._size if self.sliders[i].unit == "m" else 1.0 for i in chosen])
         largest = float(np.max(np.abs(way / scale), initial=0.0))
         steps = max(1, int(np.ceil(largest / _LARGEST_STEP))) if self.system.constraints else 1
-        posture = start
-        with self._precision():
-            for k in range(1, steps + 1):
-                wanted = posture.values.copy()
-                wanted[chosen] = start.values[chosen] + way * (k / steps)
-                found = self._at(wanted)
-                if found is None:
-                    return None
-                posture = found
+        posture: Posture | None = start
+        for k in range(1, steps + 1):
+            wanted = posture.values.copy()
+            wanted[chosen] = start.values[chosen] + way * (k / steps)
+            posture = self._at(wanted)
+            if posture is None:
+                break
         return posture
 
     def placed(self, postures: list[Posture], *, primitives: bool = False) -> Placed:
@@ -171,48 +183,44 @@ class Postures:
     def _at(self, values: Float[np.ndarray, "sliders"]) -> Posture | None:
         """The posture at these values of the independent sliders; those of the others are the initial guess."""
         model, time = self.system.model, float(values[-1]) if self._is_driven else 0.0
-        q = _coordinates(model, jnp.asarray(values[: model.nv], model.dtype))
-        if self.system.constraints:
-            found = assemble(self.system, self.system.at_rest(q), jnp.asarray(time, q.dtype), held=self._held)
-            if not bool(found.closed):
-                return None
-            q = found.q
-        return self._posture(q, time)
+        with self._precision():
+            q = _coordinates(model, jnp.asarray(values[: model.nv], model.dtype))
+            if self.system.constraints:
+                found = assemble(self.system, self.system.at_rest(q), jnp.asarray(time, q.dtype), held=self._held)
+                if not bool(found.closed):
+                    return None
+                q = found.q
+            return self._posture(q, time)
 
     def _posture(self, q: Float[Array, "nq"], time: float) -> Posture:
         values = np.asarray(_values(self.system.model, q), float)
         return Posture(np.append(values, time) if self._is_driven else values, np.asarray(q))
 
-    def _all_sliders(self) -> tuple[Slider, ...]:
-        model, sliders = self.system.model, []
-        lower, upper = (
-            np.asarray(x, float).tolist() for x in (self.primitives.limits.lower, self.primitives.limits.upper)
-        )
-        for body in range(model.nb):
-            components = _components(model, body)
-            for primitive, turns in components:
-                name = model.topology.joint_names[body]
-                name = name if len(components) == 1 else f"{name} {_direction(primitive, turns, len(sliders))}"
-                ends = lower[len(sliders)], upper[len(sliders)]
-                low, high = _ends(*ends, np.pi if turns else self._size)
-                sliders.append(Slider(name, "rad" if turns else "m", low, high, bool(np.all(np.isfinite(ends)))))
+    def _all_sliders(self, components: list[_Component]) -> tuple[Slider, ...]:
+        names, limits, sliders = self.system.model.topology.joint_names, self.primitives.limits, []
+        ends = zip(np.asarray(limits.lower, float).tolist(), np.asarray(limits.upper, float).tolist(), strict=True)
+        counts = collections.Counter(component.body for component in components)
+        for k, ((body, primitive, turns, _), (lower, upper)) in enumerate(zip(components, ends, strict=True)):
+            name = names[body] if counts[body] == 1 else f"{names[body]} {_direction(primitive, turns, k)}"
+            limited = bool(np.isfinite(lower) and np.isfinite(upper))
+            # Without limits `reach` from zero, and with one limit twice `reach` from it.
+            reach = np.pi if turns else self._size
+            low = lower if np.isfinite(lower) else min(-reach, upper - 2 * reach)
+            high = upper if np.isfinite(upper) else max(reach, lower + 2 * reach)
+            sliders.append(Slider(name, "rad" if turns else "m", low, high, limited))
         if self._is_driven:
             sliders.append(Slider("time", "s", 0.0, _TIME_SHOWN, False))
         return tuple(sliders)
 
 
-def _components(model: Model, body: int) -> list[tuple[Joint, bool]]:
-    """Each component of the primitives of a joint, and whether it turns; none if the motion of the joint is prescribed."""
-    return [(primitive, turns) for primitive in model.joint(body).primitives() for turns in turning(primitive)]
-
-
-def _velocities_of_primitives(model: Model) -> list[int]:
-    """Velocity component of the joint for each primitive; the k-th rotation belongs to the k-th angular component."""
+def _components(model: Model) -> list[_Component]:
+    """The components of the primitives of all joints; a joint whose motion is prescribed has none."""
     found = []
     for body in range(model.nb):
-        start, turns = int(model.topology.v_starts[body]), turning(model.joint(body))
-        left = {kind: [start + i for i, turn in enumerate(turns) if turn == kind] for kind in (True, False)}
-        found += [left[kind].pop(0) for _, kind in _components(model, body)]
+        joint, start = model.joint(body), int(model.topology.v_starts[body])
+        columns = {kind: iter(np.flatnonzero(np.equal(turning(joint), kind)) + start) for kind in (True, False)}
+        pairs = [(primitive, turns) for primitive in joint.primitives() for turns in turning(primitive)]
+        found += [_Component(body, primitive, turns, int(next(columns[turns]))) for primitive, turns in pairs]
     return found
 
 
@@ -223,15 +231,6 @@ def _direction(primitive: Joint, turns: bool, number: int) -> str:
     return f"about {letter}" if turns else f"along {letter}"
 
 
-def _ends(lower: float, upper: float, reach: float) -> tuple[float, float]:
-    """Ends of a slider: the limits; without limits `reach` from zero, and with one limit twice `reach` from it."""
-    if np.isfinite(lower) and np.isfinite(upper):
-        return lower, upper
-    if np.isfinite(lower):
-        return lower, max(reach, lower + 2 * reach)
-    return (min(-reach, upper - 2 * reach), upper) if np.isfinite(upper) else (-reach, reach)
-
-
 def _size_of(system: System, q: Float[Array, "nq"]) -> float:
     """Longest side (m) of the mechanism, rounded up to two digits."""
     low, high = skeleton.box_around([skeleton.place(system, np.zeros(1), np.asarray(q)[None, None])], system.model)
@@ -240,11 +239,5 @@ def _size_of(system: System, q: Float[Array, "nq"]) -> float:
     return float(np.ceil(size / digit) * digit)
 
 
-@stored_jit
-def _values(model, q):
-    return configuration.to_primitives(model, q)
-
-
-@stored_jit
-def _coordinates(model, values):
-    return configuration.from_primitives(model, values)
+_values = stored_jit(configuration.to_primitives)
+_coordinates = stored_jit(configuration.from_primitives)

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.visuals import Visual
 from jaxdyn.view import contacts, skeleton
@@ -35,6 +34,13 @@ class Sample(NamedTuple):
     energy: Float[np.ndarray, "instants"] | None
     work: Float[np.ndarray, "instants"] | None
     touching: Touching | None
+
+    def energies(self) -> dict[str, Float[np.ndarray, "instants"]]:
+        """Energy (J) that the sample has gained since the start and, if known, the work done on it, by their names."""
+        if self.energy is None:
+            return {}
+        work = {} if self.work is None else {"work done": self.work}
+        return {"energy gained": self.energy - self.energy[0], **work}
 
 
 def check_samples(numbers: Iterable[int], samples: int) -> list[int]:
@@ -73,17 +79,15 @@ class Recording:
         self.model = model = skeleton.model_of(mechanism)
         self._time, self._q = np.asarray(time, float), np.asarray(q)
         self._v = None if v is None else np.asarray(v)
-        if self._v is not None and self._v.shape != (*self._q.shape[:2], model.nv):
-            raise ValueError(
-                f"v has shape {self._v.shape}; the coordinates given need {(*self._q.shape[:2], model.nv)}"
-            )
         self._energy, self._work = (None if x is None else np.asarray(x, float) for x in (energy, work))
-        expected = (len(self._time), model.nq)
-        if self._q.ndim != 3 or self._q.shape[1:] != expected or not len(self._q):
-            raise ValueError(
-                f"q has shape {self._q.shape}; mechanism {model.name!r} and the {len(self._time)} times given need "
-                f"(samples, {expected[0]}, {expected[1]})"
-            )
+        records = len(self._time)
+        for name, values, width in (("q", self._q, model.nq), ("v", self._v, model.nv)):
+            needed = (*self._q.shape[:1], records, width)
+            if values is not None and (values.shape != needed or not needed[0]):
+                raise ValueError(
+                    f"{name} has shape {values.shape}; mechanism {model.name!r} and the {records} times given need "
+                    f"({'samples' if name == 'q' else needed[0]}, {records}, {width})"
+                )
         self.samples = len(self._q)
         span = float(self._time[-1] - self._time[0])
         frames = int(np.clip(round(span * _FRAME_RATE) + 1, 2, _MOST_FRAMES))
@@ -97,19 +101,14 @@ class Recording:
             with jax.enable_x64(self.model.dtype == np.float64):
                 q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
                 placed = skeleton.place(self.mechanism, self.instants, q)
-            touching = self._touching(number, q[0])
+            v = None if self._v is None else self._v[number]
+            touching = contacts.touching(self.mechanism, self._time, self._q[number], v, self.instants, q[0])
             energy, work = (
                 None if x is None else np.interp(self.instants, self._time, x[number])
                 for x in (self._energy, self._work)
             )
             self._known[number] = Sample(placed, q[0], energy, work, touching)
         return self._known[number]
-
-    def _touching(self, number: int, between: Float[np.ndarray, "instants nq"]) -> Touching | None:
-        if not (isinstance(self.mechanism, System) and contacts.contacts_of(self.mechanism)):
-            return None
-        v = None if self._v is None else self._v[number]
-        return contacts.touching(self.mechanism, self._time, self._q[number], v, self.instants, between)
 
     def others(self, number: int, count: int) -> list[int]:
         """Indices of the samples to draw in gray with a sample: the next ones, beginning again with 0 after the last one."""

@@ -16,11 +16,11 @@ import viser
 from jaxdyn.deprecated import renamed_argument
 from jaxdyn.io.files import write_content
 from jaxdyn.io.visuals import Visual, with_fewer_triangles
-from jaxdyn.view.charts import CoordinateChart, EnergyChart
+from jaxdyn.view.charts import Chart, CoordinateChart
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recording import Recording, check_samples
 from jaxdyn.view.scene import Scene
-from jaxdyn.view.serving import REFRESH, Served, started, stopped
+from jaxdyn.view.serving import REFRESH, Served
 from jaxdyn.view.skeleton import Mechanism, Values
 
 _SPEEDS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
@@ -102,16 +102,13 @@ class Replay:
         """
         recording = self.recording
         chosen = check_samples(range(min(8, recording.samples)) if samples is None else samples, recording.samples)
-        server = started(0, "127.0.0.1", None)
-        try:
+        with Served(recording.model.name, 0, "127.0.0.1") as served:
             visuals = with_fewer_triangles(self.visuals, _MOST_TRIANGLES // len(chosen))  # each sample has a scene
-            scene = _scene(server, recording, visuals)
+            scene = _scene(served.server, recording, visuals)
             parts = scene.moving_parts(len(recording.others(chosen[0], overlay)))
             count = min(len(recording.instants), max(2, _MOST_PLACEMENTS // (parts * len(chosen))))
             frames = np.linspace(0, len(recording.instants) - 1, count).round().astype(int)
-            pages = {number: self._recorded(server, scene, number, overlay, frames) for number in chosen}
-        finally:
-            stopped(server)
+            pages = {number: self._recorded(served.server, scene, number, overlay, frames) for number in chosen}
         write_content(path, page_of(recording, pages, scene.legend))
 
     def _recorded(self, server: viser.ViserServer, scene: Scene, number: int, overlay: int, frames: np.ndarray) -> str:
@@ -158,11 +155,10 @@ class ServedReplay(Served):
             gui.add_markdown(self._scene.legend)
         self._coordinates = CoordinateChart(gui, gui.add_folder("Coordinates"), recording.model, recording.instants)
         has_energy = recording.sample(0).energy is not None
-        self._energy = EnergyChart(gui, gui.add_folder("Energy"), recording.instants) if has_energy else None
+        self._energy = Chart(gui, gui.add_folder("Energy"), recording.instants) if has_energy else None
         self._time.on_update(lambda _: self._draw())
-        for control in (self._sample, self._overlay):
+        for control in (self._sample, self._overlay, self._coordinates.choice):
             control.on_update(lambda _: self._draw(charts=True))
-        self._coordinates.on_choice(lambda: self._draw(charts=True))
 
     def _draw(self, *, charts: bool = False) -> None:
         """Show the selected sample at the selected time."""
@@ -175,7 +171,7 @@ class ServedReplay(Served):
             self._scene.show(sample.placed, ghosts, int(np.argmin(np.abs(recording.instants - at))), sample.touching)
             self._coordinates.show(sample, at, redraw=charts)
             if self._energy is not None:
-                self._energy.show(sample, at, redraw=charts)
+                self._energy.draw(sample.energies(), "energy (J)", at, redraw=charts)
 
     def _play(self) -> None:
         """Advance the time in real time during playback, and restart at the end."""
@@ -189,5 +185,4 @@ class ServedReplay(Served):
 
 
 def _scene(server: viser.ViserServer, recording: Recording, visuals: Sequence[Visual]) -> Scene:
-    placed = recording.sample(0).placed
-    return Scene(server, recording.mechanism, placed, *recording.box(visuals), visuals, moving=True)
+    return Scene(server, recording.mechanism, *recording.box(visuals), visuals, moving=True)

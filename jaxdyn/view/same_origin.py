@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import websockets.asyncio.server
 from websockets.datastructures import Headers
-from websockets.http11 import Request, Response
+from websockets.http11 import Request
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _starting = threading.Lock()
@@ -43,7 +43,7 @@ def same_origin_only(host: str) -> Iterator[list[Any]]:
         def check(connection: Any, request: Request) -> Any:
             problem = refusal(request.headers, host)
             if problem is not None:
-                return _refused(problem)
+                return connection.respond(http.HTTPStatus.FORBIDDEN, f"{problem}\n")
             return None if process_request is None else process_request(connection, request)
 
         checked.append(address)
@@ -66,36 +66,28 @@ def refusal(headers: Headers, host: str) -> str | None:
     """
     hosts, origins = headers.get_all("Host"), headers.get_all("Origin")
     asked = _place(f"http://{hosts[0]}") if len(hosts) == 1 else None
-    if asked is None or not _is_trusted(asked[0], host):
+    names = "localhost", host.lower(), socket.gethostname().lower()
+    if asked is None or not (asked[0] in names or _address(asked[0]) is not None):
         return f"this server does not answer to the name {', '.join(hosts)!r}; use its IP address or localhost"
     if not origins:
         return None
-    page = _place(origins[0]) if len(origins) == 1 else None
-    same_name = page is not None and (page[0] == asked[0] or (_is_loopback(page[0]) and _is_loopback(asked[0])))
-    if page is None or not same_name or page[1] != asked[1]:
+    if len(origins) != 1 or _place(origins[0]) != asked:
         return f"this server answers requests from its page only, not from {', '.join(origins)!r}"
     return None
 
 
 def _place(url: str) -> tuple[str, int] | None:
-    """Name and port of a URL that contains nothing else; None for other URLs."""
+    """Name and port of a URL that contains nothing else; None for other URLs. All loopback addresses have the name localhost."""
     try:
         parts = urlsplit(url)
         default = _DEFAULT_PORTS[parts.scheme]
         port = default if parts.port is None else parts.port
     except (ValueError, KeyError):
         return None
-    plain = parts.hostname and not (parts.path or parts.query or parts.fragment or parts.username is not None)
-    return (parts.hostname or "", port) if plain else None
-
-
-def _is_trusted(name: str, host: str) -> bool:
-    return _is_loopback(name) or _address(name) is not None or name in (host.lower(), socket.gethostname().lower())
-
-
-def _is_loopback(name: str) -> bool:
-    address = _address(name)
-    return name == "localhost" if address is None else address.is_loopback
+    if not parts.hostname or parts.path or parts.query or parts.fragment or parts.username is not None:
+        return None
+    address = _address(parts.hostname)
+    return "localhost" if address is not None and address.is_loopback else parts.hostname, port
 
 
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -103,9 +95,3 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(name)
     except ValueError:
         return None
-
-
-def _refused(problem: str) -> Response:
-    body = f"{problem}\n".encode()
-    headers = Headers({"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))})
-    return Response(http.HTTPStatus.FORBIDDEN, "Forbidden", headers, body)

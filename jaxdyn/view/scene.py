@@ -10,18 +10,9 @@ from jaxtyping import Float
 from jaxdyn.io.shapes import Mesh, cylinder, faces_of, sphere
 from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.view import contacts, skeleton
+from jaxdyn.view import contacts, skeleton, staging
 from jaxdyn.view.contacts import Ground, Touching
 from jaxdyn.view.skeleton import Mechanism, Placed
-from jaxdyn.view.staging import (
-    direction_of_view,
-    floor_under,
-    product,
-    quaternions_of,
-    quaternions_to,
-    round_length,
-    upward,
-)
 from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, RED, rgb
 
 # Sizes as fractions of the longest side of the box around the motion.
@@ -36,7 +27,6 @@ class Scene:
     Args:
         server: Server to which the nodes are added.
         mechanism: The mechanism; the ground and the contacts of a system are drawn too.
-        placed: Positions of the mechanism in one sample.
         low, high: Corners of the box around the motion, m; they determine the camera, the floor and the thickness of the sticks.
         visuals: Shapes of the bodies. Sticks, joint axes and inertia ellipsoids are hidden at first if every body with mass has a
             shape.
@@ -47,7 +37,6 @@ class Scene:
         self,
         server: viser.ViserServer,
         mechanism: Mechanism,
-        placed: Placed,
         low: Float[np.ndarray, "3"],
         high: Float[np.ndarray, "3"],
         visuals: Sequence[Visual] = (),
@@ -58,41 +47,34 @@ class Scene:
         model = skeleton.model_of(mechanism)
         grounds, low, high = contacts.with_ground(mechanism, low, high)
         self._size = size = float((high - low).max())
-        self._stick_count = placed.lines.shape[2]
+        self._stick_count = len(skeleton.sticks(mechanism).bodies)
         self._cylinder, ball = cylinder(), sphere()
         self._solids = solids = skeleton.inertia_ellipsoids(model)
-        self._solid_axes = quaternions_of(solids.axes)
+        self._solid_axes = staging.quaternions_of(solids.axes)
         self._axis_bodies = np.array(skeleton.joint_axes(model), dtype=int)
         colors = np.array([rgb(MOTION_COLORS[skeleton.joint_motion(model, i)]) for i in range(model.nb)], np.uint8)
 
-        up = upward(model)
+        up = staging.upward(model)
         scene.set_up_direction(tuple(up))
         middle = 0.5 * (low + high)
         self._floors: list[Any] = []
         self._add_floors(grounds, up, low, high)
         self.set_background(dark=False)
         server.initial_camera.look_at = tuple(middle)
-        server.initial_camera.position = tuple(middle + 1.25 * size * direction_of_view(up))
+        server.initial_camera.position = tuple(middle + 1.25 * size * staging.direction_of_view(up))
         server.initial_camera.up = tuple(up)
 
-        def solid(name: str, mesh: Mesh, count: int, scales: Any, color: Any, **more: Any) -> Any:
-            at = np.zeros((count, 3)), np.tile([1.0, 0.0, 0.0, 0.0], (count, 1))
-            scales = np.broadcast_to(scales, (count, 3))
-            options = {"batched_scales": scales, "batched_colors": color, "lod": "off", **more}
-            return scene.add_batched_meshes_simple(name, *mesh, at[1], at[0], **options)
-
-        self._solid = solid
         self.skeleton = scene.add_frame("/skeleton", show_axes=False)
-        self.sticks = solid("/skeleton/sticks", self._cylinder, self._stick_count, 1.0, rgb(BLUE))
-        self.joints = solid("/skeleton/joints", ball, model.nb, _JOINT * size, colors)
+        self.sticks = self._add("/skeleton/sticks", self._cylinder, self._stick_count, 1.0, rgb(BLUE))
+        self.joints = self._add("/skeleton/joints", ball, model.nb, _JOINT * size, colors)
         axis_scale = (_AXIS * size, _AXIS * size, _AXIS_LENGTH * size)
-        self.axes = solid("/axes", self._cylinder, len(self._axis_bodies), axis_scale, colors[self._axis_bodies])
+        self.axes = self._add("/axes", self._cylinder, len(self._axis_bodies), axis_scale, colors[self._axis_bodies])
         radii = skeleton.visible_radii(solids)
-        self.ellipsoids = solid("/ellipsoids", ball, len(radii), radii, rgb(BLUE), opacity=0.22, cast_shadow=False)
-        at = np.zeros((model.nb, 3)), np.tile([1.0, 0.0, 0.0, 0.0], (model.nb, 1))
+        self.ellipsoids = self._add("/ellipsoids", ball, len(radii), radii, rgb(BLUE), opacity=0.22, cast_shadow=False)
         length = _FRAME_LENGTH * size
-        self.frames = scene.add_batched_axes("/frames", at[1], at[0], axes_length=length, axes_radius=0.04 * length)
-        self.frames.visible = False
+        self.frames = scene.add_batched_axes(
+            "/frames", *_at_origin(model.nb), axes_length=length, axes_radius=0.04 * length, visible=False
+        )
         self._add_contacts(mechanism, moving=moving)
         self._add_visuals(visuals)
         if skeleton.is_covered(model, visuals):
@@ -101,19 +83,25 @@ class Scene:
         self._ghosts: Any = None
         self._ghost_count = 0
 
+    def _add(self, name: str, mesh: Mesh, count: int, scales: Any, color: Any, **options: Any) -> Any:
+        """Add copies of a mesh, of which `show` sets the positions."""
+        scales = np.broadcast_to(scales, (count, 3))
+        options |= {"batched_scales": scales, "batched_colors": color, "lod": "off"}
+        return self._scene.add_batched_meshes_simple(name, *mesh, *_at_origin(count), **options)
+
     def _add_floors(self, grounds: list[Ground], up: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         """Add the surfaces of the ground, or without contacts with the ground a floor under the motion."""
         scene, size = self._scene, self._size
         planes = [(ground.points.mean(axis=(0, 1)), ground.normal) for ground in grounds if ground.normal is not None]
-        for k, (middle, normal) in enumerate(planes if grounds else [(floor_under(up, low, high), up)]):
+        for k, (middle, normal) in enumerate(planes if grounds else [(staging.floor_under(up, low, high), up)]):
             grid = scene.add_grid(
                 f"/floor{k or ''}",
                 width=2.4 * size,
                 height=2.4 * size,
-                cell_size=round_length(size / 5),
-                section_size=5 * round_length(size / 5),
+                cell_size=staging.round_length(size / 5),
+                section_size=5 * staging.round_length(size / 5),
                 shadow_opacity=0.08,
-                wxyz=quaternions_to(normal),
+                wxyz=staging.quaternions_to(normal),
                 position=tuple(middle),
                 plane="xy",
             )
@@ -135,10 +123,10 @@ class Scene:
         if len(spheres.radii):
             radii = np.maximum(spheres.radii, _CONTACT * self._size)[:, None]
             options = {"opacity": 0.55, "cast_shadow": False}
-            self.contacts = self._solid("/contacts", sphere(), len(radii), radii, rgb(GRAY), **options)
+            self.contacts = self._add("/contacts", sphere(), len(radii), radii, rgb(GRAY), **options)
             if moving:
                 count = int(spheres.contacts.max()) + 1
-                self.forces = self._solid("/contact forces", contacts.arrow(), count, 1e-6, rgb(RED), cast_shadow=False)
+                self.forces = self._add("/contact forces", contacts.arrow(), count, 1e-6, rgb(RED), cast_shadow=False)
 
     @property
     def legend(self) -> str:
@@ -148,8 +136,7 @@ class Scene:
     def _move_contacts(self, placed: Placed, time: int, touching: Touching | None) -> None:
         if self.contacts is None:
             return
-        centers = contacts.centers_at(self._spheres, placed, 0, time)
-        self.contacts.batched_positions = centers.astype(np.float32)
+        _move(self.contacts, contacts.centers_at(self._spheres, placed, 0, time))
         if touching is None or self.forces is None:
             return
         seen = touching.depths[time, self._spheres.contacts] > 0.0
@@ -158,9 +145,9 @@ class Scene:
             self._seen = seen
         length, direction = _polar(self._arrow_scale.vectors(touching.forces[time]))
         width = np.where(length > 0.0, _ARROW_WIDTH * self._size, 0.0)
-        self.forces.batched_positions = touching.positions[time].astype(np.float32)
-        self.forces.batched_wxyzs = quaternions_to(direction).astype(np.float32)
-        self.forces.batched_scales = np.concatenate([width, width, length], axis=1).astype(np.float32)
+        _move(
+            self.forces, touching.positions[time], staging.quaternions_to(direction), np.hstack([width, width, length])
+        )
 
     def _add_visuals(self, visuals: Sequence[Visual]) -> None:
         """Add the shapes of each body below a node that moves with it."""
@@ -207,15 +194,12 @@ class Scene:
         self._move_contacts(placed, time, touching)
         origins, quaternions = placed.origins[0, time], placed.quaternions[0, time]
         self._move_sticks(self.sticks, placed.lines[0, time], _STICK)
-        self.joints.batched_positions = origins.astype(np.float32)
-        self.axes.batched_positions = origins[self._axis_bodies].astype(np.float32)
-        self.axes.batched_wxyzs = quaternions_to(placed.axes[0, time]).astype(np.float32)
+        _move(self.joints, origins)
+        _move(self.axes, origins[self._axis_bodies], staging.quaternions_to(placed.axes[0, time]))
         on = self._solids.bodies
         centers = np.einsum("nij,nj->ni", placed.rotations[0, time, on], self._solids.centers)
-        self.ellipsoids.batched_positions = (origins[on] + centers).astype(np.float32)
-        self.ellipsoids.batched_wxyzs = product(quaternions[on], self._solid_axes).astype(np.float32)
-        self.frames.batched_positions = origins.astype(np.float32)
-        self.frames.batched_wxyzs = quaternions.astype(np.float32)
+        _move(self.ellipsoids, origins[on] + centers, staging.product(quaternions[on], self._solid_axes))
+        _move(self.frames, origins, quaternions)
         for body, carrier in self._carriers.items():
             if body != GROUND:
                 carrier.position, carrier.wxyz = origins[body], quaternions[body]
@@ -225,16 +209,28 @@ class Scene:
             self._ghost_count = len(ghosts)
             count = self._stick_count * len(ghosts)
             options = {"opacity": 0.6, "cast_shadow": False}
-            self._ghosts = self._solid("/ghosts", self._cylinder, count, 1.0, rgb(GRAY), **options) if ghosts else None
+            self._ghosts = self._add("/ghosts", self._cylinder, count, 1.0, rgb(GRAY), **options) if ghosts else None
         if ghosts:
             self._move_sticks(self._ghosts, np.concatenate([ghost.lines[0, time] for ghost in ghosts]), _GHOST)
 
     def _move_sticks(self, handle: Any, lines: Float[np.ndarray, "n 2 3"], share: float) -> None:
         length, direction = _polar(lines[:, 1] - lines[:, 0])
         thickness = np.full((len(lines), 2), share * self._size)
-        handle.batched_positions = lines.mean(axis=1).astype(np.float32)
-        handle.batched_wxyzs = quaternions_to(direction).astype(np.float32)
-        handle.batched_scales = np.concatenate([thickness, length], axis=1).astype(np.float32)
+        _move(handle, lines.mean(axis=1), staging.quaternions_to(direction), np.hstack([thickness, length]))
+
+
+def _at_origin(count: int) -> tuple[Float[np.ndarray, "n 4"], Float[np.ndarray, "n 3"]]:
+    """Orientations and positions of parts that have not been moved."""
+    return np.tile([1.0, 0.0, 0.0, 0.0], (count, 1)), np.zeros((count, 3))
+
+
+def _move(
+    handle: Any, positions: np.ndarray, quaternions: np.ndarray | None = None, scales: np.ndarray | None = None
+) -> None:
+    """Set the positions of the parts of a node and, if they change, the orientations and the scales."""
+    for name, values in (("positions", positions), ("wxyzs", quaternions), ("scales", scales)):
+        if values is not None:
+            setattr(handle, f"batched_{name}", values.astype(np.float32))
 
 
 def _polar(vectors: Float[np.ndarray, "n 3"]) -> tuple[Float[np.ndarray, "n 1"], Float[np.ndarray, "n 3"]]:

@@ -1,9 +1,9 @@
 """A mechanism in the browser with one slider per joint coordinate. Needs viser: `pip install "jaxdyn[view]"`."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxdyn.io.visuals import Visual
 from jaxdyn.view.postures import Posture, Postures
@@ -46,9 +46,9 @@ class ServedMechanism(Served):
         self.posture = postures.middle
         model, low_and_high = postures.system.model, postures.box(visuals)
         super().__init__(model.name, port, host)
-        self._scene = Scene(self.server, postures.system, postures.placed([self.posture]), *low_and_high, visuals)
+        self._scene = Scene(self.server, postures.system, *low_and_high, visuals)
         self._wanted: Callable[[], Posture | None] | None = None
-        self._draws = 0
+        self._seeds = itertools.count(1)
         self._add_buttons()
         self._add_sliders()
         self._add_switches(self._scene)
@@ -60,15 +60,18 @@ class ServedMechanism(Served):
         self._said = gui.add_markdown("", visible=False)
         with gui.add_folder("Posture"):
             buttons = gui.add_button_group("", ["neutral", "middle", "random"])
-        acts = {"neutral": postures.neutral, "middle": lambda: postures.middle, "random": self._drawn}
+        acts = {
+            "neutral": postures.neutral,
+            "middle": lambda: postures.middle,
+            "random": lambda: postures.random(next(self._seeds)),
+        }
         buttons.on_click(lambda _: setattr(self, "_wanted", acts[buttons.value]))
 
     def _add_sliders(self) -> None:
         gui, postures = self.server.gui, self.postures
-        folders = {"Joints": [i for i in postures.independent if postures.sliders[i].unit != "s"]}
-        folders["Prescribed motion"] = [i for i in postures.independent if postures.sliders[i].unit == "s"]
         self._controls = {}
-        for title, members in folders.items():
+        for title, is_time in (("Joints", False), ("Prescribed motion", True)):
+            members = [i for i in postures.independent if (postures.sliders[i].unit == "s") == is_time]
             if members:
                 with gui.add_folder(title):
                     self._controls |= {i: self._slider(i) for i in members}
@@ -77,21 +80,16 @@ class ServedMechanism(Served):
     def _slider(self, index: int):
         slider = self.postures.sliders[index]
         step = 10.0 ** np.floor(np.log10((slider.high - slider.low) / _STEPS))
-        hint = f"{slider.name}: {slider.low:.6g} to {slider.high:.6g} {slider.unit}"
-        hint = hint if slider.limited else f"{slider.name} has no limits"
+        limits = f": {slider.low:.6g} to {slider.high:.6g} {slider.unit}" if slider.limited else " has no limits"
         return self.server.gui.add_slider(
             f"{slider.name} ({slider.unit})",
             min=slider.low,
             max=slider.high,
             step=step,
             initial_value=slider.low,
-            hint=hint,
+            hint=f"{slider.name}{limits}",
             marks=tuple((end, f"{end:.2g}") for end in (slider.low, slider.high)),
         )
-
-    def _drawn(self) -> Posture | None:
-        self._draws += 1
-        return self.postures.random(self._draws)
 
     def _update(self) -> None:
         """Show the posture that a button requests, or that of the sliders if one of them has been moved."""
@@ -120,9 +118,7 @@ class ServedMechanism(Served):
         with self.server.atomic():
             self._scene.show(self.postures.placed([posture]), [], 0)
             for i in self._controls.keys() - moved:
-                self._set(i, posture.values[i])
+                slider, value = self.postures.sliders[i], float(posture.values[i])
+                shown = round(min(max(value, slider.low), slider.high), _DIGITS)
+                self._controls[i].value = self._shown[i] = shown
         self.posture = posture
-
-    def _set(self, index: int, value: Float[np.ndarray, ""]) -> None:
-        slider, control = self.postures.sliders[index], self._controls[index]
-        control.value = self._shown[index] = round(float(np.clip(value, slider.low, slider.high)), _DIGITS)

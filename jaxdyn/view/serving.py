@@ -14,28 +14,6 @@ from jaxdyn.view.scene import Scene
 REFRESH = 1 / 30  # s between two looks at the controls
 
 
-def started(port: int, host: str, label: str | None) -> viser.ViserServer:
-    """Start a viser server that answers requests only from the page that it serves.
-
-    Raises:
-        ConfigError: This version of viser does not allow jaxdyn to refuse requests of other pages.
-    """
-    with same_origin_only(host) as checked, contextlib.redirect_stdout(io.StringIO()):  # viser prints an announcement
-        server = viser.ViserServer(host, port, label=label, verbose=False)
-        if not checked:
-            server.stop()
-            raise ConfigError(
-                f"viser {viser.__version__} does not allow jaxdyn to refuse requests of other pages; install viser 1.1"
-            )
-        return server
-
-
-def stopped(server: viser.ViserServer) -> None:
-    """Stop a server."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        server.stop()
-
-
 class Served:
     """A running server of a scene. Used as a context manager, it stops at the end of the context.
 
@@ -45,14 +23,24 @@ class Served:
     Attributes:
         server: Server of viser, to which further scene nodes and controls can be added.
         address: Address to open in a browser.
+
+    Raises:
+        ConfigError: This version of viser does not allow jaxdyn to refuse requests of other pages.
     """
 
     def __init__(self, name: str, port: int, host: str):
-        self.server = started(port, host, f"jaxdyn: {name}")
+        with (
+            same_origin_only(host) as checked,
+            contextlib.redirect_stdout(io.StringIO()),
+        ):  # viser prints an announcement
+            self.server = viser.ViserServer(host, port, label=f"jaxdyn: {name}", verbose=False)
+            if not checked:
+                self.server.stop()
+                raise ConfigError(
+                    f"viser {viser.__version__} does not allow jaxdyn to refuse requests of other pages; install viser 1.1"
+                )
         self.address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{self.server.get_port()}"
         self._stopping, self._thread = threading.Event(), threading.Thread()
-        self.server.gui.main_panel.dock_right()
-        self._set_theme(dark=False)
 
     def __enter__(self) -> "Served":
         return self
@@ -69,7 +57,8 @@ class Served:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        stopped(self.server)
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.server.stop()
 
     def _follow(self, act: Any) -> None:
         def run() -> None:
@@ -79,20 +68,20 @@ class Served:
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
 
-    def _set_theme(self, *, dark: bool) -> None:
-        self.server.gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, dark_mode=dark)
-
     def _add_switches(self, scene: Scene) -> None:
-        """Add a switch for each part of the scene that can be hidden, and one for the background."""
-        with self.server.gui.add_folder("Show"):
+        """Add a switch for each part of the scene that can be hidden, and one for the background, to the panel at the right."""
+        gui = self.server.gui
+        gui.main_panel.dock_right()
+        with gui.add_folder("Show"):
             for name, node in scene.parts().items():
                 self._add_switch(name, node)
-            dark = self.server.gui.add_checkbox("dark background", initial_value=False)
+            dark = gui.add_checkbox("dark background", initial_value=False)
 
         def set_background(_: object) -> None:
-            self._set_theme(dark=dark.value)
+            gui.configure_theme(control_width="large", show_logo=False, show_share_button=False, dark_mode=dark.value)
             scene.set_background(dark=dark.value)
 
+        set_background(None)
         dark.on_update(set_background)
 
     def _add_switch(self, name: str, node: Any) -> None:

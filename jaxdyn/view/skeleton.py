@@ -142,9 +142,8 @@ def inertia_ellipsoids(model: Model) -> Ellipsoids:
     planar = np.array([planar_from_inertia(tensor) for tensor in tensors]).reshape(-1, 3, 3)
     moments, axes = np.linalg.eigh(planar)
     axes[:, :, 2] *= np.linalg.det(axes)[:, None]
-    radii = np.sqrt(
-        5.0 * np.maximum(moments, 0.0) / mass[bodies, None]
-    )  # rounding may result in negative values for a rod
+    # Rounding may result in negative moments for a rod.
+    radii = np.sqrt(5.0 * np.maximum(moments, 0.0) / mass[bodies, None])
     return Ellipsoids(bodies, np.asarray(model.com, float)[bodies], axes, radii)
 
 
@@ -174,24 +173,26 @@ def visual_corners(placed: Placed, visuals: Sequence[Visual]) -> Float[np.ndarra
     boxes = np.zeros((len(bodies), 8, 3))
     for corners, body in zip(boxes, bodies, strict=True):
         flat = np.concatenate([visual.points() for visual in visuals if visual.body == body])
-        corners[:] = np.stack(np.meshgrid(*zip(flat.min(axis=0), flat.max(axis=0), strict=True)), axis=-1).reshape(
-            -1, 3
-        )
+        corners[:] = corners_of(flat.min(axis=0), flat.max(axis=0))
     turned = np.einsum("...bij,bcj->...bci", placed.rotations[:, :, bodies], boxes)
     corners = placed.origins[:, :, bodies, None] + turned
     return corners.reshape(*corners.shape[:2], -1, 3)
 
 
 def box_around(
-    motions: Sequence[Placed], model: Model, visuals: Sequence[Visual] = ()
+    motions: Sequence[Placed], solid: Model | None, visuals: Sequence[Visual] = ()
 ) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:
-    """Corners (m) of a box around all parts of a mechanism, see `box_of`; it includes inertia ellipsoids unless visuals replace
-    them.
+    """Corners (m) of a box around all parts of a mechanism, see `box_of`.
+
+    Args:
+        motions: Positions of the parts.
+        solid: The mechanism, if its inertia ellipsoids are in the picture; they are included unless visuals replace them.
+        visuals: Shapes of the bodies.
     """
-    solids = inertia_ellipsoids(model)
-    bare = not is_covered(model, visuals)
     parts = [part for placed in motions for part in (placed.lines, placed.origins, visual_corners(placed, visuals))]
-    parts += [ellipsoid_corners(placed, solids) for placed in motions] if bare else []
+    if solid is not None and not is_covered(solid, visuals):
+        solids = inertia_ellipsoids(solid)
+        parts += [ellipsoid_corners(placed, solids) for placed in motions]
     return box_of(np.concatenate([part.reshape(-1, 3) for part in parts]))
 
 
@@ -204,13 +205,10 @@ def joint_kind(model: Model, body: int) -> str:
 
 def joint_motion(model: Model, body: int) -> str:
     """Motion of the joint that carries a body: "turns", "slides", "turns and slides" or "fixed"."""
-    columns = _columns_at_neutral(model.joint(body).released())
+    joint = model.joint(body).released()
+    columns = np.asarray(_motion_subspace(joint, jnp.asarray(joint.neutral(), float)))
     turns, slides = np.any(columns[:3] != 0), np.any(columns[3:] != 0)
     return " and ".join(word for word, holds in (("turns", turns), ("slides", slides)) if holds) or "fixed"
-
-
-def _columns_at_neutral(joint: Joint) -> np.ndarray:
-    return np.asarray(_motion_subspace(joint, jnp.asarray(joint.neutral(), float)))
 
 
 @stored_jit
@@ -240,7 +238,7 @@ def place(mechanism: Mechanism, time: Values, q: Values) -> Placed:
     q = np.asarray(q)
     times = np.broadcast_to(np.asarray(time), q.shape[:2])
     drawn = (tuple(map(tuple, lines.bodies.tolist())), joint_axes(model))
-    placed = Placed(*_by_rows(_placed, (model, drawn, np.asarray(lines.points, model.dtype)), times, q))
+    placed = Placed(*by_rows(_placed, model, (model, drawn, np.asarray(lines.points, model.dtype)), times, q))
     norm = np.linalg.norm(placed.quaternions, axis=-1, keepdims=True)
     return placed._replace(quaternions=placed.quaternions / norm)
 
@@ -248,12 +246,12 @@ def place(mechanism: Mechanism, time: Values, q: Values) -> Placed:
 _LEAST_ROWS, _MORE_ROWS = 1024, 4  # the sizes of batches are 1024, 4096, 16384, ...
 
 
-def _by_rows(function: Callable, of_all: tuple, *arrays: np.ndarray) -> list[np.ndarray]:
+def by_rows(function: Callable, model: Model, of_all: tuple, *arrays: np.ndarray) -> list[np.ndarray]:
     """Results of a function for each sample and time of arrays (samples, times, ...), as (samples, times, ...).
 
     Batches have few sizes, so that all pictures of a mechanism use the same compiled program.
     """
-    model, leading = of_all[0], arrays[0].shape[:2]
+    leading = arrays[0].shape[:2]
     count = leading[0] * leading[1]
     size = _LEAST_ROWS
     while size < count:
@@ -306,7 +304,7 @@ def resampled(model: Model, time: Values, q: Values, instants: Values) -> Float[
     before, after, share = between_records(time, instants)
     q = np.asarray(q)
     shares = np.broadcast_to(share, (len(q), len(share)))
-    return _by_rows(_interpolated, (model,), q[:, before], q[:, after], shares)[0]
+    return by_rows(_interpolated, model, (model,), q[:, before], q[:, after], shares)[0]
 
 
 def between_records(
@@ -329,6 +327,11 @@ def between_records(
 @stored_jit
 def _interpolated(model, q0, q1, share):
     return (jax.vmap(lane_function(functools.partial(configuration.interpolate, model)))(q0, q1, share),)
+
+
+def corners_of(low: Values, high: Values) -> Float[np.ndarray, "8 3"]:
+    """All corners of the box between two of them."""
+    return np.stack(np.meshgrid(*zip(low, high, strict=True)), axis=-1).reshape(-1, 3)
 
 
 def box_of(points: Values) -> tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]:

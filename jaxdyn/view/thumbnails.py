@@ -63,11 +63,10 @@ def _(trajectory: Trajectory) -> Figure | None:
     if not isinstance(trajectory.saved, State):
         return None
     time, q, v = (x[0] for x in trajectory._records([0], None))
-    figure, (left, right) = _two_panels("time (s)")
     topology = trajectory.topology
-    _curves(left, time, q, _labelled("coordinates", coordinate_units(topology)))
-    _curves(right, time, v, _labelled("velocities", velocity_units(topology)))
-    return figure
+    coordinates = _labelled("coordinates", coordinate_units(topology))
+    velocities = _labelled("velocities", velocity_units(topology))
+    return _curves("time (s)", {coordinates: (time, q), velocities: (time, v)})
 
 
 @_drawn.register
@@ -82,11 +81,9 @@ def _(found: Solution) -> Figure | None:
     plan = found.value if not np.ndim(found.cost) else jax.tree.map(lambda x: x[best_of(found)], found.value)
     if np.ndim(plan.controls) != 2:
         return None
-    figure, (left, right) = _two_panels("time step")
-    states = plan.states.q if isinstance(plan.states, State) else plan.states
-    _curves(left, np.arange(len(states)), np.asarray(states), "coordinates" if states is not plan.states else "states")
-    _curves(right, np.arange(len(plan.controls)), np.asarray(plan.controls), "controls")
-    return figure
+    title, states = ("coordinates", plan.states.q) if isinstance(plan.states, State) else ("states", plan.states)
+    shown = {title: np.asarray(states), "controls": np.asarray(plan.controls)}
+    return _curves("time step", {title: (np.arange(len(values)), values) for title, values in shown.items()})
 
 
 @_drawn.register
@@ -111,19 +108,15 @@ def _(fit: Fit) -> Figure | None:
     return figure
 
 
-def _two_panels(label: str) -> tuple[Figure, np.ndarray]:
+def _curves(label: str, shown: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Two panels with titles, each with one line for each component of values (x, components) over x."""
     figure = Figure(figsize=(2.2 * _HEIGHT, _HEIGHT), layout="constrained")
-    axes = figure.subplots(1, 2)
-    for axis in axes:
+    for axis, (title, (x, values)) in zip(figure.subplots(1, 2), shown.items(), strict=True):
         _label(axis, label, "")
-    return figure, axes
-
-
-def _curves(axis: Axes, x: np.ndarray, values: np.ndarray, title: str) -> None:
-    """One line for each component of values (x, components)."""
-    thin = np.unique(np.linspace(0, len(x) - 1, min(_MOST_POINTS, len(x))).round().astype(int))
-    axis.plot(x[thin], values[thin], lw=1.0)
-    axis.set_title(title, fontsize=8)
+        thin = np.unique(np.linspace(0, len(x) - 1, min(_MOST_POINTS, len(x))).round().astype(int))
+        axis.plot(x[thin], values[thin], lw=1.0)
+        axis.set_title(title, fontsize=8)
+    return figure
 
 
 def _labelled(title: str, units: tuple[str, ...]) -> str:

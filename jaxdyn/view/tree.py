@@ -1,5 +1,6 @@
 """The tree of a mechanism as text. This module needs no optional package, so that it is available without matplotlib."""
 
+from jaxdyn.display import aligned
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view.skeleton import joint_kind
@@ -30,7 +31,4 @@ def tree_text(model: Model) -> str:
         rows.append((name, topology.joint_names[body], joint_kind(model, body), f"{masses[body]:.4g} kg"))
         deeper = indent + ("   " if is_last else "│  ")
         waiting += [(child, deeper, child == children[body][-1]) for child in reversed(children[body])]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return aligned(rows, left=(0, 1, 2, 3))
