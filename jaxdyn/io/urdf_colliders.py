@@ -16,7 +16,7 @@ from jaxdyn.io.colliders import Collider, Place, extreme_points, level_ground, w
 from jaxdyn.io.urdf_elements import origin
 from jaxdyn.io.urdf_visuals import UrdfMeshes, geometry_of
 from jaxdyn.io.visuals import Omitted, placed
-from jaxdyn.io.xml import Element, Report, shortened
+from jaxdyn.io.xml import Element, shortened
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 
@@ -52,7 +52,7 @@ def with_urdf_contact(robot: Element, system: System, folder: Path | None) -> Sy
             continue
         points = _points(shape, meshes)
         if points is not None:
-            pose = origin(next(iter(element.all("origin")), None), Report(path))
+            pose = origin(next(iter(element.all("origin")), None))
             place = Place(*placed(model, link.name(), *pose))
             colliders.append(Collider(place, points, _friction(link, omitted)))
     return with_ground_contact(system, (level_ground(model),), colliders, omitted, path)

@@ -13,7 +13,7 @@ from jaxdyn.io.mesh_files import MESH_FILES, Color, MeshPart, missing_package, r
 from jaxdyn.io.shapes import box, capsule, cylinder, sphere
 from jaxdyn.io.urdf_elements import origin
 from jaxdyn.io.visuals import Omitted, Visual, placed
-from jaxdyn.io.xml import Element, Report, read_xml
+from jaxdyn.io.xml import Element, read_xml
 from jaxdyn.mechanism.model import Model
 
 GRAY: Color = (0.72, 0.74, 0.77, 1.0)  # of shapes whose color the file does not state
@@ -37,7 +37,7 @@ def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
         for element in link.all("visual"):
             try:
                 shape = _shape(element, files)
-                place = origin(next(iter(element.all("origin")), None), Report(path))
+                place = origin(next(iter(element.all("origin")), None))
                 color = _color(element, materials) or GRAY
             except ConfigError as error:  # a wrong value of a shape does not spoil the mechanism
                 omitted.add("left out", str(error).removeprefix(f"{path}, "))

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler
@@ -62,28 +62,16 @@ class RepeatedElement(ConfigError):
         self.inside = inside
 
 
-class Report:
-    """Collects the elements that a reader ignored, for one warning at the end.
-
-    Args:
-        file: File that is read.
-    """
-
-    def __init__(self, file: Path | str):
-        self._file = file
-        self._lines: dict[str, list[int]] = {}
-
-    def ignored(self, what: str, line: int) -> None:
-        """Add an element that was not read."""
-        self._lines.setdefault(what, []).append(line)
-
-    def warn(self) -> None:
-        """Issue one `IgnoredContent` warning that names all ignored elements, if there are any."""
-        if self._lines:
-            parts = [f"{what} (line {_some(lines)})" for what, lines in list(self._lines.items())[:_MOST_SHOWN]]
-            if len(self._lines) > _MOST_SHOWN:
-                parts.append(f"and {len(self._lines) - _MOST_SHOWN} more kinds")
-            warnings.warn(one_line(f"{self._file}: ignored {'; '.join(parts)}"), IgnoredContent, stacklevel=4)
+def warn_of_unread(root: "Element") -> None:
+    """Issue one `IgnoredContent` warning that names everything in a file that was not read, if there is anything."""
+    lines: dict[str, list[int]] = {}
+    for what, line in root.unread():
+        lines.setdefault(what, []).append(line)
+    if lines:
+        parts = [f"{what} (line {_some(where)})" for what, where in list(lines.items())[:_MOST_SHOWN]]
+        if len(lines) > _MOST_SHOWN:
+            parts.append(f"and {len(lines) - _MOST_SHOWN} more kinds")
+        warnings.warn(one_line(f"{root.file}: ignored {'; '.join(parts)}"), IgnoredContent, stacklevel=4)
 
 
 def _some(lines: list[int]) -> str:
@@ -109,7 +97,7 @@ def problem_with_name(name: str) -> str | None:
 
 @dataclasses.dataclass
 class Element:
-    """One element of an XML file.
+    """One element of an XML file, which notes what has been read of it, so that `warn_of_unread` can name everything else.
 
     Attributes:
         tag: Name of the element.
@@ -117,6 +105,9 @@ class Element:
         line: Line at which the element begins, from 1.
         file: File that contains the element, for messages.
         children: Elements within the element.
+        read: Attributes, and tags of children as "<tag>", that have been asked for.
+        skipped: Attributes and tags of children that need not be read.
+        ignored: Descriptions and lines of values that were read and not used.
     """
 
     tag: str
@@ -124,15 +115,19 @@ class Element:
     line: int
     file: Path | str
     children: list["Element"] = dataclasses.field(default_factory=list)
+    read: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    ignored: tuple[tuple[str, int], ...] = ()
 
     def error(self, message: str) -> ConfigError:
         """A one-line error that names file, line and element."""
         name = f" name={self._shown('name')}" if "name" in self.attributes else ""
         return ConfigError(f"{self.file}, line {self.line}, <{shortened(self.tag)}{name}>: {message}")
 
-    def all(self, tag: str) -> list["Element"]:
-        """Children with this tag."""
-        return [child for child in self.children if child.tag == tag]
+    def all(self, *tags: str) -> list["Element"]:
+        """Children with one of these tags."""
+        self.read |= {f"<{tag}>" for tag in tags}
+        return [child for child in self.children if child.tag in tags]
 
     def optional(self, tag: str) -> "Element | None":
         """The only child with this tag, or None."""
@@ -151,6 +146,7 @@ class Element:
 
     def text(self, name: str, default: str | None = None) -> str:
         """Text of an attribute, which is required if there is no default."""
+        self.read |= {name}
         value = self.attributes.get(name, default)
         if value is None:
             raise self.error(f'attribute "{name}" is missing; add it')
@@ -187,14 +183,27 @@ class Element:
             yield from children
             waiting.extend(children)
 
-    def report_unknown(self, report: Report, tags: Collection[str], attributes: Collection[str]) -> None:
-        """Report children and attributes that are not in these lists."""
-        for child in self.children:
-            if child.tag not in tags:
-                report.ignored(f"<{shortened(child.tag)}> in <{self.tag}>", child.line)
+    def skip(self, *names: str) -> None:
+        """Allow attributes and children that are not read."""
+        self.skipped |= set(names)
+
+    def ignore(self, what: str, line: int | None = None) -> None:
+        """Note that a value was not used; the line is that of the element if it is not given."""
+        self.ignored += ((what, self.line if line is None else line),)
+
+    def unread(self) -> Iterator[tuple[str, int]]:
+        """Everything that was not read of this element and of its children that were read, with the lines."""
+        yield from self.ignored
+        children = [child for child in self.children if child.tag not in self.skipped]
+        for child in children:
+            if f"<{child.tag}>" not in self.read:
+                yield f"<{shortened(child.tag)}> in <{self.tag}>", child.line
         for name in self.attributes:
-            if name not in attributes and not name.startswith("xmlns"):
-                report.ignored(f'attribute "{shortened(name)}" of <{self.tag}>', self.line)
+            if name not in self.read | self.skipped and not name.startswith("xmlns"):
+                yield f'attribute "{shortened(name)}" of <{self.tag}>', self.line
+        for child in children:
+            if f"<{child.tag}>" in self.read:
+                yield from child.unread()
 
     def _parsed(self, name: str, word: str, infinite: bool) -> float:
         if infinite and word.lstrip("+-").lower() in ("inf", "infinity"):
@@ -280,14 +289,9 @@ class _TreeHandler(ContentHandler):
         self._file = file
         self._open: list[Element] = []
         self._count = 0
-        self._locator = None
-
-    def setDocumentLocator(self, locator):
-        self._locator = locator
 
     def startElement(self, name, attrs):
-        line = None if self._locator is None else self._locator.getLineNumber()
-        element = Element(name, dict(attrs.items()), line or 0, self._file)
+        element = Element(name, dict(attrs.items()), self._locator.getLineNumber(), self._file)
         self._count += 1
         if len(self._open) >= _DEEPEST:
             raise element.error(f"elements are nested more than {_DEEPEST} levels deep; check the file")
