@@ -25,6 +25,14 @@ _MOST_SHOWN = 6  # files that a message names
 _LONGEST_SHOWN = 60  # characters of such a name, its end
 
 
+class Place(NamedTuple):
+    """Body of a shape, and position (m) and orientation [w, x, y, z] of the shape on the axes of this body."""
+
+    body: int
+    position: Float[np.ndarray, "3"]
+    quaternion: Float[np.ndarray, "4"]
+
+
 class Visual(NamedTuple):
     """One shape of one color on a body.
 
@@ -80,19 +88,19 @@ class Omitted:
 
 def placed(
     model: Model, name: str, position: Sequence[float] | np.ndarray, quaternion: Sequence[float] | np.ndarray
-) -> tuple[int, np.ndarray, np.ndarray]:
-    """Convert the pose of a shape in a body or frame to the index of the body, and position (m) and quaternion in this body.
+) -> Place:
+    """Convert the pose of a shape in a body or frame to its pose in the body that carries the frame.
 
     Raises:
         KeyError: No body or frame has this name.
     """
     point, turn = np.asarray(position, float), rotation_matrix(np.asarray(quaternion, float))
     if name not in model.topology.frame_names:
-        return model.topology.body_index(name), point, rotation_quaternion(turn)
+        return Place(model.topology.body_index(name), point, rotation_quaternion(turn))
     index = model.topology.frame_names.index(name)
     frame = rotation_matrix(np.asarray(model.frames.quaternion[index], float))
     point = np.asarray(model.frames.translation[index], float) + frame @ point
-    return model.topology.frame_bodies[index], point, rotation_quaternion(frame @ turn)
+    return Place(model.topology.frame_bodies[index], point, rotation_quaternion(frame @ turn))
 
 
 def with_fewer_triangles(visuals: Sequence[Visual], most: int) -> tuple[Visual, ...]:

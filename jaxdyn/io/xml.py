@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler
 
@@ -241,12 +242,11 @@ def read_xml(path: Path | str) -> Element:
 
 def parse_xml(data: bytes, file: Path | str) -> Element:
     """Root element of XML text; `file` is used in messages. The errors are those of `read_xml`."""
-    handler = _TreeHandler(file)
+    parser = defusedxml.sax.make_parser()
+    handler = _TreeHandler(file, parser)
     try:
-        parser = defusedxml.sax.make_parser()
         parser.forbid_dtd = True
         parser.setContentHandler(handler)
-        handler.setDocumentLocator(parser)
         with warnings.catch_warnings():
             warnings.simplefilter("error", DeprecationWarning)  # raised for codecs that do not decode text
             # The text is fed at once: if a long text is fed in pieces, expat scans the pieces repeatedly.
@@ -283,15 +283,15 @@ def _with_declaration_first(data: bytes) -> bytes:
 
 
 class _TreeHandler(ContentHandler):
-    def __init__(self, file: Path | str):
+    def __init__(self, file: Path | str, parser: Any):
         super().__init__()
         self.root: Element | None = None
-        self._file = file
+        self._file, self._parser = file, parser
         self._open: list[Element] = []
         self._count = 0
 
     def startElement(self, name, attrs):
-        element = Element(name, dict(attrs.items()), self._locator.getLineNumber(), self._file)
+        element = Element(name, dict(attrs.items()), self._parser.getLineNumber(), self._file)
         self._count += 1
         if len(self._open) >= _DEEPEST:
             raise element.error(f"elements are nested more than {_DEEPEST} levels deep; check the file")
