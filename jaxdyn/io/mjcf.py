@@ -32,7 +32,7 @@ from jaxdyn.io.mjcf_files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read
 from jaxdyn.io.mjcf_geoms import MjcfGeoms
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.visuals import Omitted
-from jaxdyn.io.xml import KINEMATIC, IgnoredContent
+from jaxdyn.io.xml import KINEMATIC, IgnoredContent, unused
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.joint import Joint
@@ -235,8 +235,7 @@ class _Reader:
             warnings.warn(said, IgnoredContent, stacklevel=4)
 
     def _unused(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
+        name = unused(name, self._taken)
         self._taken.add(name)
         return name
 
@@ -254,7 +253,7 @@ class _Reader:
             joint, shift, numbers = self._joint(index, anchor)
             # All joints but the last one are carried by separate bodies without mass.
             carrier = name if last else self._unused(f"{name}/{self.joint_names[-1]}")
-            place = (position + _turned(turn, shift), turn) if k == 0 else (shift, _UNTURNED)
+            place = (position + rotation_matrix(turn) @ shift, turn) if k == 0 else (shift, _UNTURNED)
             inertia = self._inertia(body, anchor + shift) if last else {}
             builder.add_body(
                 carrier,
@@ -285,14 +284,10 @@ class _Reader:
                 numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
             else:
                 self.ignored["limits of spherical joints"] += 1
-        if kind == _FREE:
-            joint, shift = Free(), np.zeros(3)
-        elif kind == _BALL:
-            joint = Spherical()
-        elif kind == _SLIDE:
-            joint, shift = Prismatic(axis), np.zeros(3)
-        else:
-            joint = Revolute(axis)
+        joints = {_FREE: Free(), _BALL: Spherical(), _SLIDE: Prismatic(axis), _HINGE: Revolute(axis)}
+        joint = joints[kind]
+        if kind in (_FREE, _SLIDE):
+            shift = np.zeros(3)
         numbers["armature"] = np.array(compiled.dof_armature[column : column + joint.nv])
         if compiled.jnt_actfrclimited[index] and joint.nv == 1:
             low, high = compiled.jnt_actfrcrange[index]
@@ -432,7 +427,3 @@ class _Reader:
         for what, count in counts.items():
             if count:
                 self.ignored[what] += int(count)
-
-
-def _turned(quaternion: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    return rotation_matrix(quaternion) @ vector

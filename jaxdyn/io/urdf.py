@@ -45,7 +45,7 @@ from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.tables import suggestion
 from jaxdyn.io.urdf_colliders import urdf_collider_count, with_urdf_contact
 from jaxdyn.io.urdf_elements import JOINT_TYPES, inertia, joint_of, limits, origin, repair_inertias
-from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, read_xml, shortened, warn_of_unread
+from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, read_xml, shortened, unused, warn_of_unread
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.joints import Fixed, Free
 from jaxdyn.mechanism.messages import MasslessBody, MechanismError, UnphysicalInertia, one_line
@@ -219,7 +219,7 @@ def _system(robot: Element, base: str | None, velocity_scale: float, repair: boo
     else:
         rigid = Fixed() if base == "fixed" else Free()
         with _errors_at(links[root]):
-            builder.add_body(root, joint=rigid, joint_name=_unused(f"{root}_joint", joints), **inertias.get(root, {}))
+            builder.add_body(root, joint=rigid, joint_name=unused(f"{root}_joint", joints), **inertias.get(root, {}))
     for joint in joints.values():  # in the order of the file; the builder sorts parents before children
         with _errors_at(links[joint.child]):
             _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name))
@@ -258,12 +258,6 @@ def _looks_free(root: str, rooted: set[str], links: dict[str, Element], order: l
         sizes[limb] = sizes.get(limb, 0) + (joint.kind != "fixed")
         rotors += joint.parent in rooted and joint.kind == "continuous"
     return sum(size >= 2 for size in sizes.values()) >= 2 or rotors >= 4
-
-
-def _unused(name: str, joints: dict[str, _Joint]) -> str:
-    while name in joints:
-        name += "_"
-    return name
 
 
 def _links(robot: Element) -> dict[str, Element]:

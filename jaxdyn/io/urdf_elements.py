@@ -44,31 +44,32 @@ def joint_of(element: Element, kind: str) -> Joint:
     if joint in (Fixed, Free, Spherical):
         element.skip("axis")
         return joint()
-    axis = _axis(element, (1.0, 0.0, 0.0))
+    given, default = element.optional("axis"), (1.0, 0.0, 0.0)
+    axis = np.array(default) if given is None else direction(given, default)
     return Planar(axis, across(axis)) if joint is Planar else joint(axis)
 
 
-def _axis(element: Element, default: tuple[float, float, float]) -> np.ndarray:
-    """Unit vector along the <axis> of an element."""
-    found = element.optional("axis")
-    if found is None:
-        return np.array(default)
-    axis = np.array(found.vector("xyz", 3, default))
-    length = float(np.linalg.norm(axis))
+def direction(axis: Element, default: tuple[float, float, float] | None = None) -> np.ndarray:
+    """Unit vector along an <axis>, whose components are required if there is no default."""
+    given = np.array(axis.vector("xyz", 3, default))
+    length = float(np.linalg.norm(given))
     if length < 1e-9:
-        raise found.error("the axis is zero; give a direction such as 0 0 1")
+        raise axis.error("the axis is zero; give a direction such as 0 0 1")
     # A second division removes the rounding error of the first one, so that written axes are read back unchanged.
-    unit = axis / length
-    return axis if abs(length - 1.0) < 4e-16 else unit / np.linalg.norm(unit)
+    unit = given / length
+    return given if abs(length - 1.0) < 4e-16 else unit / np.linalg.norm(unit)
+
+
+def turn_to(normal: np.ndarray) -> np.ndarray:
+    """Quaternion of the smallest rotation that turns z into a unit vector."""
+    x, y, z = normal
+    half = np.array([1.0 + z, -y, x, 0.0]) if z > -1.0 + 1e-9 else np.array([0.0, 1.0, 0.0, 0.0])
+    return half / np.linalg.norm(half)
 
 
 def across(normal: np.ndarray) -> np.ndarray:
     """First direction of a planar joint: the x axis after the smallest rotation that turns z into the normal."""
-    x, y, z = normal
-    if z < -1.0 + 1e-9:
-        return np.array([1.0, 0.0, 0.0])
-    across = np.array([1.0 - x * x / (1.0 + z), -x * y / (1.0 + z), -x])
-    return across / np.linalg.norm(across)
+    return rotation_matrix(turn_to(normal))[:, 0]
 
 
 def limits(element: Element | None, kind: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.io.tables import suggestion
+from jaxdyn.io.urdf_elements import direction, turn_to
 from jaxdyn.io.xml import Element, shortened
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joints import Prismatic, Revolute
@@ -147,7 +148,8 @@ def _loop_joint(model: Model, element: Element) -> Constraint:
     kind = element.text("type")
     if kind not in LOOP_KINDS:
         raise element.error(f"type {shortened(kind)!r} is not a type of loop joint; use one of {', '.join(LOOP_KINDS)}")
-    turn = _turn_of_axis(element.optional("axis"))
+    axis = element.optional("axis")
+    turn = jnp.asarray(turn_to(np.array([0.0, 0.0, 1.0]) if axis is None else direction(axis)), float)
     (body_a, frame_a), (body_b, frame_b) = _ends(model, element)
     return LoopJoint(element.name(), kind, body_a, _turned(frame_a, turn), body_b, _turned(frame_b, turn))
 
@@ -185,19 +187,6 @@ def _turned(frame: RigidTransform, turn: Array) -> RigidTransform:
     turned = np.asarray(quaternion.multiply(frame.quaternion, turn))
     first = turned[np.argmax(np.abs(turned) > 1e-12)]
     return RigidTransform(jnp.asarray(np.copysign(1.0, first) * turned, float), frame.translation)
-
-
-def _turn_of_axis(element: Element | None) -> Array:
-    """Quaternion of the smallest rotation that turns z into an <axis>."""
-    if element is None:
-        return jnp.array((1.0, 0.0, 0.0, 0.0))
-    axis = np.array(element.vector("xyz", 3))
-    length = float(np.linalg.norm(axis))
-    if length < 1e-9:
-        raise element.error("the axis is zero; give a direction such as 0 0 1")
-    x, y, z = axis / length
-    half = np.array([1.0 + z, -y, x, 0.0]) if z > -1.0 + 1e-9 else np.array([0.0, 1.0, 0.0, 0.0])
-    return jnp.asarray(half / np.linalg.norm(half), float)
 
 
 def _drives(model: Model, extension: Element) -> JointDrives | None:

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 from xml.sax import SAXParseException
@@ -94,6 +94,13 @@ def problem_with_name(name: str) -> str | None:
     if len(name) > _LONGEST_NAME:
         return f"has {len(name)} characters; give a name of at most {_LONGEST_NAME}"
     return None
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, followed by as many underscores as distinguish it from the names that are taken."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 @dataclasses.dataclass
