@@ -260,29 +260,32 @@ def _looks_free(root: str, rooted: set[str], links: dict[str, Element], order: l
     return sum(size >= 2 for size in sizes.values()) >= 2 or rotors >= 4
 
 
-def _links(robot: Element) -> dict[str, Element]:
-    links: dict[str, Element] = {}
-    for element in robot.all("link"):
+def _named(robot: Element, tag: str) -> dict[str, Element]:
+    """The links or the joints of a robot by their names."""
+    found: dict[str, Element] = {}
+    for element in robot.all(tag):
         name = element.name()
-        element.skip("type", "visual", "collision", "contact")
-        if name in links:
-            raise element.error(f"there is another link with this name on line {links[name].line}; rename one")
-        links[name] = element
+        if name in found:
+            raise element.error(f"there is another {tag} with this name on line {found[name].line}; rename one")
+        found[name] = element
+    return found
+
+
+def _links(robot: Element) -> dict[str, Element]:
+    links = _named(robot, "link")
     if not links:
         raise robot.error("it has no <link>; add one")
     if len(links) > MOST_BODIES:
         raise robot.error(f"it has {len(links)} links, but at most {MOST_BODIES} are read; split the mechanism")
+    for element in links.values():
+        element.skip("type", "visual", "collision", "contact")
     return links
 
 
 def _joints(robot: Element, links: dict[str, Element]) -> dict[str, _Joint]:
     joints: dict[str, _Joint] = {}
-    for element in robot.all("joint"):
-        name, kind = element.name(), element.text("type")
-        if name in joints:
-            raise element.error(
-                f"there is another joint with this name on line {joints[name].element.line}; rename one"
-            )
+    for name, element in _named(robot, "joint").items():
+        kind = element.text("type")
         if kind not in JOINT_TYPES:
             raise element.error(f"type {shortened(kind)!r} is not a joint of URDF; use one of {', '.join(JOINT_TYPES)}")
         ends = []
@@ -345,9 +348,7 @@ def _add_body(builder: MechanismBuilder, joint: _Joint, body: dict[str, Any], ex
             raise extra.error(
                 f"the joint is {joint.kind}; only {', '.join(_OF_ONE_COORDINATE)} joints can have an armature, so remove it"
             )
-        numbers["armature"] = extra.number("armature")
-        if numbers["armature"] < 0.0:
-            raise extra.error(f"armature = {numbers['armature']:g}; give a positive value or 0")
+        numbers["armature"] = extra.positive("armature", "; give a positive value or 0", or_zero=True)
     builder.add_body(
         joint.child,
         joint=joint_of(element, joint.kind),

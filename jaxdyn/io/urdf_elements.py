@@ -89,11 +89,8 @@ def limits(element: Element | None, kind: str) -> dict[str, Any]:
         else:
             element.ignore("limits that do not allow motion")
     for attribute in ("effort", "velocity"):
-        value = element.number(attribute, math.inf, infinite=True)
-        if value < 0.0:
-            raise element.error(
-                f"{attribute} = {value:g} is negative; give a positive value, or leave it out for no limit"
-            )
+        problem = " is negative; give a positive value, or leave it out for no limit"
+        value = element.positive(attribute, problem, math.inf, or_zero=True, infinite=True)
         if value > 0.0:
             numbers[f"{attribute}_limit"] = value
         else:

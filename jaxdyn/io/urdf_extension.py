@@ -74,16 +74,11 @@ def _friction(
         if dynamics is None:
             continue
         for numbers, attribute in ((viscous, "damping"), (coulomb, "friction")):
-            value = dynamics.number(attribute, 0.0)
-            if value < 0.0:
-                raise dynamics.error(f"{attribute} = {value:g} would add energy; give a positive value or 0")
-            numbers[_columns(model, name)] = value
+            problem = " would add energy; give a positive value or 0"
+            numbers[_columns(model, name)] = dynamics.positive(attribute, problem, 0.0, or_zero=True)
     for name, element in extras.items():
         if "velocity_scale" in element.attributes:
-            value = element.number("velocity_scale")
-            if value <= 0.0:
-                raise element.error(f"velocity_scale = {value:g}; give a positive value such as 0.01")
-            scale[_columns(model, name)] = value
+            scale[_columns(model, name)] = element.positive("velocity_scale", "; give a positive value such as 0.01")
     return JointFriction(viscous, coulomb, scale) if viscous.any() or coulomb.any() else None
 
 
@@ -94,9 +89,8 @@ def _springs(model: Model, extras: dict[str, Element]) -> Force | None:
         if "stiffness" not in element.attributes and "rest" not in element.attributes:
             continue
         coordinate, column = _coordinate(model, element, name), _columns(model, name)
-        stiffness[column], rest[coordinate] = element.number("stiffness"), element.number("rest", 0.0)
-        if element.number("stiffness") < 0.0:
-            raise element.error(f"stiffness = {element.number('stiffness'):g}; give a positive value or 0")
+        stiffness[column] = element.positive("stiffness", "; give a positive value or 0", or_zero=True)
+        rest[coordinate] = element.number("rest", 0.0)
     return JointSpring(stiffness, rest) if stiffness.any() else None
 
 
@@ -155,9 +149,8 @@ def _loop_joint(model: Model, element: Element) -> Constraint:
 
 
 def _rod(model: Model, element: Element) -> Constraint:
-    length = element.number("length")
-    if length <= 0.0:
-        raise element.error(f"length = {length:g}; give a positive length, or use a spherical loop joint instead")
+    problem = "; give a positive length, or use a spherical loop joint instead"
+    length = element.positive("length", problem)
     (body_a, frame_a), (body_b, frame_b) = _ends(model, element)
     return Distance(element.name(), body_a, frame_a.translation, body_b, frame_b.translation, length)
 

@@ -165,7 +165,7 @@ class Element:
         value = self.text(attribute)
         problem = problem_with_name(value)
         if problem is not None:
-            raise self.error(f'attribute "{attribute}" is {self._shown(attribute)}, which {problem}')
+            raise self._unusable(attribute, f", which {problem}")
         return value
 
     def number(self, name: str, default: float | None = None, *, infinite: bool = False) -> float:
@@ -174,13 +174,25 @@ class Element:
             return default
         return self._parsed(name, self.text(name).strip(), infinite)
 
+    def positive(
+        self, name: str, problem: str, default: float | None = None, *, or_zero: bool = False, infinite: bool = False
+    ) -> float:
+        """Value of a numeric attribute, as `number` reads it, which is positive or, if allowed, zero.
+
+        `problem` is the message about another value, after the name and the value.
+        """
+        value = self.number(name, default, infinite=infinite)
+        if value < 0.0 or (value == 0.0 and not or_zero):
+            raise self.error(f"{name} = {value:g}{problem}")
+        return value
+
     def vector(self, name: str, count: int, default: tuple[float, ...] | None = None) -> tuple[float, ...]:
         """Values of a numeric attribute with several entries separated by spaces; it is required if there is no default."""
         if default is not None and name not in self.attributes:
             return default
         words = self.text(name).split()
         if len(words) != count:
-            raise self.error(f'attribute "{name}" is {self._shown(name)}; give {count} values separated by spaces')
+            raise self._unusable(name, f"; give {count} values separated by spaces")
         return tuple(self._parsed(name, word, False) for word in words)
 
     def below(self) -> Iterator["Element"]:
@@ -217,19 +229,18 @@ class Element:
         if infinite and word.lstrip("+-").lower() in ("inf", "infinity"):
             return -math.inf if word.startswith("-") else math.inf
         if "${" in word:
-            raise self.error(f'attribute "{name}" is {self._shown(name)}, which is a formula of xacro; {EXPAND_XACRO}')
+            raise self._unusable(name, f", which is a formula of xacro; {EXPAND_XACRO}")
         if not _NUMBER.fullmatch(word):
-            raise self.error(
-                f'attribute "{name}" is {self._shown(name)}; give floating-point numbers such as 0.25 or 1e-3'
-            )
+            raise self._unusable(name, "; give floating-point numbers such as 0.25 or 1e-3")
         value = float(word)
         if abs(value) > _LARGEST_NUMBER:
             if infinite:  # such values mean "no limit", for readers that do not support infinity
                 return math.copysign(math.inf, value)
-            raise self.error(
-                f'attribute "{name}" is {self._shown(name)}, which is too large for a mechanism; check its unit'
-            )
+            raise self._unusable(name, ", which is too large for a mechanism; check its unit")
         return value
+
+    def _unusable(self, name: str, problem: str) -> ConfigError:
+        return self.error(f'attribute "{name}" is {self._shown(name)}{problem}')
 
     def _shown(self, name: str) -> str:
         return repr(shortened(self.attributes[name]))
