@@ -195,7 +195,6 @@ class _Reader:
         self.mujoco: Any = importlib.import_module("mujoco")
         self.compiled, self.velocity_scale, self.kinematic, self.contact = compiled, velocity_scale, kinematic, contact
         self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
-        self.joint_names: list[str] = []
         self.ignored: collections.Counter[str] = collections.Counter()
         self._taken = {"ground"}
 
@@ -246,48 +245,34 @@ class _Reader:
         parent, origin = self.carriers[compiled.body_parentid[body]]
         position, turn = compiled.body_pos[body] + origin, np.array(compiled.body_quat[body])
         name = self._unused(compiled.body(body).name or f"body {body}")
-        joints = range(compiled.body_jntadr[body], compiled.body_jntadr[body] + compiled.body_jntnum[body])
+        first, count = int(compiled.body_jntadr[body]), int(compiled.body_jntnum[body])
+        joints = [self._joint(index) for index in range(first, first + count)] or [(Fixed(), np.zeros(3), {})]
         anchor = np.zeros(3)  # vector from the origin of the MuJoCo body to the origin of the jaxdyn body
-        for k, index in enumerate(joints):
-            last = index == joints[-1]
-            joint, shift, numbers = self._joint(index, anchor)
+        for k, (joint, point, numbers) in enumerate(joints, 1):
+            shift = np.zeros(3) if isinstance(joint, Free | Prismatic) else point - anchor
+            anchor = anchor + shift
             # All joints but the last one are carried by separate bodies without mass.
-            carrier = name if last else self._unused(f"{name}/{self.joint_names[-1]}")
-            place = (position + rotation_matrix(turn) @ shift, turn) if k == 0 else (shift, _UNTURNED)
-            inertia = self._inertia(body, anchor + shift) if last else {}
-            builder.add_body(
-                carrier,
-                parent=parent,
-                joint=joint,
-                joint_name=self.joint_names[-1],
-                position=place[0],
-                orientation=place[1],
-                **inertia,
-                **numbers,
-            )
-            parent, anchor = carrier, anchor + shift
-        if not joints:
-            inertia = {} if compiled.body_weldid[body] == 0 else self._inertia(body, anchor)
-            builder.add_body(name, parent=parent, joint=Fixed(), position=position, orientation=turn, **inertia)
+            last = k == len(joints)
+            carrier = name if last else self._unused(f"{name}/{numbers['joint_name']}")
+            if last and compiled.body_weldid[body]:
+                numbers |= self._inertia(body, anchor)
+            position = position + rotation_matrix(turn) @ shift
+            builder.add_body(carrier, parent=parent, joint=joint, position=position, orientation=turn, **numbers)
+            parent, position, turn = carrier, np.zeros(3), _UNTURNED
         self.carriers[body] = (name, -anchor)
 
-    def _joint(self, index: int, anchor: np.ndarray) -> tuple[Joint, np.ndarray, dict[str, Any]]:
-        """The joint, the vector to it from the last anchor, and its limits and armature for the builder."""
+    def _joint(self, index: int) -> tuple[Joint, np.ndarray, dict[str, Any]]:
+        """A joint, its point on the axes of the MuJoCo body, and its name, limits and armature for the builder."""
         compiled = self.compiled
         kind, axis = int(compiled.jnt_type[index]), np.array(compiled.jnt_axis[index])
         coordinate, column = compiled.jnt_qposadr[index], compiled.jnt_dofadr[index]
-        self.joint_names.append(compiled.joint(index).name or f"joint {index}")
-        shift = compiled.jnt_pos[index] - anchor
-        numbers: dict[str, Any] = {}
+        numbers: dict[str, Any] = {"joint_name": compiled.joint(index).name or f"joint {index}"}
         if compiled.jnt_limited[index]:
             if kind in (_HINGE, _SLIDE):
                 numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
             else:
                 self.ignored["limits of spherical joints"] += 1
-        joints = {_FREE: Free(), _BALL: Spherical(), _SLIDE: Prismatic(axis), _HINGE: Revolute(axis)}
-        joint = joints[kind]
-        if kind in (_FREE, _SLIDE):
-            shift = np.zeros(3)
+        joint = {_FREE: Free(), _BALL: Spherical(), _SLIDE: Prismatic(axis), _HINGE: Revolute(axis)}[kind]
         numbers["armature"] = np.array(compiled.dof_armature[column : column + joint.nv])
         if compiled.jnt_actfrclimited[index] and joint.nv == 1:
             low, high = compiled.jnt_actfrcrange[index]
@@ -295,7 +280,7 @@ class _Reader:
                 numbers["effort_limit"] = high
             else:
                 self.ignored["effort limits that differ by direction"] += 1
-        return joint, shift, numbers
+        return joint, compiled.jnt_pos[index], numbers
 
     def _inertia(self, body: int, anchor: np.ndarray) -> dict[str, Any]:
         compiled = self.compiled
@@ -316,12 +301,12 @@ class _Reader:
         if np.any(compiled.jnt_stiffness):
             stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model))
             for joint in range(compiled.njnt):
-                kind = model.topology.joint_classes[model.topology.joint_names.index(self.joint_names[joint])]
+                column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
+                kind = model.topology.joint_classes[model.topology.body_of_column[column]]
                 if kind is Free:
                     if compiled.jnt_stiffness[joint]:
                         self.ignored["springs of free joints"] += 1
                     continue
-                column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
                 stiffness[column : column + kind.nv] = compiled.jnt_stiffness[joint]
                 reference = compiled.qpos0[start] if kind.nq == 1 else 0.0
                 rest[start : start + kind.nq] = compiled.qpos_spring[start : start + kind.nq] - reference

@@ -142,8 +142,9 @@ class _Writer:
                 f"joint {name!r} is of class {kind.__name__}, which URDF does not support; save as TOML, or "
                 "write jaxdyn.decomposed(model)"
             )
-        q, v = int(topology.q_starts[body]), int(topology.v_starts[body])
+        q, columns = int(topology.q_starts[body]), topology.body_of_column == body
         lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])
+        effort, velocity = (np.asarray(x)[columns] for x in (model.limits.effort, model.limits.velocity))
         bounded = math.isfinite(lower) or math.isfinite(upper)
         type_ = "continuous" if kind is Revolute and not bounded else types[0]
         parts = self._ends(topology.parents[body], topology.body_names[body], _row(model.placement, body))
@@ -158,11 +159,9 @@ class _Writer:
         if isinstance(joint, Revolute | Prismatic):
             parts.append(_element("axis", xyz=joint.axis))
             numbers = {"lower": lower, "upper": upper} if type_ != "continuous" else {}
-            numbers |= {"effort": float(model.limits.effort[v]), "velocity": float(model.limits.velocity[v])}
+            numbers |= {"effort": float(effort[0]), "velocity": float(velocity[0])}
             parts.append(_element("limit", **{key: _limit(x) for key, x in numbers.items()}))
-        elif bounded or any(
-            np.any(np.isfinite(x[v : v + kind.nv])) for x in (model.limits.effort, model.limits.velocity)
-        ):
+        elif bounded or np.any(np.isfinite([effort, velocity])):
             raise self.refused(
                 f"joint {name!r} is {type_} and has limits, which URDF cannot express; remove them or save as TOML"
             )
@@ -212,7 +211,7 @@ class _Writer:
             single: Whether the joint must have one degree of freedom.
         """
         name, kind = self.topology.joint_names[body], self.topology.joint_classes[body]
-        own = {float(x) for x in values[self.topology.body_of_column == body]}
+        own = {float(x) for x in np.asarray(values)[self.topology.body_of_column == body]}
         if own == {0.0}:
             return {}
         if len(own) > 1 and what in ("damping", "friction"):
@@ -227,13 +226,10 @@ class _Writer:
         match constraint:
             case Coupling():
                 driven, driver = (self._joint_at(i) for i in (constraint.driven, constraint.driver))
-                coefficients = constraint.coefficients
-                return _element(
-                    "coupling", name=constraint.name, joint=driven, driver=driver, coefficients=coefficients
-                )
+                joints = {"joint": driven, "driver": driver}
+                return _element("coupling", name=constraint.name, **joints, coefficients=constraint.coefficients)
             case Distance():
-                places = {"xyz": constraint.point_a}, {"xyz": constraint.point_b}
-                links = self._links(constraint, *places)
+                links = self._links(constraint, {"xyz": constraint.point_a}, {"xyz": constraint.point_b})
                 return _element("rod", *links, name=constraint.name, length=constraint.length)
             case LoopJoint():
                 links = self._links(constraint, _placement(constraint.frame_a), _placement(constraint.frame_b))

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from jaxdyn.io.mesh_files import Color
 from jaxdyn.io.shapes import Mesh, simplified, with_sharp_edges
-from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.io.xml import IgnoredContent, some
 from jaxdyn.mechanism.messages import one_line
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix, rotation_quaternion
@@ -121,8 +121,5 @@ def with_fewer_triangles(visuals: Sequence[Visual], most: int) -> tuple[Visual, 
 
 
 def _some(shapes: list[str]) -> str:
-    ends = [
-        shape if len(shape) <= _LONGEST_SHOWN else f"...{shape[3 - _LONGEST_SHOWN :]}" for shape in shapes[:_MOST_SHOWN]
-    ]
-    shown = ", ".join(ends)
-    return shown if len(shapes) <= _MOST_SHOWN else f"{shown} and {len(shapes) - _MOST_SHOWN} more"
+    ends = [shape if len(shape) <= _LONGEST_SHOWN else f"...{shape[3 - _LONGEST_SHOWN :]}" for shape in shapes]
+    return some(ends, _MOST_SHOWN)

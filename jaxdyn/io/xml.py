@@ -7,7 +7,7 @@ import dataclasses
 import math
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax import SAXParseException
@@ -69,15 +69,19 @@ def warn_of_unread(root: "Element") -> None:
     for what, line in root.unread():
         lines.setdefault(what, []).append(line)
     if lines:
-        parts = [f"{what} (line {_some(where)})" for what, where in list(lines.items())[:_MOST_SHOWN]]
+        parts = [
+            f"{what} (line {some([str(line) for line in where], 3)})"
+            for what, where in list(lines.items())[:_MOST_SHOWN]
+        ]
         if len(lines) > _MOST_SHOWN:
             parts.append(f"and {len(lines) - _MOST_SHOWN} more kinds")
         warnings.warn(one_line(f"{root.file}: ignored {'; '.join(parts)}"), IgnoredContent, stacklevel=4)
 
 
-def _some(lines: list[int]) -> str:
-    shown = ", ".join(map(str, lines[:3]))
-    return shown if len(lines) <= 3 else f"{shown} and {len(lines) - 3} more"
+def some(texts: Sequence[str], most: int) -> str:
+    """The first of some texts, and the number of the others."""
+    shown = ", ".join(texts[:most])
+    return shown if len(texts) <= most else f"{shown} and {len(texts) - most} more"
 
 
 def shortened(text: str) -> str:
