@@ -33,6 +33,7 @@ import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -302,7 +303,6 @@ def _joints(robot: Element, links: dict[str, Element]) -> dict[str, _Joint]:
 def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) -> tuple[list[_Joint], str]:
     """Joints with parents before children, and the name of the root link."""
     by_child: dict[str, _Joint] = {}
-    children: dict[str, list[_Joint]] = {name: [] for name in links}
     for joint in joints.values():
         if joint.child in by_child:
             raise joint.element.error(
@@ -310,7 +310,6 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
                 "so close the loop with a <loop_joint> in <jaxdyn> instead (see jaxdyn.io.urdf)"
             )
         by_child[joint.child] = joint
-        children[joint.parent].append(joint)
     roots = [name for name in links if name not in by_child]
     if not roots:
         raise robot.error(
@@ -321,18 +320,14 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
             f"links {', '.join(map(repr, roots[:6]))} are not children of any joint; only one link may be the root, so "
             "connect the others"
         )
-    order: list[_Joint] = []
-    waiting = list(reversed(children[roots[0]]))
-    while waiting:
-        joint = waiting.pop()
-        order.append(joint)
-        waiting.extend(reversed(children[joint.child]))
-    if len(order) < len(joints):
-        reached = {joint.child for joint in order} | {roots[0]}
-        lost = next(joint for joint in joints.values() if joint.child not in reached)
+    parents = {joint.child: [joint.parent] for joint in joints.values()}
+    try:
+        order = [by_child[link] for link in TopologicalSorter(parents).static_order() if link in by_child]
+    except CycleError as error:
+        lost = next(joint for joint in joints.values() if joint.child in error.args[1])
         raise lost.element.error(
             f"link {lost.child!r} is its own ancestor through a cycle of joints; connect it to {roots[0]!r}"
-        )
+        ) from None
     return order, roots[0]
 
 
