@@ -73,7 +73,7 @@ def geometry_of(element: Element) -> Element | None:
 
 
 def sizes_of(shape: Element) -> list[float]:
-    """Sizes of a shape as `shapes.solid` takes them; none of a mesh."""
+    """Sizes of a shape as `shapes.solid` takes them; empty for a mesh."""
     sizes: list[float] = []
     for name in _SIZES[shape.tag]:
         values = shape.vector(name, 3) if name == "size" else (shape.number(name),)

@@ -201,12 +201,12 @@ class _Writer:
                 parts.append(_element("drive", joint=topology.joint_names[body], gear=gear))
         return [*parts, *map(self._constraint, self.system.constraints[len(self.mimics) :])]
 
-    def _common(self, body: int, what: str, values: Array, *, single: bool = False) -> dict[str, float]:
+    def _common(self, body: int, attribute: str, values: Array, *, single: bool = False) -> dict[str, float]:
         """The common value of all components of a joint as an attribute, none if it is zero.
 
         Args:
             body: Index of the body that the joint moves.
-            what: Name of the attribute.
+            attribute: Name of the attribute.
             values: Values of all velocity components of the mechanism.
             single: Whether the joint must have one degree of freedom.
         """
@@ -214,13 +214,14 @@ class _Writer:
         own = {float(x) for x in np.asarray(values)[self.topology.body_of_column == body]}
         if own == {0.0}:
             return {}
-        if len(own) > 1 and what in ("damping", "friction"):
+        if len(own) > 1 and attribute in ("damping", "friction"):
             raise self.refused(
-                f"joint {name!r} has different values of {what} for its components, but URDF has one value for all; save as TOML"
+                f"joint {name!r} has different values of {attribute} for its components, but URDF has one value for all; "
+                "save as TOML"
             )
         if len(own) > 1 or (single and kind not in (Revolute, Prismatic)):
-            raise self.refused(f"{what} of joint {name!r} cannot be written as URDF; save as TOML")
-        return {what: own.pop()}
+            raise self.refused(f"{attribute} of joint {name!r} cannot be written as URDF; save as TOML")
+        return {attribute: own.pop()}
 
     def _constraint(self, constraint: Constraint) -> list[str]:
         match constraint:

@@ -109,7 +109,7 @@ def unused(name: str, taken: Collection[str]) -> str:
 
 @dataclasses.dataclass
 class Element:
-    """One element of an XML file, which notes what has been read of it, so that `warn_of_unread` can name everything else.
+    """One element of an XML file. It notes which of its parts have been read, so that `warn_of_unread` can name the others.
 
     Attributes:
         tag: Name of the element.
