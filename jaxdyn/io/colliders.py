@@ -17,11 +17,11 @@ from jaxtyping import Bool, Float
 
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
-from jaxdyn.dynamics.contact_shapes import ContactPoint
+from jaxdyn.dynamics.contact_shapes import ContactPoint, contact_box, contact_capsule, contact_cylinder, contact_sphere
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.visuals import Omitted
+from jaxdyn.io.visuals import Omitted, Place
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix
@@ -30,19 +30,12 @@ ContactUse = Literal["none", "ground"]
 
 # Eight directions between the axes of a shape, which come first so that a box is represented by its corners, and six along them.
 _DIRECTIONS = np.array([*itertools.product((-1.0, 1.0), repeat=3), *np.eye(3), *-np.eye(3)])
+_NORMALIZED = _DIRECTIONS / np.linalg.norm(_DIRECTIONS, axis=1, keepdims=True)
 MOST_POINTS_OF_MESH = len(_DIRECTIONS)
 MOST_POINTS = 5_000  # of all contacts of a file
 _SAME = 0.01  # distance of points that count as one, relative to the size of the shape
 _WITHIN = 0.001  # m
 _SEARCHED = 150  # further directions in which the outermost points of a body are searched
-
-
-class Place(NamedTuple):
-    """Body of a shape, and position (m) and orientation [w, x, y, z] of the shape on the axes of this body."""
-
-    body: int
-    position: Float[np.ndarray, "3"]
-    quaternion: Float[np.ndarray, "4"]
 
 
 class Collider(NamedTuple):
@@ -98,9 +91,21 @@ def extreme_points(vertices: Float[np.ndarray, "vertices 3"]) -> tuple[ContactPo
     return tuple(ContactPoint("", (float(x), float(y), float(z))) for x, y, z in kept)
 
 
-def ellipsoid_points(size: Float[np.ndarray, "3"]) -> tuple[ContactPoint, ...]:
-    """Points of an ellipsoid with these semi-axes."""
-    return extreme_points(_DIRECTIONS / np.linalg.norm(_DIRECTIONS, axis=1, keepdims=True) * size)
+def points_of(kind: str, sizes: Sequence[float] | np.ndarray) -> tuple[ContactPoint, ...] | None:
+    """Points and spheres that represent a solid, which is given as in `shapes.solid`; None for another kind."""
+    match kind:
+        case "box":
+            return contact_box("", sizes)
+        case "sphere":
+            return contact_sphere("", radius=sizes[0])
+        case "ellipsoid":
+            return extreme_points(_NORMALIZED * sizes)
+        case "cylinder":
+            return contact_cylinder("", *sizes)
+        case "capsule":
+            half = 0.5 * sizes[1]
+            return contact_capsule("", ((0.0, 0.0, -half), (0.0, 0.0, half)), sizes[0])
+    return None
 
 
 def with_ground_contact(
@@ -119,26 +124,33 @@ def with_ground_contact(
             f'{path}: contact is "ground", but it has no collider on a moving body that can be used'
             f"{omitted.listed(': ')}; add collision shapes, or leave contact out"
         )
-    spheres = [_spheres(collider) for collider in colliders]
-    used = _used(colliders, spheres, surfaces)
-    count = sum(map(np.sum, used))
-    if count > MOST_POINTS:
+    # One entry for each sphere: the index of its collider, its body, surface, center and radius.
+    collider_of = np.repeat(np.arange(len(colliders)), [len(collider.points) for collider in colliders])
+    bodies = np.array([collider.place.body for collider in colliders])[collider_of]
+    of_surface = np.array([collider.surface for collider in colliders])[collider_of]
+    centers = np.concatenate([_centers(collider) for collider in colliders])
+    radii = np.array([point.radius for collider in colliders for point in collider.points], float)
+    used = np.ones(len(radii), bool)
+    for body, surface in {(collider.place.body, collider.surface) for collider in colliders}:
+        if isinstance(surfaces[surface], HalfSpace):
+            members = (bodies == body) & (of_surface == surface)
+            used[members] = _outermost(centers[members], radii[members])
+    if np.sum(used) > MOST_POINTS:
         raise ConfigError(
-            f"{path}: its colliders have {count} contact points, but at most {MOST_POINTS} are used; remove colliders"
+            f"{path}: its colliders have {np.sum(used)} contact points, but at most {MOST_POINTS} are used; remove colliders"
         )
-    groups: dict[tuple[float | None, float | None, int], list[int]] = {}
-    for k, collider in enumerate(colliders):
-        if np.any(used[k]):
-            groups.setdefault((collider.friction, collider.torsion_radius, collider.surface), []).append(k)
+    kinds = [(collider.friction, collider.torsion_radius, collider.surface) for collider in colliders]
     contacts = []
-    for (friction, torsion_radius, surface), members in groups.items():
+    for kind in dict.fromkeys(kinds[k] for k in collider_of[used]):
+        friction, torsion_radius, surface = kind
         values = {"friction": friction, "torsion_radius": torsion_radius}
         material = {name: value for name, value in values.items() if value is not None}
+        members = used & np.array([other == kind for other in kinds])[collider_of]
         contacts.append(
             GroundContact(
-                tuple(colliders[k].place.body for k in members for _ in range(np.sum(used[k]))),
-                jnp.asarray(np.concatenate([spheres[k].centers[used[k]] for k in members]), system.model.dtype),
-                jnp.asarray(np.concatenate([spheres[k].radii[used[k]] for k in members]), system.model.dtype),
+                tuple(bodies[members].tolist()),
+                jnp.asarray(centers[members], system.model.dtype),
+                jnp.asarray(radii[members], system.model.dtype),
                 ContactMaterial.of(system.model, **material),
                 surfaces[surface],
             )
@@ -152,36 +164,10 @@ def with_ground_contact(
     return complete
 
 
-class _Spheres(NamedTuple):
-    """Spheres of a collider on the axes of its body."""
-
-    centers: Float[np.ndarray, "points 3"]
-    radii: Float[np.ndarray, "points"]
-
-
-def _spheres(collider: Collider) -> _Spheres:
-    place = collider.place
+def _centers(collider: Collider) -> Float[np.ndarray, "points 3"]:
+    """Centers of the spheres of a collider on the axes of its body."""
     centers = np.array([point.center for point in collider.points]).reshape(-1, 3)
-    radii = np.array([point.radius for point in collider.points], float)
-    return _Spheres(place.position + centers @ rotation_matrix(place.quaternion).T, radii)
-
-
-def _used(
-    colliders: Sequence[Collider], spheres: Sequence[_Spheres], surfaces: Sequence[Surface]
-) -> list[Bool[np.ndarray, "_"]]:
-    """Mask of the spheres of each collider that are used: on planes the outermost spheres of each body, otherwise all."""
-    used = [np.ones(len(one.radii), bool) for one in spheres]
-    members: dict[tuple[int, int], list[int]] = {}
-    for k, collider in enumerate(colliders):
-        if isinstance(surfaces[collider.surface], HalfSpace):
-            members.setdefault((collider.place.body, collider.surface), []).append(k)
-    for of_body in members.values():
-        centers = np.concatenate([spheres[k].centers for k in of_body])
-        radii = np.concatenate([spheres[k].radii for k in of_body])
-        ends = np.cumsum([len(used[k]) for k in of_body])
-        for k, mask in zip(of_body, np.split(_outermost(centers, radii), ends[:-1]), strict=True):
-            used[k] = mask
-    return used
+    return collider.place.position + centers @ rotation_matrix(collider.place.quaternion).T
 
 
 def _outermost(
@@ -191,9 +177,8 @@ def _outermost(
     along = np.arange(_SEARCHED) + 0.5
     z, angle = 1.0 - 2.0 * along / _SEARCHED, np.pi * (1.0 + np.sqrt(5.0)) * along
     spiral = np.stack([np.sqrt(1.0 - z**2) * np.cos(angle), np.sqrt(1.0 - z**2) * np.sin(angle), z], axis=1)
-    first = _DIRECTIONS / np.linalg.norm(_DIRECTIONS, axis=1, keepdims=True)
     kept = np.zeros(len(radii), bool)
-    for reach in np.concatenate([first, spiral]) @ centers.T + radii:
+    for reach in np.concatenate([_NORMALIZED, spiral]) @ centers.T + radii:
         if not np.any(kept) or reach.max() > reach[kept].max() + _WITHIN:
             kept[np.argmax(reach)] = True
     return kept

@@ -67,9 +67,8 @@ def read_mesh_file(path: Path, find: Callable[[str], Path | None]) -> list[MeshP
     trimesh: Any = importlib.import_module("trimesh")
     try:
         pieces = _pieces(trimesh.load_scene(io.BytesIO(data), file_type=ending[1:], resolver=colors, process=False))
-        if (
-            len(pieces) < expected
-        ):  # shapes are lost if their materials are damaged, for example if a texture is missing
+        # Shapes are lost if their materials are damaged, for example if a texture is missing.
+        if len(pieces) < expected:
             plain = _BOUND_MATERIALS.sub(b"", data)
             shapes = _pieces(trimesh.load_scene(io.BytesIO(plain), file_type="dae", process=False))
             pieces = shapes if len(shapes) > len(pieces) else pieces
@@ -79,22 +78,19 @@ def read_mesh_file(path: Path, find: Callable[[str], Path | None]) -> list[MeshP
 
 
 def _pieces(scene: Any) -> list[MeshPart]:
-    found = (_piece(scene, node) for node in scene.graph.nodes_geometry[:_MOST_PARTS])
-    return [piece for piece in found if piece is not None]
-
-
-def _piece(scene: Any, node: str) -> MeshPart | None:
-    """One piece of a scene of trimesh; None for points and curves."""
-    transform, name = scene.graph[node]
-    geometry = scene.geometry[name]
-    if not hasattr(geometry, "faces"):
-        return None
-    points, faces = np.asarray(geometry.vertices, float), np.asarray(geometry.faces, np.int64)
-    points = points @ transform[:3, :3].T + transform[:3, 3]
-    usable = np.all(np.abs(points) < _LARGEST_COORDINATE, axis=1)  # NaN is not
-    return MeshPart(
-        (np.where(usable[:, None], points, 0.0), faces[np.all(usable[faces], axis=1)]), _color(geometry.visual)
-    )
+    """The pieces of a scene of trimesh that have triangles, unlike points and curves."""
+    pieces = []
+    for node in scene.graph.nodes_geometry[:_MOST_PARTS]:
+        transform, name = scene.graph[node]
+        geometry = scene.geometry[name]
+        if not hasattr(geometry, "faces"):
+            continue
+        points, faces = np.asarray(geometry.vertices, float), np.asarray(geometry.faces, np.int64)
+        points = points @ transform[:3, :3].T + transform[:3, 3]
+        usable = np.all(np.abs(points) < _LARGEST_COORDINATE, axis=1)  # NaN is not
+        mesh = np.where(usable[:, None], points, 0.0), faces[np.all(usable[faces], axis=1)]
+        pieces.append(MeshPart(mesh, _color(geometry.visual)))
+    return pieces
 
 
 def _color(visual: Any) -> Color | None:

@@ -29,8 +29,10 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mjcf_colliders import mjcf_collider_count, with_mjcf_contact
 from jaxdyn.io.mjcf_files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
+from jaxdyn.io.mjcf_geoms import MjcfGeoms
 from jaxdyn.io.reading import MOST_BODIES, calculable
-from jaxdyn.io.xml import KINEMATIC, IgnoredContent
+from jaxdyn.io.visuals import Omitted
+from jaxdyn.io.xml import KINEMATIC, IgnoredContent, unused
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.joint import Joint
@@ -86,7 +88,7 @@ def load_mjcf(
     with calculable(path):
         try:
             reader = _Reader(compiled, velocity_scale, kinematic, contact)
-            system = reader.system(reader.name("names", 0) or path.stem)
+            system = reader.system(reader.name or path.stem)
         except (ConfigError, MechanismError) as error:
             raise type(error)(f"{path}: {error}") from None
         except ValueError as error:  # for example an invalid rotation
@@ -95,22 +97,23 @@ def load_mjcf(
         return with_limits(reader.with_contact(system, files.missing, str(path)), limits)
 
 
-def compiled_with_places(path: Path, folder: Path | None) -> tuple[Any, MjcfFiles, dict[int, tuple[str, np.ndarray]]]:
-    """Compile an MJCF file with MuJoCo to read its shapes, and locate each MuJoCo body in the system of `load_mjcf`.
+def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> MjcfGeoms:
+    """The geoms of an MJCF file; masses of the compiled model may differ from those of the file.
 
     Args:
         path: MJCF file.
+        model: The mechanism of this file.
         folder: See `load_mjcf`.
+        omitted: Collects the geoms that are left out.
 
-    Returns:
-        The `mujoco.MjModel`, whose masses may differ from those of the file; the files that it names; and for each MuJoCo body the
-        name of the corresponding body or frame of the system, with the origin of the MuJoCo body on its axes (m).
+    Raises:
+        ImportError: The `mujoco` package is not installed.
     """
     mujoco = _mujoco()
     text, files = read_mjcf(path, folder)
     reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), velocity_scale=1.0, kinematic=True)
     reader.system(path.stem)
-    return reader.compiled, files, reader.carriers
+    return MjcfGeoms(mujoco, reader.compiled, model, reader.carriers, files.missing, omitted)
 
 
 def _mujoco() -> Any:
@@ -143,11 +146,11 @@ def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, te
         if all(np.array_equal(getattr(compiled, name)[body], getattr(other, name)[body]) for name in fields):
             continue
         meshes = compiled.geom_dataid[(compiled.geom_bodyid == body) & (compiled.geom_dataid >= 0)]
-        names = {mujoco.mj_id2name(compiled, mujoco.mjtObj.mjOBJ_MESH, mesh) for mesh in meshes}
+        names = {compiled.mesh(mesh).name for mesh in meshes}
         lost = [file for name, file in files.missing.items() if name in names] or list(files.missing.values())
         raise ConfigError(
             one_line(
-                f"{path}: the mass or inertia of body {mujoco.mj_id2name(compiled, mujoco.mjtObj.mjOBJ_BODY, body)!r} depends on "
+                f"{path}: the mass or inertia of body {compiled.body(body).name!r} depends on "
                 f"the mesh file {', '.join(lost[:3])}, and there is no file of this name; add it, or give the body an <inertial>"
             )
         )
@@ -180,7 +183,7 @@ def system_from_mujoco(
     """
     check_contact(contact, kinematic, name)
     reader = _Reader(compiled, velocity_scale, kinematic, contact)
-    system = reader.system(reader.name("names", 0) or name)
+    system = reader.system(reader.name or name)
     reader.warn()
     return reader.with_contact(system, {}, system.model.name)
 
@@ -192,7 +195,6 @@ class _Reader:
         self.mujoco: Any = importlib.import_module("mujoco")
         self.compiled, self.velocity_scale, self.kinematic, self.contact = compiled, velocity_scale, kinematic, contact
         self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
-        self.joint_names: list[str] = []
         self.ignored: collections.Counter[str] = collections.Counter()
         self._taken = {"ground"}
 
@@ -204,7 +206,7 @@ class _Reader:
         for body in range(1, compiled.nbody):
             self._add_body(builder, body)
         for site in range(compiled.nsite):
-            given = self._name(self.mujoco.mjtObj.mjOBJ_SITE, site)
+            given = compiled.site(site).name
             if given:
                 carrier, origin = self.carriers[compiled.site_bodyid[site]]
                 position, turn = compiled.site_pos[site] + origin, np.array(compiled.site_quat[site])
@@ -220,22 +222,19 @@ class _Reader:
             return system.changed(unused_colliders=mjcf_collider_count(self.compiled))
         return with_mjcf_contact(self.mujoco, self.compiled, system, self.carriers, missing, path)
 
-    def name(self, buffer: str, start: int) -> str:
-        """Text that begins at an index of the model's buffer of names; the name of the model is at the start of the buffer."""
-        return getattr(self.compiled, buffer)[start:].split(b"\0", 1)[0].decode(errors="replace")
+    @property
+    def name(self) -> str:
+        """Name of the model, with which the buffer of names begins; it may be empty."""
+        return self.compiled.names.split(b"\0", 1)[0].decode(errors="replace")
 
     def warn(self) -> None:
         if self.ignored:
             parts = ", ".join(f"{count} {what}" for what, count in self.ignored.items())
-            said = one_line(f"{self.name('names', 0) or 'MJCF file'}: ignored {parts}")
+            said = one_line(f"{self.name or 'MJCF file'}: ignored {parts}")
             warnings.warn(said, IgnoredContent, stacklevel=4)
 
-    def _name(self, kind: Any, index: int) -> str | None:
-        return self.mujoco.mj_id2name(self.compiled, kind, index)
-
     def _unused(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
+        name = unused(name, self._taken)
         self._taken.add(name)
         return name
 
@@ -245,54 +244,35 @@ class _Reader:
         compiled = self.compiled
         parent, origin = self.carriers[compiled.body_parentid[body]]
         position, turn = compiled.body_pos[body] + origin, np.array(compiled.body_quat[body])
-        name = self._unused(self._name(self.mujoco.mjtObj.mjOBJ_BODY, body) or f"body {body}")
-        joints = range(compiled.body_jntadr[body], compiled.body_jntadr[body] + compiled.body_jntnum[body])
+        name = self._unused(compiled.body(body).name or f"body {body}")
+        first, count = int(compiled.body_jntadr[body]), int(compiled.body_jntnum[body])
+        joints = [self._joint(index) for index in range(first, first + count)] or [(Fixed(), np.zeros(3), {})]
         anchor = np.zeros(3)  # vector from the origin of the MuJoCo body to the origin of the jaxdyn body
-        for k, index in enumerate(joints):
-            last = index == joints[-1]
-            joint, shift, numbers = self._joint(index, anchor)
+        for k, (joint, point, numbers) in enumerate(joints, 1):
+            shift = np.zeros(3) if isinstance(joint, Free | Prismatic) else point - anchor
+            anchor = anchor + shift
             # All joints but the last one are carried by separate bodies without mass.
-            carrier = name if last else self._unused(f"{name}/{self.joint_names[-1]}")
-            place = (position + _turned(turn, shift), turn) if k == 0 else (shift, _UNTURNED)
-            inertia = self._inertia(body, anchor + shift) if last else {}
-            builder.add_body(
-                carrier,
-                parent=parent,
-                joint=joint,
-                joint_name=self.joint_names[-1],
-                position=place[0],
-                orientation=place[1],
-                **inertia,
-                **numbers,
-            )
-            parent, anchor = carrier, anchor + shift
-        if not joints:
-            inertia = {} if compiled.body_weldid[body] == 0 else self._inertia(body, anchor)
-            builder.add_body(name, parent=parent, joint=Fixed(), position=position, orientation=turn, **inertia)
+            last = k == len(joints)
+            carrier = name if last else self._unused(f"{name}/{numbers['joint_name']}")
+            if last and compiled.body_weldid[body]:
+                numbers |= self._inertia(body, anchor)
+            position = position + rotation_matrix(turn) @ shift
+            builder.add_body(carrier, parent=parent, joint=joint, position=position, orientation=turn, **numbers)
+            parent, position, turn = carrier, np.zeros(3), _UNTURNED
         self.carriers[body] = (name, -anchor)
 
-    def _joint(self, index: int, anchor: np.ndarray) -> tuple[Joint, np.ndarray, dict[str, Any]]:
-        """The joint, the vector to it from the last anchor, and its limits and armature for the builder."""
+    def _joint(self, index: int) -> tuple[Joint, np.ndarray, dict[str, Any]]:
+        """A joint, its point on the axes of the MuJoCo body, and its name, limits and armature for the builder."""
         compiled = self.compiled
         kind, axis = int(compiled.jnt_type[index]), np.array(compiled.jnt_axis[index])
         coordinate, column = compiled.jnt_qposadr[index], compiled.jnt_dofadr[index]
-        given = self._name(self.mujoco.mjtObj.mjOBJ_JOINT, index)
-        self.joint_names.append(given or f"joint {index}")
-        shift = compiled.jnt_pos[index] - anchor
-        numbers: dict[str, Any] = {}
+        numbers: dict[str, Any] = {"joint_name": compiled.joint(index).name or f"joint {index}"}
         if compiled.jnt_limited[index]:
             if kind in (_HINGE, _SLIDE):
                 numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
             else:
                 self.ignored["limits of spherical joints"] += 1
-        if kind == _FREE:
-            joint, shift = Free(), np.zeros(3)
-        elif kind == _BALL:
-            joint = Spherical()
-        elif kind == _SLIDE:
-            joint, shift = Prismatic(axis), np.zeros(3)
-        else:
-            joint = Revolute(axis)
+        joint = {_FREE: Free(), _BALL: Spherical(), _SLIDE: Prismatic(axis), _HINGE: Revolute(axis)}[kind]
         numbers["armature"] = np.array(compiled.dof_armature[column : column + joint.nv])
         if compiled.jnt_actfrclimited[index] and joint.nv == 1:
             low, high = compiled.jnt_actfrcrange[index]
@@ -300,7 +280,7 @@ class _Reader:
                 numbers["effort_limit"] = high
             else:
                 self.ignored["effort limits that differ by direction"] += 1
-        return joint, shift, numbers
+        return joint, compiled.jnt_pos[index], numbers
 
     def _inertia(self, body: int, anchor: np.ndarray) -> dict[str, Any]:
         compiled = self.compiled
@@ -321,12 +301,12 @@ class _Reader:
         if np.any(compiled.jnt_stiffness):
             stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model))
             for joint in range(compiled.njnt):
-                kind = model.topology.joint_classes[model.topology.joint_names.index(self.joint_names[joint])]
+                column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
+                kind = model.topology.joint_classes[model.topology.body_of_column[column]]
                 if kind is Free:
                     if compiled.jnt_stiffness[joint]:
                         self.ignored["springs of free joints"] += 1
                     continue
-                column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
                 stiffness[column : column + kind.nv] = compiled.jnt_stiffness[joint]
                 reference = compiled.qpos0[start] if kind.nq == 1 else 0.0
                 rest[start : start + kind.nq] = compiled.qpos_spring[start : start + kind.nq] - reference
@@ -353,7 +333,7 @@ class _Reader:
 
     def _constraint(self, model: Model, index: int) -> Constraint:
         compiled, mujoco = self.compiled, self.mujoco
-        name = self._name(mujoco.mjtObj.mjOBJ_EQUALITY, index) or f"equality {index}"
+        name = compiled.equality(index).name or f"equality {index}"
         first, second, data = int(compiled.eq_obj1id[index]), int(compiled.eq_obj2id[index]), compiled.eq_data[index]
         match int(compiled.eq_type[index]):
             case mujoco.mjtEq.mjEQ_JOINT.value:
@@ -432,7 +412,3 @@ class _Reader:
         for what, count in counts.items():
             if count:
                 self.ignored[what] += int(count)
-
-
-def _turned(quaternion: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    return rotation_matrix(quaternion) @ vector

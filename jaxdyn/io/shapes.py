@@ -1,11 +1,35 @@
 """Triangle meshes of simple solids, and meshes with fewer triangles or with sharp edges."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float, Int
 
 Mesh = tuple[
     Float[np.ndarray, "_ 3"], Int[np.ndarray, "_ 3"]
 ]  # vertices, and the indices of three of them per triangle
+
+
+def solid(kind: str, sizes: Sequence[float] | np.ndarray) -> tuple[Mesh, np.ndarray] | None:
+    """Triangles of a solid, and the scale factors of their three coordinates; None for another kind.
+
+    Args:
+        kind: "box", "sphere", "ellipsoid", "cylinder" or "capsule".
+        sizes: The three edges of a box, the radius of a sphere, the three semi-axes of an ellipsoid, or the radius and the length
+            of a cylinder or a capsule, m.
+    """
+    match kind:
+        case "box":
+            return box(), np.array(sizes)
+        case "sphere":
+            return sphere(), np.repeat(sizes, 3)
+        case "ellipsoid":
+            return sphere(), np.array(sizes)
+        case "cylinder":
+            return cylinder(32), np.array(sizes)[[0, 0, 1]]
+        case "capsule":
+            return capsule(*sizes), np.ones(3)
+    return None
 
 
 def box() -> Mesh:
@@ -18,22 +42,10 @@ def box() -> Mesh:
 
 def capsule(radius: float, length: float) -> Mesh:
     """Cylinder about the z axis with half spheres at both ends; `length` is that of the cylinder alone."""
-    rings, sides = 16, 24
-    points, faces = sphere(rings, sides)
-    middle = np.arange(rings // 2 * sides, (rings // 2 + 1) * sides)
-    # The equator is there twice, once on each half sphere; the faces between both copies are the wall.
-    shift = np.where(np.arange(len(points)) < middle[0] + sides, 0.5, -0.5) * length
-    vertices = np.concatenate(
-        [radius * points + shift[:, None] * [0, 0, 1], radius * points[middle] - [0, 0, 0.5 * length]]
-    )
-    lower = len(points) + np.arange(sides)
-    belongs_below = np.any(faces > middle[-1], axis=1, keepdims=True)
-    faces = np.where(
-        belongs_below & (faces >= middle[0]) & (faces <= middle[-1]), faces - middle[0] + len(points), faces
-    )
-    after = np.roll(np.arange(sides), -1)
-    wall = [np.stack([middle, lower, lower[after]], 1), np.stack([middle, lower[after], middle[after]], 1)]
-    return vertices, np.concatenate([faces, *wall])
+    quarter = np.linspace(0, np.pi / 2, 9)
+    # From the bottom to the top. The equator of the sphere is there twice, at both ends of the wall.
+    latitude, shift = np.concatenate([quarter - np.pi / 2, quarter]), np.repeat([-0.5, 0.5], len(quarter)) * length
+    return revolved(np.stack([radius * np.cos(latitude), radius * np.sin(latitude) + shift], axis=1), 24)
 
 
 def cylinder(sides: int = 16) -> Mesh:

@@ -18,7 +18,8 @@ The conventions differ as follows; jaxdyn's own velocities have the angular part
 
 import abc
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -41,6 +42,7 @@ Coordinates = Float[Array, "nq"]
 Velocities = Float[Array, "nv"]
 Theirs = Float[Array, "_"]
 _Range = tuple[int, int]
+_Q, _V, _THEIR_Q, _THEIR_V = range(4)  # ranges of a joint, see `StateOrder.places`
 
 
 class _Change(eqx.Module):
@@ -93,32 +95,25 @@ class _Ball(_Change):
         return jnp.roll(theirs, 1 if self.scalar_last else 0)
 
 
-class _PlanarOfPinocchio(_Change):
+class _Placed(_Change):
+    """Conversion of a joint whose linear coordinates come first in both libraries, and whose angular velocities come last in the
+    other one.
+    """
+
+    linear: int = eqx.field(static=True)
+    orientation: _Change
+
     def q_to(self, q: Array) -> Array:
-        return jnp.concatenate([q[:2], _Circle().q_to(q[2:])])
+        return jnp.concatenate([q[: self.linear], self.orientation.q_to(q[self.linear :])])
 
     def q_from(self, theirs: Array) -> Array:
-        return jnp.concatenate([theirs[:2], _Circle().q_from(theirs[2:])])
+        return jnp.concatenate([theirs[: self.linear], self.orientation.q_from(theirs[self.linear :])])
 
     def v_to(self, q: Array, v: Array) -> Array:
-        return jnp.roll(v, -1)
+        return jnp.roll(v, self.linear)
 
     def v_from(self, q: Array, theirs: Array) -> Array:
-        return jnp.roll(theirs, 1)
-
-
-class _FreeOfPinocchio(_Change):
-    def q_to(self, q: Array) -> Array:
-        return jnp.concatenate([q[:3], _Ball(True).q_to(q[3:])])
-
-    def q_from(self, theirs: Array) -> Array:
-        return jnp.concatenate([theirs[:3], _Ball(True).q_from(theirs[3:])])
-
-    def v_to(self, q: Array, v: Array) -> Array:
-        return jnp.roll(v, 3)
-
-    def v_from(self, q: Array, theirs: Array) -> Array:
-        return jnp.roll(theirs, 3)
+        return jnp.roll(theirs, -self.linear)
 
 
 class _FreeOfMujoco(_Change):
@@ -166,36 +161,24 @@ class StateOrder(eqx.Module):
     def q_to(self, q: Coordinates) -> Theirs:
         """Coordinates in the other library; quaternions have norm 1."""
         configuration.check_coordinates(self.model, q)
-        theirs = jnp.zeros(self.sizes[0], q.dtype)
-        for change, (in_q, _, in_theirs, _) in self._joints():
-            theirs = theirs.at[in_theirs].set(change.q_to(q[in_q]))
-        return theirs
+        return self._joined(_THEIR_Q, lambda change, at: change.q_to(q[at[_Q]]))
 
     def q_from(self, theirs: Theirs) -> Coordinates:
         """Coordinates in jaxdyn; angles that the other library stores as cosine and sine are between -pi and pi."""
         self._check(theirs, self.sizes[0], "coordinates")
-        q = jnp.zeros(self.model.nq, theirs.dtype)
-        for change, (in_q, _, in_theirs, _) in self._joints():
-            q = q.at[in_q].set(change.q_from(theirs[in_theirs]))
-        return q
+        return self._joined(_Q, lambda change, at: change.q_from(theirs[at[_THEIR_Q]]))
 
     def v_to(self, q: Coordinates, v: Velocities) -> Theirs:
         """Velocities in the other library."""
         configuration.check_coordinates(self.model, q)
         configuration.check_velocities(self.model, v=v)
-        theirs = jnp.zeros(self.sizes[1], v.dtype)
-        for change, (in_q, in_v, _, in_theirs) in self._joints():
-            theirs = theirs.at[in_theirs].set(change.v_to(q[in_q], v[in_v]))
-        return theirs
+        return self._joined(_THEIR_V, lambda change, at: change.v_to(q[at[_Q]], v[at[_V]]))
 
     def v_from(self, q: Coordinates, theirs: Theirs) -> Velocities:
         """Velocities in jaxdyn."""
         configuration.check_coordinates(self.model, q)
         self._check(theirs, self.sizes[1], "velocities")
-        v = jnp.zeros(self.model.nv, theirs.dtype)
-        for change, (in_q, in_v, _, in_theirs) in self._joints():
-            v = v.at[in_v].set(change.v_from(q[in_q], theirs[in_theirs]))
-        return v
+        return self._joined(_V, lambda change, at: change.v_from(q[at[_Q]], theirs[at[_THEIR_V]]))
 
     def a_to(self, q: Coordinates, v: Velocities, a: Velocities) -> Theirs:
         """Accelerations in the other library: the rates of its velocities, which contain a term w x v if their axes rotate."""
@@ -217,9 +200,15 @@ class StateOrder(eqx.Module):
         velocities = jax.ShapeDtypeStruct((self.model.nv,), theirs.dtype)
         return jax.linear_transpose(functools.partial(self.v_to, q), velocities)(theirs)[0]
 
-    def _joints(self) -> Iterator[tuple[_Change, list[slice]]]:
-        for change, places in zip(self.changes, self.places, strict=True):
-            yield change, [slice(*place) for place in places]
+    def _joined(self, place: int, convert: Callable[[_Change, list[slice]], Array]) -> Array:
+        """Convert the values of all joints, in the order that one of the ranges of `places` gives.
+
+        Args:
+            place: Position of this range in the entries of `places`.
+            convert: Function of the conversion of a joint and of its ranges.
+        """
+        joints = sorted(zip(self.changes, self.places, strict=True), key=lambda joint: joint[1][place])
+        return jnp.concatenate([convert(change, [slice(*one) for one in places]) for change, places in joints])
 
     def _check(self, theirs: Array, count: int, what: str) -> None:
         if theirs.shape != (count,):
@@ -238,16 +227,13 @@ class PinocchioOrder(StateOrder):
 
     def __init__(self, model: Model, pin_model: Any):
         theirs = {pin_model.names[i]: pin_model.joints[i] for i in range(1, pin_model.njoints)}
-        changes, places = [], []
+        joints = []
         for body, other in _matched(model, theirs, "Pinocchio"):
             kind, name = model.topology.joint_classes[body], other.shortname()
             change = _change_of_pinocchio(kind, name, other.nq)
-            if change is None:
-                raise _no_counterpart(model, body, name)
-            changes.append(change)
-            places.append(_places(model, body, (other.idx_q, other.nq), (other.idx_v, other.nv)))
-        self.model, self.changes, self.places = model, tuple(changes), tuple(places)
-        self.sizes = pin_model.nq, pin_model.nv
+            joints.append(_joint(model, body, change, name, (other.idx_q, other.nq), (other.idx_v, other.nv)))
+        self.model, self.sizes = model, (pin_model.nq, pin_model.nv)
+        self.changes, self.places = zip(*joints, strict=True)
 
 
 class MujocoOrder(StateOrder):
@@ -261,17 +247,14 @@ class MujocoOrder(StateOrder):
 
     def __init__(self, model: Model, mj_model: Any):
         theirs = {mj_model.joint(i).name or f"joint {i}": mj_model.joint(i) for i in range(mj_model.njnt)}
-        changes, places = [], []
+        joints = []
         for body, other in _matched(model, theirs, "MuJoCo"):
-            kind, at = int(other.type[0]), int(other.qposadr[0])
+            ours, kind, at = model.topology.joint_classes[body], int(other.type[0]), int(other.qposadr[0])
             change = _change_of_mujoco(model, body, kind, mj_model.qpos0[at : at + 1])
-            if change is None:
-                raise _no_counterpart(model, body, ("free joint", "ball", "slide", "hinge")[kind])
-            changes.append(change)
-            ours = model.topology.joint_classes[body]
-            places.append(_places(model, body, (at, ours.nq), (int(other.dofadr[0]), ours.nv)))
-        self.model, self.changes, self.places = model, tuple(changes), tuple(places)
-        self.sizes = int(mj_model.nq), int(mj_model.nv)
+            name = ("free joint", "ball", "slide", "hinge")[kind]
+            joints.append(_joint(model, body, change, name, (at, ours.nq), (int(other.dofadr[0]), ours.nv)))
+        self.model, self.sizes = model, (int(mj_model.nq), int(mj_model.nv))
+        self.changes, self.places = zip(*joints, strict=True)
 
 
 def _matched(model: Model, theirs: Mapping[str, Any], library: str) -> list[tuple[int, Any]]:
@@ -297,37 +280,44 @@ def _matched(model: Model, theirs: Mapping[str, Any], library: str) -> list[tupl
     return [(i, theirs[names[i]]) for i in moving]
 
 
-def _places(model: Model, body: int, *theirs: tuple[int, int]) -> tuple[_Range, ...]:
-    """Ranges of q and v in jaxdyn and in the other library, the latter given by start and count."""
+def _joint(
+    model: Model, body: int, change: _Change | None, name: str, *theirs: tuple[int, int]
+) -> tuple[_Change, tuple[_Range, ...]]:
+    """Conversion of a joint, and its ranges of q and v in both libraries.
+
+    Args:
+        model: The mechanism.
+        body: Index of the body that the joint moves.
+        change: The conversion; None if there is none, which is refused.
+        name: Kind of the joint in the other library, for messages.
+        theirs: Starts and counts of q and v in the other library.
+    """
     topology = model.topology
     kind = topology.joint_classes[body]
+    if change is None:
+        raise MechanismError(
+            f"joint {topology.joint_names[body]!r} is a {kind.__name__.lower()} joint in jaxdyn and a {name} in the other library, "
+            "which cannot be converted; use the same kind in both, or several joints of one degree of freedom with massless bodies "
+            "between them"
+        )
     ours = (topology.q_starts[body], kind.nq), (topology.v_starts[body], kind.nv)
-    return tuple((int(first), int(first) + count) for first, count in (*ours, *theirs))
-
-
-def _no_counterpart(model: Model, body: int, theirs: str) -> MechanismError:
-    kind, name = model.topology.joint_classes[body].__name__.lower(), model.topology.joint_names[body]
-    return MechanismError(
-        f"joint {name!r} is a {kind} joint in jaxdyn and a {theirs} in the other library, which cannot be converted; "
-        "use the same kind in both, or several joints of one degree of freedom with massless bodies between them"
-    )
+    return change, tuple((int(first), int(first) + count) for first, count in (*ours, *theirs))
 
 
 def _change_of_pinocchio(kind: type[Joint], name: str, nq: int) -> _Change | None:
     name = name.removeprefix("JointModel")
     same = _Same(np.zeros(kind.nq))
-    is_continuous = kind is Revolute and name.startswith("R") and nq == 2
-    counterparts: dict[type[Joint], tuple[Callable[[str], bool], _Change]] = {
-        Revolute: (lambda name: name[:1] == "R", _Circle() if is_continuous else same),
-        Prismatic: (lambda name: name[:1] == "P" and name != "Planar", same),
-        Screw: (lambda name: name[:1] == "H", same),
-        Universal: (lambda name: name == "Universal", same),
-        Spherical: (lambda name: name == "Spherical", _Ball(True)),
-        Planar: (lambda name: name == "Planar", _PlanarOfPinocchio()),
-        Free: (lambda name: name == "FreeFlyer", _FreeOfPinocchio()),
+    counterparts: dict[type[Joint], tuple[str, _Change]] = {
+        Revolute: ("R.*", _Circle() if nq == 2 else same),  # with two coordinates, it is continuous
+        Prismatic: ("P(?!lanar).*", same),
+        Screw: ("H.*", same),
+        Universal: ("Universal", same),
+        Spherical: ("Spherical", _Ball(True)),
+        Planar: ("Planar", _Placed(2, _Circle())),
+        Free: ("FreeFlyer", _Placed(3, _Ball(True))),
     }
-    fits, change = counterparts.get(kind, (lambda name: False, same))
-    return change if fits(name) else None
+    pattern, change = counterparts.get(kind, ("", same))
+    return change if re.fullmatch(pattern, name) else None
 
 
 def _change_of_mujoco(model: Model, body: int, kind: int, reference: np.ndarray) -> _Change | None:

@@ -33,6 +33,7 @@ import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,8 +45,8 @@ from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.tables import suggestion
 from jaxdyn.io.urdf_colliders import urdf_collider_count, with_urdf_contact
-from jaxdyn.io.urdf_elements import WITHOUT_DYNAMICS, inertia, joint_of, limits, origin, repair_inertias
-from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, Report, read_xml, shortened
+from jaxdyn.io.urdf_elements import JOINT_TYPES, inertia, joint_of, limits, origin, repair_inertias
+from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, read_xml, shortened, unused, warn_of_unread
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.joints import Fixed, Free
 from jaxdyn.mechanism.messages import MasslessBody, MechanismError, UnphysicalInertia, one_line
@@ -56,10 +57,10 @@ _OTHER_FORMATS = {
 }
 _ONLY_ONCE = ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic", "inertial", "mass", "inertia")
 _BASES, _UNPHYSICAL = ("fixed", "free"), ("refuse", "repair")
-_OF_ONE_COORDINATE = ("revolute", "continuous", "prismatic")
-_MOVING = (*_OF_ONE_COORDINATE, "planar", "floating", "spherical")
+_OF_ONE_COORDINATE = tuple(kind for kind, joint in JOINT_TYPES.items() if joint.nv == 1)
 _WORLDS = ("world", "ground", "universe", "map")
 _REPAIR = 'read the file with unphysical="repair" (--repair on the command line, repair = true in a config)'
+_FURTHER_REMEDIES: dict[type[MechanismError], str] = {UnphysicalInertia: _REPAIR, MasslessBody: KINEMATIC}
 _FREE_BASE = 'read the file with base="free" (--base free on the command line, base = "free" in a config)'
 
 
@@ -143,54 +144,51 @@ def system_from_robot(
     """The system that the outermost element of a URDF file describes; see `load_urdf`. `repair` corresponds to
     `unphysical="repair"`.
     """
-    report = Report(robot.file)
     if repair:
-        _keep_first(robot, report)
+        _keep_first(robot)
     try:
         with calculable(robot.file):
-            system = _system(robot, base, velocity_scale, repair, report, kinematic)
+            system = _system(robot, base, velocity_scale, repair, kinematic)
     except RepeatedElement as error:
         if error.inside not in ("link", "inertial", "joint"):
             raise
         raise ConfigError(f"{error}, or {_REPAIR}") from None
-    report.warn()
+    warn_of_unread(robot)
     return system
 
 
-def _keep_first(robot: Element, report: Report) -> None:
+def _keep_first(robot: Element) -> None:
     """Remove repeated elements of a link, its inertial or a joint; the first one of each is kept."""
     links = robot.all("link")
     for part in [*links, *(inertial for link in links for inertial in link.all("inertial")), *robot.all("joint")]:
         first = {}
         for child in part.children:
             if child.tag in _ONLY_ONCE and first.setdefault(child.tag, child) is not child:
-                report.ignored(f"second <{child.tag}>", child.line)
+                robot.ignore(f"second <{child.tag}>", child.line)
         part.children = [child for child in part.children if first.get(child.tag, child) is child]
 
 
-def _system(
-    robot: Element, base: str | None, velocity_scale: float, repair: bool, report: Report, kinematic: bool
-) -> System:
+def _system(robot: Element, base: str | None, velocity_scale: float, repair: bool, kinematic: bool) -> System:
     if robot.tag != "robot":
         hint = _OTHER_FORMATS.get(robot.tag, "check the path")
         raise robot.error(f"the outermost element of a URDF file is <robot>; {hint}")
     for element in robot.below():
         if element.tag.startswith("xacro:"):
             raise element.error(f"this is an instruction of xacro and not URDF; {EXPAND_XACRO}")
-    robot.report_unknown(report, ("link", "joint", "jaxdyn", *WITHOUT_DYNAMICS["robot"]), ("name", "version"))
+    robot.skip("name", "version", "material", "transmission", "gazebo")
     links = _links(robot)
-    joints = _joints(robot, links, report)
-    extension = robot.optional("jaxdyn")
-    moving = [joint.name for joint in joints.values() if joint.kind in _MOVING]
-    extras = urdf_extension.joint_extras(extension, moving, report)
+    joints = _joints(robot, links)
+    extension = robot.optional("jaxdyn") or Element("jaxdyn", {}, robot.line, robot.file)
+    moving = [joint.name for joint in joints.values() if joint.kind != "fixed"]
+    extras = urdf_extension.joint_extras(extension, moving)
     order, root = _tree(robot, links, joints)
     if base != "free" and not moving:
         raise robot.error(f"no joint moves; add one that is not fixed, or {_FREE_BASE}")
 
-    rooted = {root}
-    for joint in order:
-        if joint.kind == "fixed" and joint.parent in rooted:
-            rooted.add(joint.child)
+    body_of = {root: root}  # the link that represents the rigid body of each link
+    for joint in order:  # parents before children
+        body_of[joint.child] = body_of[joint.parent] if joint.kind == "fixed" else joint.child
+    rooted = {link for link, body in body_of.items() if body == root}
     carried = [joint for joint in order if joint.kind != "fixed" and joint.parent in rooted]
     if base == "free" and carried and all(joint.kind == "floating" for joint in carried):
         base = "fixed"  # the floating joints make the base free already
@@ -207,14 +205,14 @@ def _system(
             )
     # A link that is fixed to the ground needs no inertia, and many files contain an arbitrary one.
     standing = rooted if base == "fixed" else set()
-    inertias = {name: inertia(link, report) for name, link in links.items() if name not in standing and not kinematic}
-    body_of = {root: root}
-    for joint in order:  # parents before children
-        body_of[joint.child] = body_of[joint.parent] if joint.kind == "fixed" else joint.child
-    repair_inertias(inertias, links, body_of, repair, report)
+    for name in links if kinematic else standing:
+        links[name].skip("inertial")
+    inertias = {name: inertia(link) for name, link in links.items() if name not in standing and not kinematic}
+    repair_inertias(inertias, links, body_of, repair)
 
     name = robot.name() if robot.attributes.get("name") else Path(robot.file).stem
-    builder = MechanismBuilder(name, urdf_extension.gravity(extension, report) or STANDARD_GRAVITY)
+    gravity = extension.optional("gravity")
+    builder = MechanismBuilder(name, STANDARD_GRAVITY if gravity is None else gravity.vector("xyz", 3))
     if root == "ground":
         # The writer uses this name for the ground itself.
         if base == "free":
@@ -222,16 +220,15 @@ def _system(
     else:
         rigid = Fixed() if base == "fixed" else Free()
         with _errors_at(links[root]):
-            builder.add_body(root, joint=rigid, joint_name=_unused(f"{root}_joint", joints), **inertias.get(root, {}))
+            builder.add_body(root, joint=rigid, joint_name=unused(f"{root}_joint", joints), **inertias.get(root, {}))
     for joint in joints.values():  # in the order of the file; the builder sorts parents before children
         with _errors_at(links[joint.child]):
-            _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name), report)
+            _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name))
     with _errors_at(robot):
         model = builder.build(kinematic=kinematic)
-    # In the order of the model, which is the order that `save_urdf` uses.
-    elements = {name: joints[name].element for name in model.topology.joint_names if name in joints}
-    with _errors_at(robot):
-        return urdf_extension.system(model, elements, extension, extras, velocity_scale, report)
+        # In the order of the model, which is the order that `save_urdf` uses.
+        elements = {name: joints[name].element for name in model.topology.joint_names if name in joints}
+        return urdf_extension.system(model, elements, extension, extras, velocity_scale)
 
 
 @contextlib.contextmanager
@@ -239,12 +236,10 @@ def _errors_at(element: Element) -> Iterator[None]:
     """Add the file and the line of an element to errors of the builder."""
     try:
         yield
-    except UnphysicalInertia as error:
-        raise MechanismError(f"{element.file}, line {element.line}: {error}, or {_REPAIR}") from None
-    except MasslessBody as error:
-        raise MechanismError(f"{element.file}, line {element.line}: {error}, or {KINEMATIC}") from None
     except MechanismError as error:
-        raise MechanismError(f"{element.file}, line {element.line}: {error}") from None
+        remedy = _FURTHER_REMEDIES.get(type(error))
+        hint = "" if remedy is None else f", or {remedy}"
+        raise MechanismError(f"{element.file}, line {element.line}: {error}{hint}") from None
 
 
 def _looks_free(root: str, rooted: set[str], links: dict[str, Element], order: list[_Joint]) -> bool:
@@ -261,47 +256,42 @@ def _looks_free(root: str, rooted: set[str], links: dict[str, Element], order: l
         if joint.child in rooted or limb is None:
             continue
         limb_of[joint.child] = limb
-        sizes[limb] = sizes.get(limb, 0) + (joint.kind in _MOVING)
+        sizes[limb] = sizes.get(limb, 0) + (joint.kind != "fixed")
         rotors += joint.parent in rooted and joint.kind == "continuous"
     return sum(size >= 2 for size in sizes.values()) >= 2 or rotors >= 4
 
 
-def _unused(name: str, joints: dict[str, _Joint]) -> str:
-    while name in joints:
-        name += "_"
-    return name
+def _named(robot: Element, tag: str) -> dict[str, Element]:
+    """The links or the joints of a robot by their names."""
+    found: dict[str, Element] = {}
+    for element in robot.all(tag):
+        name = element.name()
+        if name in found:
+            raise element.error(f"there is another {tag} with this name on line {found[name].line}; rename one")
+        found[name] = element
+    return found
 
 
 def _links(robot: Element) -> dict[str, Element]:
-    links: dict[str, Element] = {}
-    for element in robot.all("link"):
-        name = element.name()
-        if name in links:
-            raise element.error(f"there is another link with this name on line {links[name].line}; rename one")
-        links[name] = element
+    links = _named(robot, "link")
     if not links:
         raise robot.error("it has no <link>; add one")
     if len(links) > MOST_BODIES:
         raise robot.error(f"it has {len(links)} links, but at most {MOST_BODIES} are read; split the mechanism")
+    for element in links.values():
+        element.skip("type", "visual", "collision", "contact")
     return links
 
 
-def _joints(robot: Element, links: dict[str, Element], report: Report) -> dict[str, _Joint]:
+def _joints(robot: Element, links: dict[str, Element]) -> dict[str, _Joint]:
     joints: dict[str, _Joint] = {}
-    for element in robot.all("joint"):
-        name, kind = element.name(), element.text("type")
-        if name in joints:
-            raise element.error(
-                f"there is another joint with this name on line {joints[name].element.line}; rename one"
-            )
-        if kind not in (*_MOVING, "fixed"):
-            raise element.error(
-                f"type {shortened(kind)!r} is not a joint of URDF; use one of {', '.join(_MOVING)}, fixed"
-            )
+    for name, element in _named(robot, "joint").items():
+        kind = element.text("type")
+        if kind not in JOINT_TYPES:
+            raise element.error(f"type {shortened(kind)!r} is not a joint of URDF; use one of {', '.join(JOINT_TYPES)}")
         ends = []
         for role in ("parent", "child"):
             end = element.required(role)
-            end.report_unknown(report, (), ("link",))
             link = end.name("link")
             if link not in links:
                 raise end.error(f"there is no link {link!r}; {suggestion(link, list(links))}")
@@ -313,7 +303,6 @@ def _joints(robot: Element, links: dict[str, Element], report: Report) -> dict[s
 def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) -> tuple[list[_Joint], str]:
     """Joints with parents before children, and the name of the root link."""
     by_child: dict[str, _Joint] = {}
-    children: dict[str, list[_Joint]] = {name: [] for name in links}
     for joint in joints.values():
         if joint.child in by_child:
             raise joint.element.error(
@@ -321,7 +310,6 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
                 "so close the loop with a <loop_joint> in <jaxdyn> instead (see jaxdyn.io.urdf)"
             )
         by_child[joint.child] = joint
-        children[joint.parent].append(joint)
     roots = [name for name in links if name not in by_child]
     if not roots:
         raise robot.error(
@@ -332,44 +320,33 @@ def _tree(robot: Element, links: dict[str, Element], joints: dict[str, _Joint]) 
             f"links {', '.join(map(repr, roots[:6]))} are not children of any joint; only one link may be the root, so "
             "connect the others"
         )
-    order: list[_Joint] = []
-    waiting = list(reversed(children[roots[0]]))
-    while waiting:
-        joint = waiting.pop()
-        order.append(joint)
-        waiting.extend(reversed(children[joint.child]))
-    if len(order) < len(joints):
-        reached = {joint.child for joint in order} | {roots[0]}
-        lost = next(joint for joint in joints.values() if joint.child not in reached)
+    parents = {joint.child: [joint.parent] for joint in joints.values()}
+    try:
+        order = [by_child[link] for link in TopologicalSorter(parents).static_order() if link in by_child]
+    except CycleError as error:
+        lost = next(joint for joint in joints.values() if joint.child in error.args[1])
         raise lost.element.error(
             f"link {lost.child!r} is its own ancestor through a cycle of joints; connect it to {roots[0]!r}"
-        )
+        ) from None
     return order, roots[0]
 
 
-def _add_body(
-    builder: MechanismBuilder, joint: _Joint, body: dict[str, Any], extra: Element | None, report: Report
-) -> None:
+def _add_body(builder: MechanismBuilder, joint: _Joint, body: dict[str, Any], extra: Element | None) -> None:
     element = joint.element
-    known = ["origin", "parent", "child", "axis", "dynamics", *WITHOUT_DYNAMICS["joint"]]
-    known += ["mimic"] if joint.kind != "fixed" else []
-    known += ["limit"] if joint.kind in (*_OF_ONE_COORDINATE, "fixed") else []
-    element.report_unknown(report, known, ("name", "type"))
-    position, orientation = origin(element.optional("origin"), report)
+    element.skip("calibration", "safety_controller", *(("limit", "dynamics") if joint.kind == "fixed" else ()))
+    position, orientation = origin(element.optional("origin"))
     numbers: dict[str, Any] = {}
     if joint.kind in _OF_ONE_COORDINATE:
-        numbers = limits(element.optional("limit"), joint.kind, report)
+        numbers = limits(element.optional("limit"), joint.kind)
     if extra is not None and "armature" in extra.attributes:
         if joint.kind not in _OF_ONE_COORDINATE:
             raise extra.error(
                 f"the joint is {joint.kind}; only {', '.join(_OF_ONE_COORDINATE)} joints can have an armature, so remove it"
             )
-        numbers["armature"] = extra.number("armature")
-        if numbers["armature"] < 0.0:
-            raise extra.error(f"armature = {numbers['armature']:g}; give a positive value or 0")
+        numbers["armature"] = extra.positive("armature", "; give a positive value or 0", or_zero=True)
     builder.add_body(
         joint.child,
-        joint=joint_of(element, joint.kind, report),
+        joint=joint_of(element, joint.kind),
         parent=joint.parent,
         position=position,
         orientation=orientation,

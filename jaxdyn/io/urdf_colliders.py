@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxdyn.dynamics.contact_shapes import ContactPoint, contact_box, contact_capsule, contact_cylinder, contact_sphere
+from jaxdyn.dynamics.contact_shapes import ContactPoint
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.colliders import Collider, Place, extreme_points, level_ground, with_ground_contact
+from jaxdyn.io.colliders import Collider, extreme_points, level_ground, points_of, with_ground_contact
 from jaxdyn.io.urdf_elements import origin
-from jaxdyn.io.urdf_visuals import UrdfMeshes, geometry_of
+from jaxdyn.io.urdf_visuals import UrdfMeshes, geometry_of, mesh_scale, sizes_of
 from jaxdyn.io.visuals import Omitted, placed
-from jaxdyn.io.xml import Element, Report, shortened
+from jaxdyn.io.xml import Element, shortened
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 
@@ -52,8 +52,8 @@ def with_urdf_contact(robot: Element, system: System, folder: Path | None) -> Sy
             continue
         points = _points(shape, meshes)
         if points is not None:
-            pose = origin(next(iter(element.all("origin")), None), Report(path))
-            place = Place(*placed(model, link.name(), *pose))
+            pose = origin(next(iter(element.all("origin")), None))
+            place = placed(model, link.name(), *pose)
             colliders.append(Collider(place, points, _friction(link, omitted)))
     return with_ground_contact(system, (level_ground(model),), colliders, omitted, path)
 
@@ -70,28 +70,13 @@ def _collisions(robot: Element, model: Model) -> Iterator[tuple[int, Element, El
 
 def _points(shape: Element, meshes: UrdfMeshes) -> Sequence[ContactPoint] | None:
     """Points and spheres of a shape on its axes; None if its mesh cannot be read."""
-    match shape.tag:
-        case "box":
-            return contact_box("", [_length(shape, "size", side) for side in shape.vector("size", 3)])
-        case "sphere":
-            return contact_sphere("", radius=_length(shape, "radius"))
-        case "cylinder":
-            return contact_cylinder("", _length(shape, "radius"), _length(shape, "length"))
-        case "capsule":
-            half = 0.5 * _length(shape, "length")
-            return contact_capsule("", ((0.0, 0.0, -half), (0.0, 0.0, half)), _length(shape, "radius"))
+    points = points_of(shape.tag, sizes_of(shape))
+    if points is not None:
+        return points
     parts = meshes.parts(shape.text("filename"))
     if parts is None:
         return None
-    vertices = np.concatenate([vertices for (vertices, _), _ in parts])
-    return extreme_points(vertices * np.array(shape.vector("scale", 3, (1.0, 1.0, 1.0))))
-
-
-def _length(shape: Element, name: str, value: float | None = None) -> float:
-    length = shape.number(name) if value is None else value
-    if length < 0.0:
-        raise shape.error(f"{name} = {length:g} is negative; give a positive value")
-    return length
+    return extreme_points(np.concatenate([vertices for (vertices, _), _ in parts]) * mesh_scale(shape))
 
 
 def _friction(link: Element, omitted: Omitted) -> float | None:

@@ -8,80 +8,75 @@ from typing import Any
 import numpy as np
 
 from jaxdyn.io.placements import quaternion_from_rpy
-from jaxdyn.io.xml import Element, Report
+from jaxdyn.io.xml import Element
 from jaxdyn.mechanism.checks import has_physical_moments
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Spherical
-from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia
+from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_matrix
 from jaxdyn.spatial.plain import rotation_matrix
 
 # Share of the inertia of a rigid body below which the unphysical inertia of one of its links is repaired without being asked.
 _NEGLIGIBLE = 1e-3
-# Elements that are allowed in a description and do not affect the dynamics.
-WITHOUT_DYNAMICS = {
-    "robot": ("material", "transmission", "gazebo"),
-    "link": ("visual", "collision", "contact"),
-    "joint": ("calibration", "safety_controller"),
+# Class of the joint of each type; a writer uses the first type of a class.
+JOINT_TYPES: dict[str, type[Joint]] = {
+    "revolute": Revolute,
+    "continuous": Revolute,
+    "prismatic": Prismatic,
+    "planar": Planar,
+    "floating": Free,
+    "spherical": Spherical,
+    "fixed": Fixed,
 }
+INERTIA_ENTRIES = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
 
 
-def origin(element: Element | None, report: Report) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def origin(element: Element | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Position and quaternion of an <origin>."""
     if element is None:
         return (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)
-    element.report_unknown(report, (), ("xyz", "rpy"))
     zero = (0.0, 0.0, 0.0)
     return element.vector("xyz", 3, zero), quaternion_from_rpy(element.vector("rpy", 3, zero))
 
 
-def joint_of(element: Element, kind: str, report: Report) -> Joint:
+def joint_of(element: Element, kind: str) -> Joint:
     """The joint of a <joint> element of a known kind."""
-    match kind:
-        case "fixed":
-            return Fixed()
-        case "floating":
-            return Free()
-        case "spherical":
-            return Spherical()
-    axis = _axis(element, (1.0, 0.0, 0.0), report)
-    match kind:
-        case "prismatic":
-            return Prismatic(axis)
-        case "planar":
-            return Planar(axis, across(axis))
-    return Revolute(axis)
+    joint: Any = JOINT_TYPES[kind]
+    if joint in (Fixed, Free, Spherical):
+        element.skip("axis")
+        return joint()
+    given, default = element.optional("axis"), (1.0, 0.0, 0.0)
+    axis = np.array(default) if given is None else direction(given, default)
+    return Planar(axis, across(axis)) if joint is Planar else joint(axis)
 
 
-def _axis(element: Element, default: tuple[float, float, float], report: Report) -> np.ndarray:
-    """Unit vector along the <axis> of an element."""
-    found = element.optional("axis")
-    if found is None:
-        return np.array(default)
-    found.report_unknown(report, (), ("xyz",))
-    axis = np.array(found.vector("xyz", 3, default))
-    length = float(np.linalg.norm(axis))
+def direction(axis: Element, default: tuple[float, float, float] | None = None) -> np.ndarray:
+    """Unit vector along an <axis>, whose components are required if there is no default."""
+    given = np.array(axis.vector("xyz", 3, default))
+    length = float(np.linalg.norm(given))
     if length < 1e-9:
-        raise found.error("the axis is zero; give a direction such as 0 0 1")
+        raise axis.error("the axis is zero; give a direction such as 0 0 1")
     # A second division removes the rounding error of the first one, so that written axes are read back unchanged.
-    unit = axis / length
-    return axis if abs(length - 1.0) < 4e-16 else unit / np.linalg.norm(unit)
+    unit = given / length
+    return given if abs(length - 1.0) < 4e-16 else unit / np.linalg.norm(unit)
+
+
+def turn_to(normal: np.ndarray) -> np.ndarray:
+    """Quaternion of the smallest rotation that turns z into a unit vector."""
+    x, y, z = normal
+    half = np.array([1.0 + z, -y, x, 0.0]) if z > -1.0 + 1e-9 else np.array([0.0, 1.0, 0.0, 0.0])
+    return half / np.linalg.norm(half)
 
 
 def across(normal: np.ndarray) -> np.ndarray:
     """First direction of a planar joint: the x axis after the smallest rotation that turns z into the normal."""
-    x, y, z = normal
-    if z < -1.0 + 1e-9:
-        return np.array([1.0, 0.0, 0.0])
-    across = np.array([1.0 - x * x / (1.0 + z), -x * y / (1.0 + z), -x])
-    return across / np.linalg.norm(across)
+    return rotation_matrix(turn_to(normal))[:, 0]
 
 
-def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]:
+def limits(element: Element | None, kind: str) -> dict[str, Any]:
     """Limits from the <limit> of a joint with one coordinate, as arguments of `MechanismBuilder.add_body`."""
     if element is None:
         return {}
     sides = () if kind == "continuous" else ("lower", "upper")  # a continuous joint does not have position limits
-    element.report_unknown(report, (), (*sides, "effort", "velocity"))
     numbers: dict[str, Any] = {}
     if sides and ("lower" in element.attributes or "upper" in element.attributes):
         lower, upper = (element.number(side, 0.0, infinite=True) for side in sides)
@@ -92,35 +87,26 @@ def limits(element: Element | None, kind: str, report: Report) -> dict[str, Any]
         if lower < upper:
             numbers["position_limits"] = (lower, upper)
         else:
-            report.ignored("limits that do not allow motion", element.line)
+            element.ignore("limits that do not allow motion")
     for attribute in ("effort", "velocity"):
-        value = element.number(attribute, math.inf, infinite=True)
-        if value < 0.0:
-            raise element.error(
-                f"{attribute} = {value:g} is negative; give a positive value, or leave it out for no limit"
-            )
+        problem = " is negative; give a positive value, or leave it out for no limit"
+        value = element.positive(attribute, problem, math.inf, or_zero=True, infinite=True)
         if value > 0.0:
             numbers[f"{attribute}_limit"] = value
         else:
-            report.ignored(f"{attribute} limits of 0", element.line)
+            element.ignore(f"{attribute} limits of 0")
     return numbers
 
 
-def inertia(link: Element, report: Report) -> dict[str, Any]:
+def inertia(link: Element) -> dict[str, Any]:
     """Mass, center of mass and central inertia of a <link> on link axes, as arguments of `MechanismBuilder.add_body`."""
-    link.report_unknown(report, ("inertial", *WITHOUT_DYNAMICS["link"]), ("name", "type"))
     inertial = link.optional("inertial")
     if inertial is None:
         return {}
-    inertial.report_unknown(report, ("origin", "mass", "inertia"), ())
-    position, turn = origin(inertial.optional("origin"), report)
+    position, turn = origin(inertial.optional("origin"))
     mass, tensor = inertial.required("mass"), inertial.required("inertia")
-    mass.report_unknown(report, (), ("value",))
-    names = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
-    tensor.report_unknown(report, (), names)
-    xx, yy, zz = (tensor.number(name) for name in names[:3])
-    xy, xz, yz = (tensor.number(name, 0.0) for name in names[3:])
-    matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    entries = [tensor.number(name, None if name in INERTIA_ENTRIES[:3] else 0.0) for name in INERTIA_ENTRIES]
+    matrix = symmetric_matrix(np.array(entries))
     kilograms = mass.number("value")
     if turn != (1.0, 0.0, 0.0, 0.0):
         frame = rotation_matrix(np.array(turn))
@@ -130,7 +116,7 @@ def inertia(link: Element, report: Report) -> dict[str, Any]:
 
 
 def repair_inertias(
-    inertias: dict[str, dict[str, Any]], links: dict[str, Element], body_of: dict[str, str], every: bool, report: Report
+    inertias: dict[str, dict[str, Any]], links: dict[str, Element], body_of: dict[str, str], every: bool
 ) -> None:
     """Replace the inertias of links that no body can have by the nearest ones that are physical.
 
@@ -139,7 +125,6 @@ def repair_inertias(
         links: The <link> elements by name.
         body_of: Name of the rigid body of which each link is a part.
         every: If false, only links are changed that have little influence on their body.
-        report: Report of the changes.
     """
     given = {name: found for name, found in inertias.items() if found}
     physical = {
@@ -154,9 +139,8 @@ def repair_inertias(
             continue
         change = np.abs(physical[name] - found["inertia"]).max()
         if every or change < _NEGLIGIBLE * trace[body_of[name]]:
-            report.ignored(
-                f"unphysical part of the inertia of link {name!r}",
-                links[name].required("inertial").required("inertia").line,
+            links[name].required("inertial").required("inertia").ignore(
+                f"unphysical part of the inertia of link {name!r}"
             )
             found["inertia"] = physical[name]
 

@@ -14,7 +14,9 @@ from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.io.tables import suggestion
-from jaxdyn.io.xml import Element, Report, shortened
+from jaxdyn.io.urdf_elements import direction, turn_to
+from jaxdyn.io.xml import Element, shortened
+from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joints import Prismatic, Revolute
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import quaternion
@@ -24,20 +26,8 @@ _MOST_ELEMENTS = 2000
 _MOST_COEFFICIENTS = 20
 
 
-def gravity(extension: Element | None, report: Report) -> tuple[float, ...] | None:
-    """Gravitational acceleration (m/s^2), or None if it is not given."""
-    element = None if extension is None else extension.optional("gravity")
-    if element is None:
-        return None
-    element.report_unknown(report, (), ("xyz",))
-    return element.vector("xyz", 3)
-
-
-def joint_extras(extension: Element | None, joints: list[str], report: Report) -> dict[str, Element]:
+def joint_extras(extension: Element, joints: list[str]) -> dict[str, Element]:
     """The <joint> elements of <jaxdyn> by joint name."""
-    if extension is None:
-        return {}
-    extension.report_unknown(report, ("gravity", "joint", "drive", *_CONSTRAINTS), ())
     extras: dict[str, Element] = {}
     if len(extension.children) > _MOST_ELEMENTS:
         raise extension.error(f"it has more than {_MOST_ELEMENTS} elements; split the mechanism")
@@ -48,7 +38,6 @@ def joint_extras(extension: Element | None, joints: list[str], report: Report) -
             raise element.error(f"there is no moving joint {name!r}; {suggestion(name, joints)}")
         if name in extras:
             raise element.error(f"this joint is already given on line {extras[name].line}; combine the two elements")
-        element.report_unknown(report, (), ("name", "armature", "velocity_scale", "stiffness", "rest"))
         extras[name] = element
     return extras
 
@@ -56,70 +45,53 @@ def joint_extras(extension: Element | None, joints: list[str], report: Report) -
 def system(
     model: Model,
     joints: dict[str, Element],
-    extension: Element | None,
+    extension: Element,
     extras: dict[str, Element],
     velocity_scale: float,
-    report: Report,
 ) -> System:
     """Extend a model to a system with the friction, springs, couplings, loops and drives of the file.
 
     Args:
         model: Tree of bodies.
         joints: The moving <joint> elements of the robot by name.
-        extension: The <jaxdyn> element, or None.
+        extension: The <jaxdyn> element.
         extras: Result of `joint_extras`.
         velocity_scale: Velocity scale of friction for joints without a value in `extras`, rad/s or m/s.
-        report: Collects elements that are not read.
     """
-    constraints = [_mimic(model, joints, name, report) for name, element in joints.items() if element.all("mimic")]
-    if extension is not None:
-        elements = [element for element in extension.children if element.tag in _CONSTRAINTS]
-        constraints += [_CONSTRAINTS[element.tag](model, element, report) for element in elements]
-    forces = [_friction(model, joints, extras, velocity_scale, report), _springs(model, extras)]
+    constraints = [_mimic(model, joints, name) for name, element in joints.items() if element.all("mimic")]
+    constraints += [_CONSTRAINTS[element.tag](model, element) for element in extension.all(*_CONSTRAINTS)]
+    forces = [_friction(model, joints, extras, velocity_scale), _springs(model, extras)]
     given = tuple(force for force in forces if force is not None)
-    return System(model, given, _drives(model, extension, report), constraints=tuple(constraints))
+    return System(model, given, _drives(model, extension), constraints=tuple(constraints))
 
 
 def _friction(
-    model: Model, joints: dict[str, Element], extras: dict[str, Element], velocity_scale: float, report: Report
+    model: Model, joints: dict[str, Element], extras: dict[str, Element], velocity_scale: float
 ) -> Force | None:
     viscous, coulomb, scale = np.zeros(model.nv), np.zeros(model.nv), np.full(model.nv, velocity_scale)
     for name, element in joints.items():
         dynamics = element.optional("dynamics")
         if dynamics is None:
             continue
-            # Other attributes are extensions of PyBullet that describe contacts.
-        dynamics.report_unknown(report, (), ("damping", "friction"))
         for numbers, attribute in ((viscous, "damping"), (coulomb, "friction")):
-            value = dynamics.number(attribute, 0.0)
-            if value < 0.0:
-                raise dynamics.error(f"{attribute} = {value:g} would add energy; give a positive value or 0")
-            numbers[_columns(model, name)] = value
+            problem = " would add energy; give a positive value or 0"
+            numbers[_columns(model, name)] = dynamics.positive(attribute, problem, 0.0, or_zero=True)
     for name, element in extras.items():
         if "velocity_scale" in element.attributes:
-            value = element.number("velocity_scale")
-            if value <= 0.0:
-                raise element.error(f"velocity_scale = {value:g}; give a positive value such as 0.01")
-            scale[_columns(model, name)] = value
+            scale[_columns(model, name)] = element.positive("velocity_scale", "; give a positive value such as 0.01")
     return JointFriction(viscous, coulomb, scale) if viscous.any() or coulomb.any() else None
 
 
 def _springs(model: Model, extras: dict[str, Element]) -> Force | None:
-    stiffness, rest = np.zeros(model.nv), np.zeros(model.nq)
+    # A quaternion of norm zero would not be a valid rest position.
+    stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model), float)
     for name, element in extras.items():
         if "stiffness" not in element.attributes and "rest" not in element.attributes:
             continue
         coordinate, column = _coordinate(model, element, name), _columns(model, name)
-        stiffness[column], rest[coordinate] = element.number("stiffness"), element.number("rest", 0.0)
-        if element.number("stiffness") < 0.0:
-            raise element.error(f"stiffness = {element.number('stiffness'):g}; give a positive value or 0")
-    if not stiffness.any():
-        return None
-    for body, kind in enumerate(model.topology.joint_classes):
-        if kind.nq > kind.nv:  # a quaternion of norm zero would not be a valid rest position
-            start = model.topology.q_starts[body]
-            rest[start : start + kind.nq] = model.joint(body).neutral()
-    return JointSpring(stiffness, rest)
+        stiffness[column] = element.positive("stiffness", "; give a positive value or 0", or_zero=True)
+        rest[coordinate] = element.number("rest", 0.0)
+    return JointSpring(stiffness, rest) if stiffness.any() else None
 
 
 def _columns(model: Model, joint: str) -> slice:
@@ -141,10 +113,9 @@ def _coordinate(model: Model, element: Element, joint: str) -> int:
     return int(model.topology.q_starts[body])
 
 
-def _mimic(model: Model, joints: dict[str, Element], name: str, report: Report) -> Constraint:
+def _mimic(model: Model, joints: dict[str, Element], name: str) -> Constraint:
     """q = multiplier q_driver + offset."""
     element = joints[name].required("mimic")
-    element.report_unknown(report, (), ("joint", "multiplier", "offset"))
     driven, driver = _coordinate(model, element, name), _coordinate(model, element, element.name("joint"))
     follows, seen = element.name("joint"), {name}
     while follows not in seen and follows in joints and joints[follows].all("mimic"):
@@ -157,8 +128,7 @@ def _mimic(model: Model, joints: dict[str, Element], name: str, report: Report) 
     return Coupling(name, driven, driver, coefficients)
 
 
-def _coupling(model: Model, element: Element, report: Report) -> Constraint:
-    element.report_unknown(report, (), ("name", "joint", "driver", "coefficients"))
+def _coupling(model: Model, element: Element) -> Constraint:
     driven, driver = (_coordinate(model, element, element.name(role)) for role in ("joint", "driver"))
     if driven == driver:
         raise element.error("it couples a joint with itself; name two joints")
@@ -168,36 +138,33 @@ def _coupling(model: Model, element: Element, report: Report) -> Constraint:
     return Coupling(element.name(), driven, driver, list(element.vector("coefficients", count)))
 
 
-def _loop_joint(model: Model, element: Element, report: Report) -> Constraint:
-    element.report_unknown(report, ("link1", "link2", "axis"), ("name", "type"))
+def _loop_joint(model: Model, element: Element) -> Constraint:
     kind = element.text("type")
     if kind not in LOOP_KINDS:
         raise element.error(f"type {shortened(kind)!r} is not a type of loop joint; use one of {', '.join(LOOP_KINDS)}")
-    turn = _turn_of_axis(element.optional("axis"), report)
-    (body_a, frame_a), (body_b, frame_b) = _ends(model, element, report)
+    axis = element.optional("axis")
+    turn = jnp.asarray(turn_to(np.array([0.0, 0.0, 1.0]) if axis is None else direction(axis)), float)
+    (body_a, frame_a), (body_b, frame_b) = _ends(model, element)
     return LoopJoint(element.name(), kind, body_a, _turned(frame_a, turn), body_b, _turned(frame_b, turn))
 
 
-def _rod(model: Model, element: Element, report: Report) -> Constraint:
-    element.report_unknown(report, ("link1", "link2"), ("name", "length"))
-    length = element.number("length")
-    if length <= 0.0:
-        raise element.error(f"length = {length:g}; give a positive length, or use a spherical loop joint instead")
-    (body_a, frame_a), (body_b, frame_b) = _ends(model, element, report)
+def _rod(model: Model, element: Element) -> Constraint:
+    problem = "; give a positive length, or use a spherical loop joint instead"
+    length = element.positive("length", problem)
+    (body_a, frame_a), (body_b, frame_b) = _ends(model, element)
     return Distance(element.name(), body_a, frame_a.translation, body_b, frame_b.translation, length)
 
 
-def _ends(model: Model, element: Element, report: Report) -> list[tuple[int, RigidTransform]]:
+def _ends(model: Model, element: Element) -> list[tuple[int, RigidTransform]]:
     """Bodies and frames given by <link1> and <link2>."""
-    ends = [_frame(model, element.required(role), report) for role in ("link1", "link2")]
+    ends = [_frame(model, element.required(role)) for role in ("link1", "link2")]
     if ends[0][0] == ends[1][0]:
         raise element.error("its two links do not move relative to each other; name two others or remove it")
     return ends
 
 
-def _frame(model: Model, element: Element, report: Report) -> tuple[int, RigidTransform]:
+def _frame(model: Model, element: Element) -> tuple[int, RigidTransform]:
     """Body that carries a frame given on a link, and the placement of the frame on this body."""
-    element.report_unknown(report, (), ("link", "xyz", "rpy"))
     name, zero = element.name("link"), (0.0, 0.0, 0.0)
     turn = quaternion_from_rpy(element.vector("rpy", 3, zero))
     frame = RigidTransform(jnp.asarray(turn, float), jnp.asarray(element.vector("xyz", 3, zero), float))
@@ -215,32 +182,14 @@ def _turned(frame: RigidTransform, turn: Array) -> RigidTransform:
     return RigidTransform(jnp.asarray(np.copysign(1.0, first) * turned, float), frame.translation)
 
 
-def _turn_of_axis(element: Element | None, report: Report) -> Array:
-    """Quaternion of the smallest rotation that turns z into an <axis>."""
-    if element is None:
-        return jnp.array((1.0, 0.0, 0.0, 0.0))
-    element.report_unknown(report, (), ("xyz",))
-    axis = np.array(element.vector("xyz", 3))
-    length = float(np.linalg.norm(axis))
-    if length < 1e-9:
-        raise element.error("the axis is zero; give a direction such as 0 0 1")
-    x, y, z = axis / length
-    half = np.array([1.0 + z, -y, x, 0.0]) if z > -1.0 + 1e-9 else np.array([0.0, 1.0, 0.0, 0.0])
-    return jnp.asarray(half / np.linalg.norm(half), float)
-
-
-def _drives(model: Model, extension: Element | None, report: Report) -> JointDrives | None:
-    elements = [] if extension is None else extension.all("drive")
-    if not elements:
-        return None
+def _drives(model: Model, extension: Element) -> JointDrives | None:
     columns, gear = [], []
-    for element in elements:
-        element.report_unknown(report, (), ("joint", "gear"))
+    for element in extension.all("drive"):
         name = element.name("joint")
         _coordinate(model, element, name)
         columns.append(_columns(model, name).start)
         gear.append(element.number("gear", 1.0))
-    return JointDrives(tuple(columns), gear)
+    return JointDrives(tuple(columns), gear) if columns else None
 
 
 _CONSTRAINTS = {"loop_joint": _loop_joint, "rod": _rod, "coupling": _coupling}

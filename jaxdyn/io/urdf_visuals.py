@@ -4,27 +4,28 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mesh_files import MESH_FILES, Color, MeshPart, missing_package, read_mesh_file
-from jaxdyn.io.shapes import box, capsule, cylinder, sphere
+from jaxdyn.io.shapes import solid
 from jaxdyn.io.urdf_elements import origin
 from jaxdyn.io.visuals import Omitted, Visual, placed
-from jaxdyn.io.xml import Element, Report, read_xml
+from jaxdyn.io.xml import Element, read_xml
 from jaxdyn.mechanism.model import Model
 
 GRAY: Color = (0.72, 0.74, 0.77, 1.0)  # of shapes whose color the file does not state
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 _MOST_BYTES = 2**28  # of all mesh files of a robot
-_GEOMETRIES = ("mesh", "box", "sphere", "cylinder", "capsule")
-
-
-class _Shape(NamedTuple):
-    parts: list[MeshPart]
-    scale: tuple[float, float, float]
+# Attributes with the sizes of each shape, in the order of `shapes.solid`; a mesh has others.
+_SIZES = {
+    "mesh": (),
+    "box": ("size",),
+    "sphere": ("radius",),
+    "cylinder": ("radius", "length"),
+    "capsule": ("radius", "length"),
+}
 
 
 def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> list[Visual]:
@@ -36,53 +37,55 @@ def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
     for link in robot.all("link"):
         for element in link.all("visual"):
             try:
-                shape = _shape(element, files)
-                place = origin(next(iter(element.all("origin")), None), Report(path))
+                parts, scale = _shape(element, files)
+                pose = origin(next(iter(element.all("origin")), None))
                 color = _color(element, materials) or GRAY
             except ConfigError as error:  # a wrong value of a shape does not spoil the mechanism
                 omitted.add("left out", str(error).removeprefix(f"{path}, "))
                 continue
-            if shape is None:
+            if not parts:
                 continue
             try:
-                body, position, quaternion = placed(model, link.name(), *place)
+                place = placed(model, link.name(), *pose)
             except KeyError:
                 raise link.error(
                     f"mechanism {model.name!r} has no such body; give the mechanism of this file"
                 ) from None
-            scale = np.array(shape.scale)
-            visuals += [
-                Visual(body, position, quaternion, part.mesh, scale, part.color or color) for part in shape.parts
-            ]
+            visuals += [Visual(*place, part.mesh, scale, part.color or color) for part in parts]
     return visuals
 
 
-def _shape(visual: Element, files: "UrdfMeshes") -> _Shape | None:
-    """Triangles of a <visual>, or None."""
+def _shape(visual: Element, files: "UrdfMeshes") -> tuple[list[MeshPart], np.ndarray]:
+    """Triangles of a <visual>, none if it cannot be read, and their scale factors."""
     shape = geometry_of(visual)
     if shape is None:
-        return None
-    match shape.tag:
-        case "box":
-            x, y, z = shape.vector("size", 3)
-            return _Shape([MeshPart(box(), None)], (x, y, z))
-        case "sphere":
-            radius = shape.number("radius")
-            return _Shape([MeshPart(sphere(), None)], (radius, radius, radius))
-        case "cylinder":
-            radius = shape.number("radius")
-            return _Shape([MeshPart(cylinder(32), None)], (radius, radius, shape.number("length")))
-        case "capsule":
-            return _Shape([MeshPart(capsule(shape.number("radius"), shape.number("length")), None)], (1.0, 1.0, 1.0))
-    parts = files.parts(shape.text("filename"))
-    sx, sy, sz = shape.vector("scale", 3, (1.0, 1.0, 1.0))
-    return None if parts is None else _Shape(parts, (sx, sy, sz))
+        return [], np.ones(3)
+    drawn = solid(shape.tag, sizes_of(shape))
+    if drawn is not None:
+        return [MeshPart(drawn[0], None)], drawn[1]
+    return files.parts(shape.text("filename")) or [], mesh_scale(shape)
 
 
 def geometry_of(element: Element) -> Element | None:
     """The shape of a <visual> or a <collision>: the first one of a known kind, or None."""
     shapes = (shape for geometry in element.all("geometry") for shape in geometry.children)
-    return next((shape for shape in shapes if shape.tag in _GEOMETRIES), None)
+    return next((shape for shape in shapes if shape.tag in _SIZES), None)
+
+
+def sizes_of(shape: Element) -> list[float]:
+    """Sizes of a shape as `shapes.solid` takes them; empty for a mesh."""
+    sizes: list[float] = []
+    for name in _SIZES[shape.tag]:
+        values = shape.vector(name, 3) if name == "size" else (shape.number(name),)
+        if min(values) < 0.0:
+            raise shape.error(f"{name} = {min(values):g} is negative; give a positive value")
+        sizes += values
+    return sizes
+
+
+def mesh_scale(shape: Element) -> np.ndarray:
+    """Scale factors of the coordinates of a mesh."""
+    return np.array(shape.vector("scale", 3, (1.0, 1.0, 1.0)))
 
 
 def _color(visual: Element, materials: dict[str | None, Element]) -> Color | None:

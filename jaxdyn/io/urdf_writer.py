@@ -5,12 +5,12 @@ to the <jaxdyn> element that `urdf` describes; other readers ignore it.
 """
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
+from jaxtyping import Array
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
@@ -21,21 +21,13 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
 from jaxdyn.io.placements import rpy_from_quaternion
 from jaxdyn.io.urdf import system_from_robot
-from jaxdyn.io.urdf_elements import across
-from jaxdyn.io.xml import parse_xml, problem_with_name, shortened
-from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.joints import Free, Planar, Prismatic, Revolute, Spherical
+from jaxdyn.io.urdf_elements import INERTIA_ENTRIES, JOINT_TYPES, across
+from jaxdyn.io.xml import parse_xml, problem_with_name, shortened, unused
+from jaxdyn.mechanism.joints import Planar, Prismatic, Revolute
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.transform import RigidTransform
 
 _OneForce = TypeVar("_OneForce", bound=Force)
-_KINDS: dict[type[Joint], str] = {
-    Revolute: "revolute",
-    Prismatic: "prismatic",
-    Planar: "planar",
-    Free: "floating",
-    Spherical: "spherical",
-}
 # Value for "no limit", for readers that do not support infinity; `load_urdf` reads it as no limit.
 _UNLIMITED = 1e30
 
@@ -120,7 +112,9 @@ class _Writer:
         for index, (name, body) in enumerate(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True)):
             ends = self._ends(body, name, _row(self.model.frames, index))
             parts.append(_element("link", name=name))
-            parts.append(_element("joint", *ends, name=self._name_of_fixed(name), type="fixed"))
+            parts.append(
+                _element("joint", *ends, name=unused(f"{name}_fixed", self.topology.joint_names), type="fixed")
+            )
         robot = _element("robot", *parts, _element("jaxdyn", *self._extension()), name=self.model.name)
         return "\n".join(['<?xml version="1.0" encoding="utf-8"?>', *robot, ""])
 
@@ -130,53 +124,51 @@ class _Writer:
         ends = [_element(role, link=name) for role, name in names.items()]
         return [*ends, _element("origin", **_placement(frame))]
 
-    def _name_of_fixed(self, frame: str) -> str:
-        name = f"{frame}_fixed"
-        while name in self.topology.joint_names:
-            name += "_"
-        return name
-
     def _link(self, body: int) -> list[str]:
         model = self.model
         name = self.topology.body_names[body]
         if not model.mass[body]:
             return _element("link", name=name)
-        keys = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
-        inertia = _element("inertia", **dict(zip(keys, model.inertia[body], strict=True)))
+        inertia = _element("inertia", **dict(zip(INERTIA_ENTRIES, model.inertia[body], strict=True)))
         center, mass = _element("origin", xyz=model.com[body]), _element("mass", value=model.mass[body])
         return _element("link", _element("inertial", center, mass, inertia), name=name)
 
     def _joint(self, body: int) -> list[str]:
         model, topology = self.model, self.topology
         name, kind = topology.joint_names[body], topology.joint_classes[body]
-        if kind not in _KINDS:
+        types = [of_type for of_type, joint in JOINT_TYPES.items() if joint is kind]
+        if not types:
             raise self.refused(
                 f"joint {name!r} is of class {kind.__name__}, which URDF does not support; save as TOML, or "
                 "write jaxdyn.decomposed(model)"
             )
-        q, v = int(topology.q_starts[body]), int(topology.v_starts[body])
+        q, columns = int(topology.q_starts[body]), topology.body_of_column == body
         lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])
+        effort, velocity = (np.asarray(x)[columns] for x in (model.limits.effort, model.limits.velocity))
         bounded = math.isfinite(lower) or math.isfinite(upper)
-        type_ = "continuous" if kind is Revolute and not bounded else _KINDS[kind]
+        type_ = "continuous" if kind is Revolute and not bounded else types[0]
         parts = self._ends(topology.parents[body], topology.body_names[body], _row(model.placement, body))
         joint = model.joint(body)
         if isinstance(joint, Planar):
-            self._check_planar(joint, name)
-        if isinstance(joint, Revolute | Prismatic | Planar):
-            parts.append(_element("axis", xyz=joint.normal if isinstance(joint, Planar) else joint.axis))
-        columns = range(v, v + kind.nv)
-        if kind in (Revolute, Prismatic):
+            normal, across_it = (np.asarray(axis, np.float64) for axis in (joint.normal, joint.direction))
+            if not np.allclose(across(normal), across_it, atol=1e-12):
+                raise self.refused(
+                    f"planar joint {name!r} has a direction that URDF cannot express; rotate its placement"
+                )
+            parts.append(_element("axis", xyz=joint.normal))
+        if isinstance(joint, Revolute | Prismatic):
+            parts.append(_element("axis", xyz=joint.axis))
             numbers = {"lower": lower, "upper": upper} if type_ != "continuous" else {}
-            numbers |= {"effort": float(model.limits.effort[v]), "velocity": float(model.limits.velocity[v])}
+            numbers |= {"effort": float(effort[0]), "velocity": float(velocity[0])}
             parts.append(_element("limit", **{key: _limit(x) for key, x in numbers.items()}))
-        elif (
-            not all(np.all(np.isinf(x[v : v + kind.nv])) for x in (model.limits.effort, model.limits.velocity))
-            or bounded
-        ):
+        elif bounded or np.any(np.isfinite([effort, velocity])):
             raise self.refused(
                 f"joint {name!r} is {type_} and has limits, which URDF cannot express; remove them or save as TOML"
             )
-        parts += self._dynamics(name, columns)
+        if self.friction is not None:
+            words = self._common(body, "damping", self.friction.viscous)
+            words |= self._common(body, "friction", self.friction.coulomb)
+            parts += [_element("dynamics", **words)] if words else []
         if q in self.mimics:
             coupling = self.mimics[q]
             offset, multiplier = coupling.coefficients
@@ -184,46 +176,19 @@ class _Writer:
             parts.append(_element("mimic", joint=driver, multiplier=multiplier, offset=offset))
         return _element("joint", *parts, name=name, type=type_)
 
-    def _check_planar(self, joint: Planar, name: str) -> None:
-        normal = np.asarray(joint.normal, np.float64)
-        if not np.allclose(across(normal), np.asarray(joint.direction, np.float64), atol=1e-12):
-            raise self.refused(f"planar joint {name!r} has a direction that URDF cannot express; rotate its placement")
-
-    def _dynamics(self, name: str, columns: Sequence[int]) -> list[list[str]]:
-        if self.friction is None:
-            return []
-        numbers = {"damping": self.friction.viscous, "friction": self.friction.coulomb}
-        words = {}
-        for key, values in numbers.items():
-            own = {float(values[column]) for column in columns}
-            if len(own) > 1:
-                raise self.refused(
-                    f"joint {name!r} has different values of {key} for its components, but URDF has one value for all; save as TOML"
-                )
-            if own != {0.0}:
-                words[key] = own.pop()
-        return [_element("dynamics", **words)] if words else []
-
     def _extension(self) -> list[list[str]]:
         model, topology = self.model, self.topology
         parts = [_element("gravity", xyz=model.gravity)]
         for body, (name, kind) in enumerate(zip(topology.joint_names, topology.joint_classes, strict=True)):
-            q, columns = (
-                int(topology.q_starts[body]),
-                slice(int(topology.v_starts[body]), int(topology.v_starts[body]) + kind.nv),
-            )
-            words: dict[str, float] = {}
-            if np.any(model.armature[columns]):
-                words["armature"] = self._same(model.armature[columns], name, "armature", kind)
+            words = self._common(body, "armature", model.armature, single=True)
             if self.friction is not None:
-                words["velocity_scale"] = self._same(
-                    self.friction.velocity_scale[columns], name, "velocity_scale", None
-                )
-            if self.spring is not None and np.any(self.spring.stiffness[columns]):
-                words["stiffness"] = self._same(self.spring.stiffness[columns], name, "stiffness", kind)
-            if self.spring is not None and kind in (Revolute, Prismatic) and self.spring.rest[q]:
-                words.setdefault("stiffness", 0.0)
-                words["rest"] = float(self.spring.rest[q])
+                words |= self._common(body, "velocity_scale", self.friction.velocity_scale)
+            if self.spring is not None:
+                words |= self._common(body, "stiffness", self.spring.stiffness, single=True)
+                rest = self.spring.rest[topology.q_starts[body]]
+                if kind in (Revolute, Prismatic) and rest:
+                    words.setdefault("stiffness", 0.0)
+                    words["rest"] = float(rest)
             if words:
                 parts.append(_element("joint", name=name, **words))
         if self.system.drives is not None:
@@ -236,24 +201,36 @@ class _Writer:
                 parts.append(_element("drive", joint=topology.joint_names[body], gear=gear))
         return [*parts, *map(self._constraint, self.system.constraints[len(self.mimics) :])]
 
-    def _same(self, values, name: str, what: str, kind: type[Joint] | None) -> float:
-        """The common value of all components of a joint. If `kind` is given, the joint must have one degree of freedom."""
-        own = {float(x) for x in values}
-        if len(own) > 1 or (kind is not None and kind not in (Revolute, Prismatic)):
-            raise self.refused(f"{what} of joint {name!r} cannot be written as URDF; save as TOML")
-        return own.pop()
+    def _common(self, body: int, attribute: str, values: Array, *, single: bool = False) -> dict[str, float]:
+        """The common value of all components of a joint as an attribute, none if it is zero.
+
+        Args:
+            body: Index of the body that the joint moves.
+            attribute: Name of the attribute.
+            values: Values of all velocity components of the mechanism.
+            single: Whether the joint must have one degree of freedom.
+        """
+        name, kind = self.topology.joint_names[body], self.topology.joint_classes[body]
+        own = {float(x) for x in np.asarray(values)[self.topology.body_of_column == body]}
+        if own == {0.0}:
+            return {}
+        if len(own) > 1 and attribute in ("damping", "friction"):
+            raise self.refused(
+                f"joint {name!r} has different values of {attribute} for its components, but URDF has one value for all; "
+                "save as TOML"
+            )
+        if len(own) > 1 or (single and kind not in (Revolute, Prismatic)):
+            raise self.refused(f"{attribute} of joint {name!r} cannot be written as URDF; save as TOML")
+        return {attribute: own.pop()}
 
     def _constraint(self, constraint: Constraint) -> list[str]:
         match constraint:
             case Coupling():
                 driven, driver = (self._joint_at(i) for i in (constraint.driven, constraint.driver))
-                coefficients = constraint.coefficients
-                return _element(
-                    "coupling", name=constraint.name, joint=driven, driver=driver, coefficients=coefficients
-                )
+                joints = {"joint": driven, "driver": driver}
+                return _element("coupling", name=constraint.name, **joints, coefficients=constraint.coefficients)
             case Distance():
-                places = {"xyz": constraint.point_a}, {"xyz": constraint.point_b}
-                links = self._links(constraint, *places)
+                links = self._links(constraint, {"xyz": constraint.point_a}, {"xyz": constraint.point_b})
                 return _element("rod", *links, name=constraint.name, length=constraint.length)
             case LoopJoint():
                 links = self._links(constraint, _placement(constraint.frame_a), _placement(constraint.frame_b))

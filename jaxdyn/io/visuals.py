@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from jaxdyn.io.mesh_files import Color
 from jaxdyn.io.shapes import Mesh, simplified, with_sharp_edges
-from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.io.xml import IgnoredContent, some
 from jaxdyn.mechanism.messages import one_line
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix, rotation_quaternion
@@ -23,6 +23,14 @@ from jaxdyn.spatial.plain import rotation_matrix, rotation_quaternion
 _FEWEST_TRIANGLES = 12  # of a visual, those of a box
 _MOST_SHOWN = 6  # files that a message names
 _LONGEST_SHOWN = 60  # characters of such a name, its end
+
+
+class Place(NamedTuple):
+    """Body of a shape, and position (m) and orientation [w, x, y, z] of the shape on the axes of this body."""
+
+    body: int
+    position: Float[np.ndarray, "3"]
+    quaternion: Float[np.ndarray, "4"]
 
 
 class Visual(NamedTuple):
@@ -80,19 +88,19 @@ class Omitted:
 
 def placed(
     model: Model, name: str, position: Sequence[float] | np.ndarray, quaternion: Sequence[float] | np.ndarray
-) -> tuple[int, np.ndarray, np.ndarray]:
-    """Convert the pose of a shape in a body or frame to the index of the body, and position (m) and quaternion in this body.
+) -> Place:
+    """Convert the pose of a shape in a body or frame to its pose in the body that carries the frame.
 
     Raises:
         KeyError: No body or frame has this name.
     """
     point, turn = np.asarray(position, float), rotation_matrix(np.asarray(quaternion, float))
     if name not in model.topology.frame_names:
-        return model.topology.body_index(name), point, rotation_quaternion(turn)
+        return Place(model.topology.body_index(name), point, rotation_quaternion(turn))
     index = model.topology.frame_names.index(name)
     frame = rotation_matrix(np.asarray(model.frames.quaternion[index], float))
     point = np.asarray(model.frames.translation[index], float) + frame @ point
-    return model.topology.frame_bodies[index], point, rotation_quaternion(frame @ turn)
+    return Place(model.topology.frame_bodies[index], point, rotation_quaternion(frame @ turn))
 
 
 def with_fewer_triangles(visuals: Sequence[Visual], most: int) -> tuple[Visual, ...]:
@@ -113,8 +121,5 @@ def with_fewer_triangles(visuals: Sequence[Visual], most: int) -> tuple[Visual, 
 
 
 def _some(shapes: list[str]) -> str:
-    ends = [
-        shape if len(shape) <= _LONGEST_SHOWN else f"...{shape[3 - _LONGEST_SHOWN :]}" for shape in shapes[:_MOST_SHOWN]
-    ]
-    shown = ", ".join(ends)
-    return shown if len(shapes) <= _MOST_SHOWN else f"{shown} and {len(shapes) - _MOST_SHOWN} more"
+    ends = [shape if len(shape) <= _LONGEST_SHOWN else f"...{shape[3 - _LONGEST_SHOWN :]}" for shape in shapes]
+    return some(ends, _MOST_SHOWN)

@@ -7,8 +7,9 @@ import dataclasses
 import math
 import re
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler
 
@@ -62,33 +63,25 @@ class RepeatedElement(ConfigError):
         self.inside = inside
 
 
-class Report:
-    """Collects the elements that a reader ignored, for one warning at the end.
-
-    Args:
-        file: File that is read.
-    """
-
-    def __init__(self, file: Path | str):
-        self._file = file
-        self._lines: dict[str, list[int]] = {}
-
-    def ignored(self, what: str, line: int) -> None:
-        """Add an element that was not read."""
-        self._lines.setdefault(what, []).append(line)
-
-    def warn(self) -> None:
-        """Issue one `IgnoredContent` warning that names all ignored elements, if there are any."""
-        if self._lines:
-            parts = [f"{what} (line {_some(lines)})" for what, lines in list(self._lines.items())[:_MOST_SHOWN]]
-            if len(self._lines) > _MOST_SHOWN:
-                parts.append(f"and {len(self._lines) - _MOST_SHOWN} more kinds")
-            warnings.warn(one_line(f"{self._file}: ignored {'; '.join(parts)}"), IgnoredContent, stacklevel=4)
+def warn_of_unread(root: "Element") -> None:
+    """Issue one `IgnoredContent` warning that names everything in a file that was not read, if there is anything."""
+    lines: dict[str, list[int]] = {}
+    for what, line in root.unread():
+        lines.setdefault(what, []).append(line)
+    if lines:
+        parts = [
+            f"{what} (line {some([str(line) for line in where], 3)})"
+            for what, where in list(lines.items())[:_MOST_SHOWN]
+        ]
+        if len(lines) > _MOST_SHOWN:
+            parts.append(f"and {len(lines) - _MOST_SHOWN} more kinds")
+        warnings.warn(one_line(f"{root.file}: ignored {'; '.join(parts)}"), IgnoredContent, stacklevel=4)
 
 
-def _some(lines: list[int]) -> str:
-    shown = ", ".join(map(str, lines[:3]))
-    return shown if len(lines) <= 3 else f"{shown} and {len(lines) - 3} more"
+def some(texts: Sequence[str], most: int) -> str:
+    """The first of some texts, and the number of the others."""
+    shown = ", ".join(texts[:most])
+    return shown if len(texts) <= most else f"{shown} and {len(texts) - most} more"
 
 
 def shortened(text: str) -> str:
@@ -107,9 +100,16 @@ def problem_with_name(name: str) -> str | None:
     return None
 
 
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, followed by as many underscores as distinguish it from the names that are taken."""
+    while name in taken:
+        name += "_"
+    return name
+
+
 @dataclasses.dataclass
 class Element:
-    """One element of an XML file.
+    """One element of an XML file. It notes which of its parts have been read, so that `warn_of_unread` can name the others.
 
     Attributes:
         tag: Name of the element.
@@ -117,6 +117,9 @@ class Element:
         line: Line at which the element begins, from 1.
         file: File that contains the element, for messages.
         children: Elements within the element.
+        read: Attributes, and tags of children as "<tag>", that have been asked for.
+        skipped: Attributes and tags of children that need not be read.
+        ignored: Descriptions and lines of values that were read and not used.
     """
 
     tag: str
@@ -124,15 +127,19 @@ class Element:
     line: int
     file: Path | str
     children: list["Element"] = dataclasses.field(default_factory=list)
+    read: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    ignored: tuple[tuple[str, int], ...] = ()
 
     def error(self, message: str) -> ConfigError:
         """A one-line error that names file, line and element."""
         name = f" name={self._shown('name')}" if "name" in self.attributes else ""
         return ConfigError(f"{self.file}, line {self.line}, <{shortened(self.tag)}{name}>: {message}")
 
-    def all(self, tag: str) -> list["Element"]:
-        """Children with this tag."""
-        return [child for child in self.children if child.tag == tag]
+    def all(self, *tags: str) -> list["Element"]:
+        """Children with one of these tags."""
+        self.read |= {f"<{tag}>" for tag in tags}
+        return [child for child in self.children if child.tag in tags]
 
     def optional(self, tag: str) -> "Element | None":
         """The only child with this tag, or None."""
@@ -151,6 +158,7 @@ class Element:
 
     def text(self, name: str, default: str | None = None) -> str:
         """Text of an attribute, which is required if there is no default."""
+        self.read |= {name}
         value = self.attributes.get(name, default)
         if value is None:
             raise self.error(f'attribute "{name}" is missing; add it')
@@ -161,7 +169,7 @@ class Element:
         value = self.text(attribute)
         problem = problem_with_name(value)
         if problem is not None:
-            raise self.error(f'attribute "{attribute}" is {self._shown(attribute)}, which {problem}')
+            raise self._unusable(attribute, f", which {problem}")
         return value
 
     def number(self, name: str, default: float | None = None, *, infinite: bool = False) -> float:
@@ -170,13 +178,25 @@ class Element:
             return default
         return self._parsed(name, self.text(name).strip(), infinite)
 
+    def positive(
+        self, name: str, problem: str, default: float | None = None, *, or_zero: bool = False, infinite: bool = False
+    ) -> float:
+        """Value of a numeric attribute, as `number` reads it, which is positive or, if allowed, zero.
+
+        `problem` is the message about another value, after the name and the value.
+        """
+        value = self.number(name, default, infinite=infinite)
+        if value < 0.0 or (value == 0.0 and not or_zero):
+            raise self.error(f"{name} = {value:g}{problem}")
+        return value
+
     def vector(self, name: str, count: int, default: tuple[float, ...] | None = None) -> tuple[float, ...]:
         """Values of a numeric attribute with several entries separated by spaces; it is required if there is no default."""
         if default is not None and name not in self.attributes:
             return default
         words = self.text(name).split()
         if len(words) != count:
-            raise self.error(f'attribute "{name}" is {self._shown(name)}; give {count} values separated by spaces')
+            raise self._unusable(name, f"; give {count} values separated by spaces")
         return tuple(self._parsed(name, word, False) for word in words)
 
     def below(self) -> Iterator["Element"]:
@@ -187,32 +207,44 @@ class Element:
             yield from children
             waiting.extend(children)
 
-    def report_unknown(self, report: Report, tags: Collection[str], attributes: Collection[str]) -> None:
-        """Report children and attributes that are not in these lists."""
-        for child in self.children:
-            if child.tag not in tags:
-                report.ignored(f"<{shortened(child.tag)}> in <{self.tag}>", child.line)
+    def skip(self, *names: str) -> None:
+        """Allow attributes and children that are not read."""
+        self.skipped |= set(names)
+
+    def ignore(self, what: str, line: int | None = None) -> None:
+        """Note that a value was not used; the line is that of the element if it is not given."""
+        self.ignored += ((what, self.line if line is None else line),)
+
+    def unread(self) -> Iterator[tuple[str, int]]:
+        """Everything that was not read of this element and of its children that were read, with the lines."""
+        yield from self.ignored
+        children = [child for child in self.children if child.tag not in self.skipped]
+        for child in children:
+            if f"<{child.tag}>" not in self.read:
+                yield f"<{shortened(child.tag)}> in <{self.tag}>", child.line
         for name in self.attributes:
-            if name not in attributes and not name.startswith("xmlns"):
-                report.ignored(f'attribute "{shortened(name)}" of <{self.tag}>', self.line)
+            if name not in self.read | self.skipped and not name.startswith("xmlns"):
+                yield f'attribute "{shortened(name)}" of <{self.tag}>', self.line
+        for child in children:
+            if f"<{child.tag}>" in self.read:
+                yield from child.unread()
 
     def _parsed(self, name: str, word: str, infinite: bool) -> float:
         if infinite and word.lstrip("+-").lower() in ("inf", "infinity"):
             return -math.inf if word.startswith("-") else math.inf
         if "${" in word:
-            raise self.error(f'attribute "{name}" is {self._shown(name)}, which is a formula of xacro; {EXPAND_XACRO}')
+            raise self._unusable(name, f", which is a formula of xacro; {EXPAND_XACRO}")
         if not _NUMBER.fullmatch(word):
-            raise self.error(
-                f'attribute "{name}" is {self._shown(name)}; give floating-point numbers such as 0.25 or 1e-3'
-            )
+            raise self._unusable(name, "; give floating-point numbers such as 0.25 or 1e-3")
         value = float(word)
         if abs(value) > _LARGEST_NUMBER:
             if infinite:  # such values mean "no limit", for readers that do not support infinity
                 return math.copysign(math.inf, value)
-            raise self.error(
-                f'attribute "{name}" is {self._shown(name)}, which is too large for a mechanism; check its unit'
-            )
+            raise self._unusable(name, ", which is too large for a mechanism; check its unit")
         return value
+
+    def _unusable(self, name: str, problem: str) -> ConfigError:
+        return self.error(f'attribute "{name}" is {self._shown(name)}{problem}')
 
     def _shown(self, name: str) -> str:
         return repr(shortened(self.attributes[name]))
@@ -232,12 +264,11 @@ def read_xml(path: Path | str) -> Element:
 
 def parse_xml(data: bytes, file: Path | str) -> Element:
     """Root element of XML text; `file` is used in messages. The errors are those of `read_xml`."""
-    handler = _TreeHandler(file)
+    parser = defusedxml.sax.make_parser()
+    handler = _TreeHandler(file, parser)
     try:
-        parser = defusedxml.sax.make_parser()
         parser.forbid_dtd = True
         parser.setContentHandler(handler)
-        handler.setDocumentLocator(parser)
         with warnings.catch_warnings():
             warnings.simplefilter("error", DeprecationWarning)  # raised for codecs that do not decode text
             # The text is fed at once: if a long text is fed in pieces, expat scans the pieces repeatedly.
@@ -274,20 +305,15 @@ def _with_declaration_first(data: bytes) -> bytes:
 
 
 class _TreeHandler(ContentHandler):
-    def __init__(self, file: Path | str):
+    def __init__(self, file: Path | str, parser: Any):
         super().__init__()
         self.root: Element | None = None
-        self._file = file
+        self._file, self._parser = file, parser
         self._open: list[Element] = []
         self._count = 0
-        self._locator = None
-
-    def setDocumentLocator(self, locator):
-        self._locator = locator
 
     def startElement(self, name, attrs):
-        line = None if self._locator is None else self._locator.getLineNumber()
-        element = Element(name, dict(attrs.items()), line or 0, self._file)
+        element = Element(name, dict(attrs.items()), self._parser.getLineNumber(), self._file)
         self._count += 1
         if len(self._open) >= _DEEPEST:
             raise element.error(f"elements are nested more than {_DEEPEST} levels deep; check the file")
