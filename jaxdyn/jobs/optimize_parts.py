@@ -105,21 +105,17 @@ class FramePart:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ContactPart:
+class ContactPart(FramePart):
     """Key of a body with contacts.
 
     Attributes:
         frame: Name of the body, or of a frame on it.
     """
 
-    makes: ClassVar[tuple[str, ...]] = ("frame",)
-
-    frame: str
-
     def fields(self, system: System, place: str) -> dict[str, Any]:
         if not contact_names(system):
             raise ConfigError(f"{place} the mechanism has no contacts; add them to its file, or remove this table")
-        return {"frame": known_frame(self.frame, system, place)}
+        return super().fields(system, place)
 
 
 def known_frame(name: str, system: System, place: str) -> str:
