@@ -14,39 +14,32 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import Any, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.constraints import kinds
-from jaxdyn.dynamics import contact, contact_material, forces, friction, joint_limits, surfaces, system
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.contact_material import ContactMaterial
+from jaxdyn.dynamics.forces import Force, JointDrives
+from jaxdyn.dynamics.surfaces import Surface
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_parts import part_classes
 from jaxdyn.io.tables import suggestion
-from jaxdyn.mechanism import joint, joints, model, prescribed, rotors, topology
-from jaxdyn.mechanism.named_classes import named_subclasses
-from jaxdyn.spatial import transform
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
+from jaxdyn.mechanism.prescribed import PrescribedMotion
+from jaxdyn.mechanism.rotors import Rotors
+from jaxdyn.mechanism.topology import Topology
+from jaxdyn.spatial.transform import RigidTransform
 
-# Modules whose classes a file may name. A class that is added to one of these modules needs no further registration.
-_MODULES: tuple[ModuleType, ...] = (
-    transform,
-    topology,
-    joints,
-    prescribed,
-    rotors,
-    model,
-    forces,
-    friction,
-    joint_limits,
-    surfaces,
-    contact,
-    contact_material,
-    kinds,
-    system,
-)
+# Bases of classes that a file may name. Their concrete subclasses in jaxdyn need no further registration.
+_BASES = (Force, Constraint, Joint, PrescribedMotion, Surface)
+# Classes of the other parts of a system.
+_PARTS = (System, State, JointDrives, ContactMaterial, Model, Topology, Limits, Rotors, RigidTransform)
 
 
 class StructureError(ValueError):
@@ -63,15 +56,10 @@ def known_classes(own: Iterable[Any] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: A class of the user is not a dataclass, or has the name of another class.
     """
-    found: dict[str, Any] = {
-        name: item
-        for module in _MODULES
-        for name, item in vars(module).items()
-        if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__module__ == module.__name__
-        if not name.startswith("_") and not _is_abstract(item)
-    }
+    of_jaxdyn = [cls for base in _BASES for cls in subclasses(base) if cls.__module__.startswith("jaxdyn.")]
+    found: dict[str, Any] = {cls.__name__: cls for cls in (*_PARTS, *of_jaxdyn) if not _is_abstract(cls)}
     of_files = part_classes()
-    for base in (joint.Joint, prescribed.PrescribedMotion, surfaces.Surface):
+    for base in (Joint, PrescribedMotion, Surface):
         of_files |= named_subclasses(base)
     candidates: list[Any] = [item for item in of_files.values() if item.__name__ not in found]
     for item in (*candidates, *own):

@@ -1,4 +1,4 @@
-"""Tables of a mechanism file that do not correspond to the fields of one class, as `jaxdyn.io.config` reads them.
+"""Tables of a mechanism file that do not correspond to the fields of one class, as `jaxdyn.io.tables` reads them.
 
 `mechanism_parts` reads all other forces and constraints from the declarations of their classes. The type of a field is Any if the
 form of its value depends on the joint, or if several forms are allowed; `mechanism_joints` and `mechanism_reader` read these
@@ -11,19 +11,14 @@ from typing import Any, Literal
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce
-from jaxdyn.io.config import setting
+from jaxdyn.io.config import setting, setting_of
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
 from jaxdyn.mechanism.model import Limits, Model
-from jaxdyn.mechanism.quantity import Quantity, metadata, quantities
+from jaxdyn.mechanism.quantity import quantities
 from jaxdyn.mechanism.rotors import Rotors
 
 _ZERO = (0.0, 0.0, 0.0)
-
-
-def _like(owner: type, name: str) -> dict[str, Quantity]:
-    """Metadata with the unit and the bounds that the class `owner` declares for its field `name`."""
-    return metadata(quantities(owner)[name])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +40,10 @@ class JointEntry:
     kind: str
     motion: dict[str, Any] | None = None
     name: str | None = None
-    position_limits: Any = dataclasses.field(default=None, metadata=_like(Limits, "lower"))
-    velocity_limit: Any = dataclasses.field(default=None, metadata=_like(Limits, "velocity"))
-    effort_limit: Any = dataclasses.field(default=None, metadata=_like(Limits, "effort"))
-    armature: Any = dataclasses.field(default=None, metadata=_like(Model, "armature"))
+    position_limits: Any = setting_of(Limits, "lower", None)
+    velocity_limit: Any = setting_of(Limits, "velocity", None)
+    effort_limit: Any = setting_of(Limits, "effort", None)
+    armature: Any = setting_of(Model, "armature", None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +56,7 @@ class PlacementEntry:
         rpy: Rotation of the frame as roll, pitch and yaw about the fixed axes x, y, z, instead of a quaternion.
     """
 
-    position: tuple[float, float, float] = setting((0.0, 0.0, 0.0), unit="m")
+    position: tuple[float, float, float] = setting(_ZERO, unit="m")
     orientation: tuple[float, float, float, float] | None = None
     rpy: tuple[float, float, float] | None = setting(None, unit="rad")
 
@@ -74,7 +69,7 @@ class PlacementEntry:
         """Rotation of the frame as a quaternion (w, x, y, z)."""
         if self.orientation is not None:
             return self.orientation
-        return quaternion_from_rpy(self.rpy or (0.0, 0.0, 0.0))
+        return quaternion_from_rpy(self.rpy or _ZERO)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,9 +93,9 @@ class BodyEntry(PlacementEntry):
     name: str
     joint: Any
     parent: str = "ground"
-    mass: float = dataclasses.field(default=0.0, metadata=_like(Model, "mass"))
-    com: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(Model, "com"))
-    inertia: Any = dataclasses.field(default=None, metadata=_like(Model, "inertia"))
+    mass: float = setting_of(Model, "mass", 0.0)
+    com: tuple[float, float, float] = setting_of(Model, "com", _ZERO)
+    inertia: Any = setting_of(Model, "inertia", None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,7 +131,7 @@ class RotorEntry:
     name: str
     carrier: str
     joint: str
-    inertia: float = dataclasses.field(metadata=_like(Rotors, "inertia"))
+    inertia: float = setting_of(Rotors, "inertia")
     ratio: float
     axis: tuple[float, float, float] | None = None
 
@@ -205,9 +200,9 @@ class AppliedForceEntry:
 
     body: str
     axes: Literal["body", "ground"]
-    point: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "point"))
-    force: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "force"))
-    torque: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(AppliedForce, "torque"))
+    point: tuple[float, float, float] = setting_of(AppliedForce, "point", _ZERO)
+    force: tuple[float, float, float] = setting_of(AppliedForce, "force", _ZERO)
+    torque: tuple[float, float, float] = setting_of(AppliedForce, "torque", _ZERO)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,8 +216,8 @@ class SphereEntry:
     """
 
     body: str
-    center: tuple[float, float, float] = dataclasses.field(default=_ZERO, metadata=_like(GroundContact, "centers"))
-    radius: float = dataclasses.field(default=0.0, metadata=_like(GroundContact, "radii"))
+    center: tuple[float, float, float] = setting_of(GroundContact, "centers", _ZERO)
+    radius: float = setting_of(GroundContact, "radii", 0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,12 +233,12 @@ class MaterialEntry:
         torsion_radius: Radius of the contact patch, which resists rotation about the normal.
     """
 
-    stiffness: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "stiffness"))
-    damping: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "damping"))
-    friction: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "friction"))
-    slip_speed: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "slip_speed"))
-    onset: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "onset"))
-    torsion_radius: float | None = dataclasses.field(default=None, metadata=_like(ContactMaterial, "torsion_radius"))
+    stiffness: float | None = setting_of(ContactMaterial, "stiffness", None)
+    damping: float | None = setting_of(ContactMaterial, "damping", None)
+    friction: float | None = setting_of(ContactMaterial, "friction", None)
+    slip_speed: float | None = setting_of(ContactMaterial, "slip_speed", None)
+    onset: float | None = setting_of(ContactMaterial, "onset", None)
+    torsion_radius: float | None = setting_of(ContactMaterial, "torsion_radius", None)
 
     def material(self, model: Model) -> ContactMaterial:
         """The material, with the values of `ContactMaterial.of` for keys that are not given."""
@@ -323,7 +318,7 @@ class MechanismEntry:
     name: str
     source: str
     body: tuple[BodyEntry, ...]
-    gravity: tuple[float, float, float] = dataclasses.field(default=STANDARD_GRAVITY, metadata=_like(Model, "gravity"))
+    gravity: tuple[float, float, float] = setting_of(Model, "gravity", STANDARD_GRAVITY)
     frame: tuple[FrameEntry, ...] = ()
     rotor: tuple[RotorEntry, ...] = ()
     drives: DrivesEntry | None = None

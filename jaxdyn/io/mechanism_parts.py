@@ -33,13 +33,19 @@ from jaxdyn.io.mechanism_entries import (
     CouplingEntry,
     GroundContactEntry,
     LoopEntry,
-    MarkerEntry,
     SphereContactEntry,
     SphereEntry,
 )
-from jaxdyn.io.mechanism_joints import joint_index, plain, table_by_joint, values_by_joint
+from jaxdyn.io.mechanism_joints import (
+    component_index,
+    joint_index,
+    plain,
+    table_by_joint,
+    table_of_kind,
+    values_by_joint,
+)
 from jaxdyn.io.placements import placement_table
-from jaxdyn.io.tables import Place, check_keys, keys_of, read_keys, read_kind, read_value
+from jaxdyn.io.tables import Place, check_keys, keys_of, made, read_keys, read_kind, read_value
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.components import component_units, joint_of
 from jaxdyn.mechanism.model import Limits, Model
@@ -97,19 +103,15 @@ def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple
     for key, cls in part_classes().items():
         if key not in tables:
             continue
+        table, place = tables[key], file.key(key)
         if issubclass(cls, JointForce):
-            parts.append(_joint_force(model, cls, tables[key], file.key(key)))
-            continue
-        entries = read_value(tuple[Any, ...], tables[key], file.key(key)) if isinstance(tables[key], list) else None
-        if entries is None:
-            raise file.key(key).error(f"it is not a list of tables; write [[{key}]]")
-        for i, entry in enumerate(entries):
-            place = file.key(key).item(i, entry.get("name") if isinstance(entry, dict) else None)
-            if cls in _HAND_WRITTEN:
-                form = _HAND_WRITTEN[cls]
-                parts.append(form.read(model, read_value(form.entry, entry, place), place))
-            else:
-                parts.append(_part(model, cls, entry, place))
+            parts.append(_joint_force(model, cls, table, place))
+        elif isinstance(table, list):
+            names = [entry.get("name") if isinstance(entry, dict) else None for entry in table]
+            places = [place.item(i, name) for i, name in enumerate(names)]
+            parts += [_part(model, cls, entry, where) for entry, where in zip(table, places, strict=True)]
+        else:
+            raise place.error(f"it is not a list of tables; write [[{key}]]")
     return (
         tuple(part for part in parts if isinstance(part, Force)),
         tuple(part for part in parts if isinstance(part, Constraint)),
@@ -135,10 +137,7 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
             f"a {what} of class {cls.__name__} cannot be written to a mechanism file; remove it and add it after loading"
         )
     if cls in _HAND_WRITTEN:
-        try:
-            return name, _HAND_WRITTEN[cls].write(model, part)
-        except ValueError as error:
-            raise file.error(str(error)) from None
+        return name, _HAND_WRITTEN[cls].write(model, part, file)
     table: dict[str, Any] = {}
     for field in dataclasses.fields(part):
         declared, value = quantity_of(field), getattr(part, field.name)
@@ -219,7 +218,7 @@ def _joint_force(model: Model, cls: Any, value: Any, place: Place) -> JointForce
         values[name] = values_by_joint(
             model, table.get(name, {}), quantity, np.asarray(default, float), place.key(name)
         )
-    return cls(**values)
+    return made(cls, values, place)
 
 
 def _missing(model: Model, declared: Quantity) -> Any:
@@ -229,53 +228,53 @@ def _missing(model: Model, declared: Quantity) -> Any:
 
 
 def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constraint:
+    if cls in _HAND_WRITTEN:
+        form = _HAND_WRITTEN[cls]
+        return form.read(model, read_value(form.entry, value, place), place)
     values, fields = read_keys(keys_of(cls), value, place), {field.name: field for field in dataclasses.fields(cls)}
     points = {quantity_of(field).on: name for name, field in fields.items()}
     for name, field in fields.items():
         if quantity_of(field).refers == "body":
             point = points.get(name, "")
-            values[name], at = _located(model, values[name], values.get(point, _ORIGIN), place.key(name))
-            values |= {point: at} if point in values else {}
-    return cls(**values)
+            values[name], frame = _located(model, values[name], values.get(point, _ORIGIN), place.key(name))
+            values |= {point: frame.translation} if point in values else {}
+    return made(cls, values, place)
 
 
-def _located(model: Model, name: str, point: Any, place: Place) -> tuple[int, jax.Array]:
+def _located(
+    model: Model, name: str, position: Any, place: Place, orientation: Any = (1.0, 0.0, 0.0, 0.0)
+) -> tuple[int, RigidTransform]:
+    """Body that carries the body or frame `name`, and the placement in this body of a frame that is given relative to `name`."""
+    frame = RigidTransform(jnp.asarray(orientation, float), jnp.asarray(position, float))
     try:
-        return model.locate(name, jnp.asarray(point, float))
+        return model.locate_frame(name, frame)
     except KeyError as error:
         raise place.error(f"{error.args[0]}; use one of these names") from None
 
 
 def _read_applied_force(model: Model, entry: AppliedForceEntry, place: Place) -> AppliedForce:
-    body, point = _located(model, entry.body, entry.point, place.key("body"))
+    body, frame = _located(model, entry.body, entry.point, place.key("body"))
     force, torque = jnp.asarray(entry.force, float), jnp.asarray(entry.torque, float)
     fixed = entry.axes == "body"
-    if fixed and entry.body in model.topology.frame_names:
-        turn = model.frames.quaternion[model.topology.frame_names.index(entry.body)]
-        force, torque = quaternion.rotate(turn, force), quaternion.rotate(turn, torque)
-    return AppliedForce(body, point, force, torque, fixed)
+    if fixed:
+        force, torque = quaternion.rotate(frame.quaternion, force), quaternion.rotate(frame.quaternion, torque)
+    return AppliedForce(body, frame.translation, force, torque, fixed)
 
 
-def _write_applied_force(model: Model, force: AppliedForce) -> dict[str, Any]:
+def _write_applied_force(model: Model, force: AppliedForce, _: Place) -> dict[str, Any]:
     axes = {"body": model.topology.body_name(force.body), "axes": "body" if force.body_fixed else "ground"}
     return axes | {key: plain(getattr(force, key)) for key in ("point", "force", "torque")}
 
 
 def _read_loop(model: Model, entry: LoopEntry, place: Place) -> LoopJoint:
-    markers = *_marker(model, entry.a, place.key("a")), *_marker(model, entry.b, place.key("b"))
+    markers: list[Any] = []
+    for marker, where in ((entry.a, place.key("a")), (entry.b, place.key("b"))):
+        checks.checked_placement(f"{where.file}: {where.entry}", marker.position, marker.quaternion)
+        markers += _located(model, marker.body, marker.position, where.key("body"), marker.quaternion)
     return LoopJoint(entry.name, entry.kind, *markers)
 
 
-def _marker(model: Model, entry: MarkerEntry, place: Place) -> tuple[int, RigidTransform]:
-    checks.checked_placement(f"{place.file}: {place.entry}", entry.position, entry.quaternion)
-    frame = RigidTransform(jnp.asarray(entry.quaternion, float), jnp.asarray(entry.position, float))
-    try:
-        return model.locate_frame(entry.body, frame)
-    except KeyError as error:
-        raise place.key("body").error(f"{error.args[0]}; use one of these names") from None
-
-
-def _write_loop(model: Model, loop: LoopJoint) -> dict[str, Any]:
+def _write_loop(model: Model, loop: LoopJoint, _: Place) -> dict[str, Any]:
     a = {"body": model.topology.body_name(loop.body_a)} | placement_table(loop.frame_a)
     b = {"body": model.topology.body_name(loop.body_b)} | placement_table(loop.frame_b)
     return {"name": loop.name, "kind": loop.kind, "a": a, "b": b}
@@ -297,18 +296,12 @@ def _coordinate(model: Model, joint: str, component: int | None, key: str, place
     """Index and unit of a coordinate of a joint."""
     body = joint_index(model, joint, place.key(key))
     units = component_units(joint_of(model, body), quantities(Limits)["lower"])
-    if component is None and len(units) > 1:
-        raise place.key(f"{key}_component").error(
-            f"missing; joint {joint!r} has {len(units)} coordinates: give the index of one, from 0"
-        )
-    if component is not None and component >= len(units):
-        raise place.key(f"{key}_component").error(
-            f"joint {joint!r} has no coordinate {component}; use 0 to {len(units) - 1}"
-        )
-    return int(model.topology.q_starts[body]) + (component or 0), units[component or 0]
+    where, several = place.key(f"{key}_component"), "coordinates: give the index of one, from 0"
+    index = component_index(joint, len(units), component, where, "coordinate", several)
+    return int(model.topology.q_starts[body]) + index, units[index]
 
 
-def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
+def _write_coupling(model: Model, coupling: Coupling, _: Place) -> dict[str, Any]:
     table: dict[str, Any] = {"name": coupling.name, "coefficients": plain(coupling.coefficients)}
     for key, coordinate in {"driven": coupling.driven, "driver": coupling.driver}.items():
         body = model.topology.body_of_coordinate[coordinate]
@@ -319,12 +312,16 @@ def _write_coupling(model: Model, coupling: Coupling) -> dict[str, Any]:
 
 def _read_ground_contact(model: Model, entry: GroundContactEntry, place: Place) -> GroundContact:
     bodies, centers, radii = _spheres(model, entry.points, place.key("points"))
-    return GroundContact(bodies, centers, radii, entry.material(model), _surface(entry.surface, place.key("surface")))
+    kinds, surface = named_subclasses(Surface), HalfSpace()
+    if entry.surface is not None:
+        kind, table = read_kind(kinds, entry.surface, place.key("surface"))
+        surface = read_value(kinds[kind], table, place.key("surface"))
+    return GroundContact(bodies, centers, radii, entry.material(model), surface)
 
 
-def _write_ground_contact(model: Model, contact: GroundContact) -> dict[str, Any]:
+def _write_ground_contact(model: Model, contact: GroundContact, file: Place) -> dict[str, Any]:
     points = _sphere_tables(model, contact.bodies, contact.centers, contact.radii)
-    surface = _surface_table(contact.surface)
+    surface = table_of_kind(contact.surface, Surface, "surface", file, remedy="replace it with a HeightGrid")
     return {"points": points, "surface": surface} | _material_table(contact.material)
 
 
@@ -334,7 +331,7 @@ def _read_sphere_contact(model: Model, entry: SphereContactEntry, place: Place) 
     return SphereContact(bodies_a, centers_a, radii_a, bodies_b, centers_b, radii_b, entry.material(model))
 
 
-def _write_sphere_contact(model: Model, contact: SphereContact) -> dict[str, Any]:
+def _write_sphere_contact(model: Model, contact: SphereContact, _: Place) -> dict[str, Any]:
     a = _sphere_tables(model, contact.bodies_a, contact.centers_a, contact.radii_a)
     b = _sphere_tables(model, contact.bodies_b, contact.centers_b, contact.radii_b)
     pairs = [{"a": of_a, "b": of_b} for of_a, of_b in zip(a, b, strict=True)]
@@ -346,7 +343,7 @@ def _spheres(
 ) -> tuple[tuple[int, ...], jax.Array, jax.Array]:
     """Bodies, centers and radii of spheres."""
     located = [_located(model, entry.body, entry.center, place) for entry in entries]
-    centers = np.array([np.asarray(center) for _, center in located]).reshape(-1, 3)
+    centers = np.array([np.asarray(frame.translation) for _, frame in located]).reshape(-1, 3)
     radii = jnp.asarray([entry.radius for entry in entries], float)
     return tuple(body for body, _ in located), jnp.asarray(centers, float), radii
 
@@ -362,29 +359,12 @@ def _material_table(material: ContactMaterial) -> dict[str, Any]:
     return {name: plain(getattr(material, name)) for name in quantities(ContactMaterial)}
 
 
-def _surface(table: dict[str, Any] | None, place: Place) -> Surface:
-    if table is None:
-        return HalfSpace()
-    kinds = named_subclasses(Surface)
-    cls = kinds[read_kind(kinds, table, place)]
-    return cls(**read_keys(keys_of(cls), {name: value for name, value in table.items() if name != "kind"}, place))
-
-
-def _surface_table(surface: Surface) -> dict[str, Any]:
-    kinds = {cls: kind for kind, cls in named_subclasses(Surface).items()}
-    if type(surface) not in kinds:
-        raise ValueError(
-            f"a surface of class {type(surface).__name__} cannot be written to a mechanism file; replace it with a HeightGrid"
-        )
-    return {"kind": kinds[type(surface)]} | {name: plain(getattr(surface, name)) for name in quantities(type(surface))}
-
-
 class _Form(NamedTuple):
     """A table whose keys differ from the fields of its class: the class of the keys, and the functions that read and write it."""
 
     entry: type
     read: Callable[[Model, Any, Place], Any]
-    write: Callable[[Model, Any], dict[str, Any]]
+    write: Callable[[Model, Any, Place], dict[str, Any]]
 
 
 _HAND_WRITTEN: dict[type, _Form] = {

@@ -6,7 +6,7 @@ from typing import Any
 from jaxdyn.dynamics.forces import JointDrives
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.mechanism_entries import DrivesEntry, MechanismEntry
-from jaxdyn.io.mechanism_joints import joint_index, joint_quantities, read_joint
+from jaxdyn.io.mechanism_joints import component_index, joint_index, joint_quantities, read_joint
 from jaxdyn.io.mechanism_parts import part_classes, read_parts
 from jaxdyn.io.reading import MOST_BODIES
 from jaxdyn.io.tables import Place, check_keys, read_value
@@ -81,23 +81,17 @@ def _inertia(value: Any, place: Place) -> tuple:
 
 def _drives(model: Model, entry: DrivesEntry, place: Place) -> JointDrives:
     bodies = [joint_index(model, name, place.key("joints")) for name in entry.joints]
-    counts = [model.topology.joint_classes[body].nv for body in bodies]
-    if entry.components is None:
-        for name, count in zip(entry.joints, counts, strict=True):
-            if count > 1:
-                raise place.key("components").error(
-                    f"missing; joint {name!r} has {count} velocity components: give the index of the driven one, from 0, for every "
-                    "entry of joints"
-                )
-    components = (0,) * len(bodies) if entry.components is None else entry.components
+    components = (None,) * len(bodies) if entry.components is None else entry.components
     gear = (1.0,) * len(bodies) if entry.gear is None else entry.gear
     for key, values in (("components", components), ("gear", gear)):
         if len(values) != len(bodies):
             raise place.key(key).error(
                 f"the list has {len(values)} entries; give {len(bodies)}, one per entry of joints"
             )
-    for name, component, count in zip(entry.joints, components, counts, strict=True):
-        if component >= count:
-            raise place.key("components").error(f"joint {name!r} has no component {component}; use 0 to {count - 1}")
-    columns = (int(model.topology.v_starts[body]) + k for body, k in zip(bodies, components, strict=True))
+    several = "velocity components: give the index of the driven one, from 0, for every entry of joints"
+    columns = []
+    for name, body, given in zip(entry.joints, bodies, components, strict=True):
+        count = model.topology.joint_classes[body].nv
+        index = component_index(name, count, given, place.key("components"), "component", several)
+        columns.append(int(model.topology.v_starts[body]) + index)
     return JointDrives(tuple(columns), gear)

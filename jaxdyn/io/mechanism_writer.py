@@ -11,6 +11,7 @@ from jaxdyn.io.mechanism_parts import part_table
 from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -31,11 +32,11 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
             f"the model is a batch of shape {model.mass.shape[:-1]}; save one mechanism per file, or use save_archive"
         )
     tables: dict[str, Any] = {"name": topology.name, "source": source, "gravity": plain(model.gravity)}
-    for force in system.forces:
-        key, entry = part_table(model, force, file)
-        if isinstance(force, JointForce):
+    for part in (*system.forces, *system.constraints):
+        key, entry = part_table(model, part, file)
+        if isinstance(part, JointForce):
             if key in tables:
-                raise file.error(f"the system has two forces of class {type(force).__name__}; combine them into one")
+                raise file.error(f"the system has two forces of class {type(part).__name__}; combine them into one")
             tables[key] = entry
         else:
             tables.setdefault(key, []).append(entry)
@@ -45,12 +46,9 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         drives = {"joints": [topology.joint_names[body] for body in bodies], "gear": plain(system.drives.gear)}
         is_plain = all(topology.joint_classes[body].nv == 1 for body in bodies)
         tables["drives"] = drives if is_plain else drives | {"components": components}
-    for constraint in system.constraints:
-        key, entry = part_table(model, constraint, file)
-        tables.setdefault(key, []).append(entry)
     tables["body"] = [_body_table(model, body, file) for body in range(topology.nb)]
     tables["frame"] = [
-        {"name": name, "body": model.topology.body_name(body)} | placement_table(_row(model.frames, row))
+        {"name": name, "body": topology.body_name(body)} | placement_table(_row(model.frames, row))
         for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
     ]
     rotors, driven = model.rotors, topology.body_of_column
@@ -59,9 +57,7 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
             "name": name,
             "carrier": topology.body_name(rotors.carriers[row]),
             "joint": topology.joint_names[driven[rotors.columns[row]]],
-            "inertia": plain(rotors.inertia[row]),
-            "ratio": plain(rotors.ratio[row]),
-            "axis": plain(rotors.axis[row]),
+            **_values(rotors, row, "inertia", "ratio", "axis"),
         }
         for row, name in enumerate(rotors.names)
     ]
@@ -72,16 +68,18 @@ def _row(placements: RigidTransform, row: int) -> RigidTransform:
     return jax.tree.map(lambda x: x[row], placements)
 
 
+def _values(part: Model | Rotors, row: int, *names: str) -> dict[str, Any]:
+    return {name: plain(getattr(part, name)[row]) for name in names}
+
+
 def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
     topology = model.topology
     place = file.key("body").item(body, topology.body_names[body]).key("joint")
     joint = joint_table(model.joint(body), place) | {"name": topology.joint_names[body]}
     return {
         "name": topology.body_names[body],
-        "parent": model.topology.body_name(topology.parents[body]),
+        "parent": topology.body_name(topology.parents[body]),
         "joint": joint | joint_limits_table(model, body),
         **placement_table(_row(model.placement, body)),
-        "mass": plain(model.mass[body]),
-        "com": plain(model.com[body]),
-        "inertia": plain(model.inertia[body]),
+        **_values(model, body, "mass", "com", "inertia"),
     }

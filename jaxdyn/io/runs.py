@@ -209,8 +209,7 @@ class RunDirectory:
 
         JSON does not support NaN and infinity; they are written as the strings "nan", "inf" and "-inf", which `float` reads.
         """
-        text = json.dumps(_json(metrics), indent=2) + "\n"
-        return self._write(METRICS, lambda file: file.write(text.encode()))
+        return self.write_text(METRICS, json.dumps(_json(metrics), indent=2) + "\n")
 
     def write_arrays(self, name: str, /, **arrays: Array | np.ndarray | float | int) -> Path:
         """Write <name>.npz with a checksum, uncompressed and without pickled objects.

@@ -10,7 +10,6 @@ parts that are left out.
 """
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +23,7 @@ from jaxdyn.io.mjcf import load_mjcf
 from jaxdyn.io.runs import MECHANISM
 from jaxdyn.io.urdf import load_urdf
 from jaxdyn.io.urdf_writer import save_urdf
-from jaxdyn.io.xml import EXPAND_XACRO, Element, IgnoredContent, read_xml
+from jaxdyn.io.xml import EXPAND_XACRO, IgnoredContent, read_xml
 
 _READ = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 _WRITTEN = ".toml, .urdf or .json"
@@ -62,52 +61,49 @@ def load_system(
     path = _in_run(Path(path))
     check_limits(limits, path)
     check_contact(contact, kinematic, path)
-    return with_limits(_load(path, base, unphysical, folder, contact, kinematic), limits)
-
-
-def _load(
-    path: Path,
-    base: Literal["fixed", "free"] | None,
-    unphysical: Literal["refuse", "repair"],
-    folder: Path | str | None,
-    contact: ContactUse,
-    kinematic: bool,
-) -> System:
-    ending = path.suffix.lower()
-    outermost = read_xml(path) if ending == ".xml" else None
-    if outermost is not None and outermost.tag not in ("robot", "mujoco"):
-        raise outermost.error("a URDF file begins with <robot>, an MJCF file with <mujoco>; check the path")
-    if ending == ".urdf" or (outermost is not None and outermost.tag == "robot"):
-        return load_urdf(path, base=base, unphysical=unphysical, contact=contact, folder=folder, kinematic=kinematic)
-    if ending == ".xacro":
-        raise ConfigError(f"{path}: a xacro file is not a mechanism yet; {EXPAND_XACRO}")
+    ending = _format(path)
+    if ending == ".urdf":
+        system = load_urdf(path, base=base, unphysical=unphysical, contact=contact, folder=folder, kinematic=kinematic)
+        return with_limits(system, limits)
     if base is not None or unphysical != "refuse":
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
-    if contact != "none" and ending != ".xml":
+    if ending == ".xml":
+        return with_limits(load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic), limits)
+    if contact != "none":
         raise ConfigError(
             f"{path}: contact is an option of URDF and MJCF files; leave it out, a mechanism file has tables [[ground_contact]]"
         )
-    if kinematic and ending != ".xml":
+    if kinematic:
         raise ConfigError(f"{path}: kinematic is an option of URDF and MJCF files; leave it out")
-    if ending in (".toml", ".json", ".npz"):
-        from jaxdyn.io.plant_file import holds_plant, left_out, load_plant  # the package identify takes time to import
+    from jaxdyn.io.plant_file import holds_plant, left_out, load_plant  # the package identify takes time to import
 
-        if holds_plant(path):
-            plant = load_plant(path)
-            warnings.warn(
-                f"{path}: only the mechanism of this plant is read, without {left_out(plant)}; jaxdyn.io.load_plant reads all",
-                IgnoredContent,
-                stacklevel=4,
-            )
-            return plant.system
-    match ending:
-        case ".toml":
-            return load_mechanism(path)
-        case ".json" | ".npz":
-            return load_archive(path)
+    if not holds_plant(path):
+        return with_limits(load_mechanism(path) if ending == ".toml" else load_archive(path), limits)
+    plant = load_plant(path)
+    warnings.warn(
+        f"{path}: only the mechanism of this plant is read, without {left_out(plant)}; jaxdyn.io.load_plant reads all",
+        IgnoredContent,
+        stacklevel=3,
+    )
+    return with_limits(plant.system, limits)
+
+
+def _format(path: Path) -> str:
+    """The suffix of the format of a file: ".urdf", ".xml" for MJCF, ".toml", or ".json" for an archive."""
+    match path.suffix.lower():
         case ".xml":
-            return load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic)
-    raise ConfigError(f"{path}: {_ending(ending)}; a mechanism file ends in {_READ}")
+            outermost = read_xml(path)
+            if outermost.tag not in ("robot", "mujoco"):
+                raise outermost.error("a URDF file begins with <robot>, an MJCF file with <mujoco>; check the path")
+            return ".urdf" if outermost.tag == "robot" else ".xml"
+        case ".urdf" | ".toml" | ".json" as ending:
+            return ending
+        case ".npz":
+            return ".json"
+        case ".xacro":
+            raise ConfigError(f"{path}: a xacro file is not a mechanism yet; {EXPAND_XACRO}")
+        case other:
+            raise ConfigError(f"{path}: {_ending(other)}; a mechanism file ends in {_READ}")
 
 
 def _in_run(path: Path) -> Path:
@@ -167,7 +163,7 @@ def _with_included(main: Path) -> list[Path]:
         if file.suffix.lower() != ".xml":
             continue
         try:
-            elements = list(_elements(read_xml(file)))
+            elements = list(read_xml(file).below())
         except ConfigError:  # `load_system` reports the error
             continue
         attributes = [item for element in elements for item in element.attributes.items()]
@@ -177,12 +173,6 @@ def _with_included(main: Path) -> list[Path]:
         new = sorted(path for path in named if path.is_file() and path not in found)
         found, left = found + new, left + new
     return found
-
-
-def _elements(element: Element) -> Iterator[Element]:
-    yield element
-    for child in element.children:
-        yield from _elements(child)
 
 
 def _ending(ending: str) -> str:

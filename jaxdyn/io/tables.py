@@ -139,15 +139,13 @@ def read_keys(keys: Mapping[str, Key], value: Any, place: Place) -> dict[str, An
         elif key.default is dataclasses.MISSING and dataclasses.is_dataclass(key.annotation):
             values[name] = read_value(key.annotation, {}, place.key(name))  # the error names the first required key
         elif key.default is dataclasses.MISSING:
-            unit = key.rules.unit
-            raise place.key(name).error(
-                "missing; add this key" + (f" (in {unit})" if (unit := key.rules.unit_text) else "")
-            )
+            unit = f" (in {key.rules.unit_text})" if key.rules.unit_text else ""
+            raise place.key(name).error(f"missing; add this key{unit}")
     return values
 
 
-def read_kind(kinds: Iterable[str], value: Any, place: Place) -> str:
-    """Read the key `kind` of a table.
+def read_kind(kinds: Iterable[str], value: Any, place: Place) -> tuple[str, dict[str, Any]]:
+    """Read the key `kind` of a table; returns its value and the other keys of the table.
 
     Args:
         kinds: Allowed values.
@@ -157,24 +155,29 @@ def read_kind(kinds: Iterable[str], value: Any, place: Place) -> str:
     Raises:
         ConfigError: The value is not a table, or its key `kind` is missing or unknown.
     """
-    kind, known = table_of(value, place).get("kind"), tuple(kinds)
+    table, known = dict(table_of(value, place)), tuple(kinds)
+    kind = table.pop("kind", None)
     if kind is None:
         raise place.key("kind").error(f"missing; use one of {', '.join(known)}")
-    return read_value(Literal[known], kind, place.key("kind"))
+    return read_value(Literal[known], kind, place.key("kind")), table
 
 
-def _read_fields(cls: Any, value: Any, place: Place) -> Any:
-    values = read_keys(keys_of(cls), value, place)
+def made(cls: Any, values: dict[str, Any], place: Place) -> Any:
+    """Create an object from the values of its fields.
+
+    Raises:
+        ConfigError: The class refuses the values, for example in __post_init__.
+    """
     try:
         return cls(**values)
-    except ValueError as error:  # the caller's own checks, in __post_init__
+    except ValueError as error:
         raise place.error(str(error)) from None
 
 
 def _of_kind(tables: Sequence[Any], value: Any, place: Place) -> Any:
     """The dataclass among `tables` that allows the key `kind` of the table."""
     known = {kind: cls for cls in tables for kind in get_args(get_type_hints(cls)["kind"])}
-    return known[read_kind(known, value, place)]
+    return known[read_kind(known, value, place)[0]]
 
 
 def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_RULES) -> Any:
@@ -197,7 +200,7 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
     if hasattr(annotation, "read_toml"):  # a class that knows how to read its table
         return annotation.read_toml(value, place)
     if dataclasses.is_dataclass(annotation):
-        return _read_fields(annotation, value, place)
+        return made(annotation, read_keys(keys_of(annotation), value, place), place)
     if origin in (Union, types.UnionType):
         kinds = [a for a in arguments if a is not type(None)]  # X | None: TOML has no null, so it must be X
         return read_value(kinds[0] if len(kinds) == 1 else _of_kind(kinds, value, place), value, place, rules)

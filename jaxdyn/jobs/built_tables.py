@@ -127,9 +127,8 @@ class Table:
         Raises:
             ConfigError: A key is missing or unknown, or its value has a wrong type or violates a bound.
         """
-        kind = read_kind(cls.kinds(), value, place)
+        kind, given = read_kind(cls.kinds(), value, place)
         keys = cls.keys(kind)
-        given = {name: inner for name, inner in value.items() if name != "kind"}
         values = {name: key.default for name, key in keys.items()} | read_keys(keys, given, place)
         table = cls(kind, values)
         try:

@@ -152,6 +152,28 @@ class Bowl(jaxdyn.dynamics.Surface):
         return x[2] - 0.5 * self.curvature * jnp.sum(x[:2] ** 2)
 
 
+class Dome(jaxdyn.dynamics.Surface):
+    """Sphere about the origin whose constructor checks the radius."""
+
+    kind: ClassVar[str] = "dome"
+
+    radius: Float[Array, ""] = eqx.field(converter=jnp.asarray, metadata=quantity("m"))
+
+    def __check_init__(self):
+        if self.radius <= 0.0:
+            raise ValueError(f"the radius is {self.radius}; give a positive value")
+
+    def gap(self, x):
+        return jnp.sqrt(jnp.sum(x**2)) - self.radius
+
+
+def test_a_value_that_the_class_of_a_surface_refuses_is_an_error_with_its_place(tmp_path, refusal):
+    message = refusal(
+        ConfigError, read, tmp_path, f"[[ground_contact]]\n{POINT}surface = {{kind = 'dome', radius = -1}}\n"
+    )
+    assert "ground_contact 1: surface: the radius is -1.0; give a positive value" in message
+
+
 def test_a_new_surface_is_one_class(tmp_path):
     system = read(tmp_path, f"[[ground_contact]]\n{POINT}surface = {{kind = 'bowl', curvature = 0.5}}\n")
     assert_same(system.forces[0].surface, Bowl(0.5))
