@@ -35,10 +35,7 @@ def inputs(config: EvaluateConfig) -> list[tuple[str, Path]]:
     """All files that the evaluation reads, as pairs of a role ("plant" or "recording") and a path."""
     archives = [archive for study in config.study for archive in _archives(config, study).values()]
     plants = [("plant", file) for archive in archives for file in files_of(archive)]
-    return [
-        *plants,
-        *(("recording", file) for study in config.study for file in recording_files(config, study.validation)),
-    ]
+    return plants + recording_files(config, [name for study in config.study for name in study.validation])
 
 
 def _archives(config: EvaluateConfig, study: StudyConfig) -> dict[str, Path]:
