@@ -13,10 +13,9 @@ from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.evaluate_config import EvaluateConfig
 from jaxdyn.jobs.identify import drawn, merit_table
-from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import StudyConfig
 from jaxdyn.jobs.identify_plant import check_folder, parts_of, recording_files
-from jaxdyn.jobs.identify_run import StudyRun
+from jaxdyn.jobs.identify_run import StudyRun, figures
 from jaxdyn.lanes.announcements import announced_as
 
 

@@ -26,7 +26,6 @@ from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
-from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import (
     motions_of,
@@ -38,7 +37,7 @@ from jaxdyn.jobs.identify_plant import (
     windows_of,
     with_sensors,
 )
-from jaxdyn.jobs.identify_run import StudyRun
+from jaxdyn.jobs.identify_run import StudyRun, figures
 from jaxdyn.jobs.identify_selection import metrics_of, selected
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.lanes.announcements import announced_as
