@@ -51,19 +51,16 @@ def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
     """Run the fits of a config; returns their metrics."""
     # All files are read first, because they may change during the hours until the last fit begins.
     plants = [plant_of(config, study) for study in config.study]
-    recorded = [recordings_of(config, study) if config.synthetic is None else None for study in config.study]
+    recorded = [recordings_of(config, study) for study in config.study]
     studies = zip(config.study, plants, recorded, strict=True)
     return {study.name: _study(StudyRun(config, study, directory), plant, parts) for study, plant, parts in studies}
 
 
-def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]] | None) -> dict[str, Any]:
-    """Run one fit, write its tables and files, and return its metrics. Without recordings, synthetic ones are generated."""
+def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]]) -> dict[str, Any]:
+    """Run one fit, write its tables and files, and return its metrics. Synthetic recordings are generated here."""
     config, study, directory = run
-    made = None
-    if recorded is None:
-        made = experiment_of(config, study, plant)
-        recorded = made.train, made.validation
-    train, validation = recorded
+    made = experiment_of(run, config.synthetic, plant) if config.synthetic is not None else None
+    train, validation = recorded if made is None else (made.train, made.validation)
     start_plant = plant if made is None else made.start
     comparison = None
     if config.select is not None:
@@ -151,33 +148,29 @@ def _searched(
     config: IdentifyConfig, problem: Problem, name: str, directory: RunDirectory, *, progress: bool = True
 ) -> _Searched:
     """Fit a problem in all rounds; each round has a checkpoint whose name begins with `name`."""
-    found = _fitted(
-        config, f"{name}_checkpoint_0", problem, _initial_guesses(config, problem), directory, progress=progress
-    )
-    best, result = _best(found, tell=progress)
+    initial = _initial_guesses(config, problem)
+    search = _round(config, f"{name}_checkpoint_0", problem, initial, directory, progress)
     for k in range(1, config.fit.rounds + 1):
-        problem = reweighted(problem, best, config.fit.block_length)
-        found = _fitted(config, f"{name}_checkpoint_{k}", problem, best, directory, progress=progress)
-        best, result = _best(found, tell=progress)
-    return _Searched(problem, best, result, found)
+        problem = reweighted(problem, search.best, config.fit.block_length)
+        search = _round(config, f"{name}_checkpoint_{k}", problem, search.best, directory, progress)
+    return search
 
 
-def _fitted(
+def _round(
     config: IdentifyConfig,
     checkpoint: str,
     problem: Problem,
     initial: Unknowns,
     directory: RunDirectory,
-    *,
     progress: bool,
-) -> Fit:
-    """Fit the problem; the search is saved after each step, and an interrupted search is continued."""
+) -> _Searched:
+    """Fit the problem once; the search is saved after each step, and an interrupted search is continued."""
 
     def save(search: DampedSearch) -> None:
         directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(search))})
 
     solver = LevenbergMarquardt(config.fit.tolerance)
-    return fit(
+    found = fit(
         problem,
         solver,
         initial,
@@ -188,6 +181,7 @@ def _fitted(
         after_step=save,
         mesh=mesh_of(config.devices),
     )
+    return _Searched(problem, *_best(found, tell=progress), found)
 
 
 def _left(checkpoint: str, pattern: Callable[[], DampedSearch], directory: RunDirectory) -> DampedSearch | None:
@@ -286,9 +280,8 @@ def _judged(
     for split, recordings in (("train", train), ("validation", validation)):
         if not recordings:
             continue
-        for reference in run.config.reference:
-            if reference.study == run.study.name and reference.split == split:
-                merit[reference.name, split] = reference.figures
+        known = [other for other in run.config.reference if (other.study, other.split) == (run.study.name, split)]
+        merit |= {(other.name, split): other.figures for other in known}
         merit["start", split] = figures(run.config, start, recordings)
         merit["identified", split] = figures(run.config, plant, recordings)
     return merit
@@ -302,8 +295,8 @@ def _save(run: StudyRun, plant: Plant, known: Uncertainty) -> None:
     save_plant(plant, run.directory.path(PLANT if len(run.config.study) == 1 else f"{run.study.name}/{PLANT}"))
     for name, value, allowed in outside_bounds(plant):
         print(f"note: {name} is {value:.4g}, outside of the bounds of mechanism files ({allowed}); the plant keeps it")
-    saved = {name: getattr(known, name) for name in ("values", "std", "covariance", "correlation")}
-    run.write_arrays("estimates", **saved)
+    saved = ("values", "std", "covariance", "correlation")
+    run.write_arrays("estimates", **{name: getattr(known, name) for name in saved})
 
 
 @announced_as("pictures")

@@ -200,11 +200,13 @@ def check_folder(config: IdentifyConfig) -> None:
 
 
 def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part], list[Part]]:
-    """Recordings for the fit, and recordings for its validation.
+    """Recordings for the fit, and recordings for its validation; none if the recordings are synthetic.
 
     Raises:
         ConfigError: The recordings are missing, or cannot be used.
     """
+    if config.synthetic is not None:
+        return [], []
     check_folder(config)
     markers = config.markers
     if markers is not None and markers.calibrate:
