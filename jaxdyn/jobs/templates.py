@@ -16,7 +16,7 @@ _UNITS = 'Values are in SI units, or texts with another unit such as "30 deg", "
 
 
 def _config(job: Job, file: Path, values: Mapping[str, Any], what: str, example: str) -> str:
-    """A config of a job; its header states what it describes, and shows the command with other values as an example."""
+    """A config of a job; its header has a description and the commands that use the config."""
     header = (
         f"{what}\n\n"
         f"  jaxdyn {job.name} {file}\n"
