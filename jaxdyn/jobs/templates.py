@@ -110,42 +110,29 @@ def optimize_template(
 def mechanism_template(file: Path) -> str:
     """A mechanism file: a double pendulum, driven in both joints."""
 
-    def joint(name: str, limit: str) -> dict[str, Any]:
-        return {
+    def rod(name: str, place: dict[str, Any], mass: str, inertia: Any, joint: str, limit: str) -> dict[str, Any]:
+        """A uniform rod that hangs from its joint."""
+        revolute = {
             "kind": "revolute",
             "axis": [0.0, 1.0, 0.0],
-            "name": name,
+            "name": joint,
             "position_limits": [f"-{limit}", limit],
             "velocity_limit": "15 rad/s",
             "effort_limit": "10 N m",
         }
+        return {"name": name, **place, "mass": mass, "com": [0.0, 0.0, -0.25], "inertia": inertia, "joint": revolute}
 
+    end = [0.0, 0.0, -0.5]
+    of_rod = "A rod of mass m and length L has the moment m L^2 / 12 about axes across it."
     values = {
         "name": "double_pendulum",
         "source": "an example: two uniform rods, 0.5 m long",
         "gravity": [0.0, 0.0, -9.81],
         "body": [
-            {
-                "name": "upper",
-                "mass": "1 kg",
-                "com": [0.0, 0.0, -0.25],
-                "inertia": Noted(
-                    [0.021, 0.021, 0.0004],
-                    "A rod of mass m and length L has the moment m L^2 / 12 about axes across it.",
-                ),
-                "joint": joint("shoulder", "200 deg"),
-            },
-            {
-                "name": "lower",
-                "parent": "upper",
-                "position": [0.0, 0.0, -0.5],
-                "mass": "500 g",
-                "com": [0.0, 0.0, -0.25],
-                "inertia": [0.0105, 0.0105, 0.0002],
-                "joint": joint("elbow", "150 deg"),
-            },
+            rod("upper", {}, "1 kg", Noted([0.021, 0.021, 0.0004], of_rod), "shoulder", "200 deg"),
+            rod("lower", {"parent": "upper", "position": end}, "500 g", [0.0105, 0.0105, 0.0002], "elbow", "150 deg"),
         ],
-        "frame": [{"name": "tip", "body": "lower", "position": [0.0, 0.0, -0.5]}],
+        "frame": [{"name": "tip", "body": "lower", "position": end}],
         "joint_friction": {"viscous": Inline(shoulder=0.05, elbow=0.02)},
     }
     classes = {"body.joint": (JointEntry, Revolute), "joint_friction": (JointFriction,)}
