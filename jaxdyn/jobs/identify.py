@@ -26,7 +26,7 @@ from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
-from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify_config import FitConfig, IdentifyConfig
 from jaxdyn.jobs.identify_plant import (
     motions_of,
     note_on_units,
@@ -58,7 +58,7 @@ def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
 
 def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]]) -> dict[str, Any]:
     """Run one fit, write its tables and files, and return its metrics. Synthetic recordings are generated here."""
-    config, study, directory = run
+    config, study, _ = run
     made = experiment_of(run, config.synthetic, plant) if config.synthetic is not None else None
     train, validation = recorded if made is None else (made.train, made.validation)
     start_plant = plant if made is None else made.start
@@ -66,14 +66,14 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     if config.select is not None:
         unfinished = []
 
-        def fitted(own: IdentifyConfig, plant: Plant, parts: list[Part], name: str) -> Plant:
-            problem = problem_of(own, parameters_of(own, plant), parts)
-            search = _searched(own, problem, name, directory, progress=False)
-            if search.result == FitResult.NOT_FINITE:
-                raise FitError(search.result.message, search.result)
-            if not search.result.successful:
-                unfinished.append(search.result.words)
-            return search.problem.parameters.place(search.best.x)
+        def fitted(own: StudyRun, plant: Plant, parts: list[Part], name: str) -> Plant:
+            problem = problem_of(own.config, parameters_of(own.config, plant), parts)
+            _, best, result, _ = _searched(own, problem, name, progress=False)
+            if result == FitResult.NOT_FINITE:
+                raise FitError(result.message, result)
+            if not result.successful:
+                unfinished.append(result.words)
+            return problem.parameters.place(best.x)
 
         run, comparison = selected(run, config.select, start_plant, train, fitted)
         config = run.config
@@ -82,12 +82,11 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
         start_plant = with_sensors(config, start_plant, len(train))
     parameters = parameters_of(config, start_plant)
     problem = problem_of(config, parameters, train)
-    seen = f"{problem.count} measurements in {len(train)} recordings"
-    print(f"\n{study.name}: {parameters.size} free parameters, {seen}")
+    print(f"\n{study.name}: {parameters.size} free parameters, {problem.count} measurements in {len(train)} recordings")
     if (note := note_on_units(plant, [*train, *validation])) is not None:
         print(note)
     begun = time.perf_counter()
-    problem, best, result, found = _searched(config, problem, study.name, directory)
+    problem, best, result, found = _searched(run, problem, study.name)
     seconds = time.perf_counter() - begun
     steps = int(np.max(found.iterations))
     print(f"{steps} steps, {seconds:.1f} s: {result.message}")
@@ -144,27 +143,19 @@ class _Searched(NamedTuple):
     found: Fit
 
 
-def _searched(
-    config: IdentifyConfig, problem: Problem, name: str, directory: RunDirectory, *, progress: bool = True
-) -> _Searched:
+def _searched(run: StudyRun, problem: Problem, name: str, *, progress: bool = True) -> _Searched:
     """Fit a problem in all rounds; each round has a checkpoint whose name begins with `name`."""
-    initial = _initial_guesses(config, problem)
-    search = _round(config, f"{name}_checkpoint_0", problem, initial, directory, progress)
-    for k in range(1, config.fit.rounds + 1):
-        problem = reweighted(problem, search.best, config.fit.block_length)
-        search = _round(config, f"{name}_checkpoint_{k}", problem, search.best, directory, progress)
+    settings = run.config.fit
+    search = _round(run, f"{name}_checkpoint_0", problem, _initial_guesses(settings, problem), progress)
+    for k in range(1, settings.rounds + 1):
+        problem = reweighted(problem, search.best, settings.block_length)
+        search = _round(run, f"{name}_checkpoint_{k}", problem, search.best, progress)
     return search
 
 
-def _round(
-    config: IdentifyConfig,
-    checkpoint: str,
-    problem: Problem,
-    initial: Unknowns,
-    directory: RunDirectory,
-    progress: bool,
-) -> _Searched:
+def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns, progress: bool) -> _Searched:
     """Fit the problem once; the search is saved after each step, and an interrupted search is continued."""
+    config, _, directory = run
 
     def save(search: DampedSearch) -> None:
         directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(search))})
@@ -206,15 +197,13 @@ def reweighted(problem: Problem, unknowns: Unknowns, block_length: int) -> Probl
     return dataclasses.replace(problem, noise=jnp.asarray(errors.rms * np.sqrt(block_length), problem.noise.dtype))
 
 
-def _initial_guesses(config: IdentifyConfig, problem: Problem) -> Unknowns:
+def _initial_guesses(settings: FitConfig, problem: Problem) -> Unknowns:
     """The initial guess of the problem, or a batch of initial guesses of which it is the first."""
-    start, count = problem.initial, config.fit.starts
+    start, count = problem.initial, settings.starts
     if count == 1:
         return start
-    away = config.fit.standard_deviation * jax.random.normal(
-        jax.random.key(config.fit.seed), (count, start.x.size), start.x.dtype
-    )
-    x = start.x[None] + away.at[0].set(0.0)
+    away = jax.random.normal(jax.random.key(settings.seed), (count, start.x.size), start.x.dtype)
+    x = start.x[None] + (settings.standard_deviation * away).at[0].set(0.0)
     return Unknowns(x, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), start.local))
 
 
