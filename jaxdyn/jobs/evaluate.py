@@ -1,7 +1,6 @@
 """The job `jaxdyn evaluate`: figures of merit of already identified plants on recordings, without a fit."""
 
 import dataclasses
-from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +75,10 @@ def _judged(run: StudyRun, plants: dict[str, Plant], parts: list[Part], interval
     run.write_text("figures.txt", table + "\n")
     metrics: dict[str, Any] = {"figures": {f"{name}, {split}": row for (name, split), row in merit.items()}}
     if run.config.pictures:
-        metrics["pictures"] = [
-            picture
-            for name, plant in plants.items()
-            for judged in [plant.without_zeros]
-            for picture in drawn(_named(run, name, plants), judged if intervals else judged.bare, None, parts)
-        ]
+        metrics["pictures"] = []
+        for name, plant in plants.items():
+            title = run.study.name if len(plants) == 1 else f"{run.study.name}_{name}"
+            of_plant = run._replace(study=dataclasses.replace(run.study, name=title))
+            shown = plant.without_zeros if intervals else plant.without_zeros.bare
+            metrics["pictures"] += drawn(of_plant, shown, None, parts)
     return metrics
-
-
-def _named(run: StudyRun, name: str, plants: Sized) -> StudyRun:
-    """The study with the name of a plant, if there are several plants."""
-    named = dataclasses.replace(run.study, name=f"{run.study.name}_{name}")
-    return run if len(plants) == 1 else run._replace(study=named)
