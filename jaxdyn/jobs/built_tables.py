@@ -206,8 +206,9 @@ class ConstraintTable(Table):
 def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, BuiltKey]]:
     """The keys for the fields of a class, including the keys of its parts."""
     part, nested = PARTS.get(concrete), _nested(concrete, inner)
-    for name, key in keys_of(part).items() if part is not None else ():
-        yield name, BuiltKey(**vars(key), owner=part, field=name)
+    if part is not None:
+        for name, key in keys_of(part).items():
+            yield name, BuiltKey(**vars(key), owner=part, field=name)
     for name, key in keys_of(concrete).items():
         if name in nested:
             yield from _keys(nested[name], {})

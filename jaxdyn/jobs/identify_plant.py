@@ -5,6 +5,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -107,8 +108,9 @@ def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int) -> Plant
     each_its_own = any(entry.path == "sensors.zeros" and not entry.fixed for entry in config.free)
     zeros = jnp.zeros((recordings if each_its_own else 0, ny))
     quantization = one_each(config.fit.quantization, ny, "measurement", "fit.quantization")
-    kept = {"scale": plant.sensors.scale, "offset": plant.sensors.offset}
-    return Plant(plant.system, Sensors(noise, quantization=quantization, zeros=zeros, **kept), plant.inputs)
+    scale, offset = plant.sensors.scale, plant.sensors.offset
+    sensors = Sensors(noise, scale=scale, offset=offset, quantization=quantization, zeros=zeros)
+    return Plant(plant.system, sensors, plant.inputs)
 
 
 def _force(table: ForceTable, system: System, k: int, earlier: Plant | None) -> JointForce:
@@ -310,7 +312,9 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
         return InverseDynamicsError(parameters, motions_of(parts), noise, loss_of(config))
     windows, w = windows_of(config, parts), config.windows
     deviations = {"start_noise": w.start_noise, "continuity": w.continuity}
-    given = {key: each(values, "nx", system, f"windows.{key}") for key, values in deviations.items() if values}
+    given: dict[str, Any] = {
+        key: each(values, "nx", system, f"windows.{key}") for key, values in deviations.items() if values
+    }
     return OutputError(
         parameters, windows, loss_of(config), free_starts=w.free_starts, growth_time=w.growth_time, **given
     )
