@@ -1,6 +1,7 @@
 """Selection of a candidate of a fit by cross-validation over the training recordings."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -42,16 +43,13 @@ def selected(
     groups = [group for group in select.groups for _ in range(select.parts)] or None
     runs = {one.name: run._replace(config=run.config.of_candidate(one)) for one in select.candidate}
 
-    def candidate(k: int, own: StudyRun) -> Callable[[list[Recording | Part]], Plant]:
-        def of(seen: list[Recording | Part]) -> Plant:
-            chosen = [part for part in parts if any(part is one for one in seen)]
-            left_out = "_".join(str(i) for i, part in enumerate(parts) if all(part is not one for one in seen))
-            name = f"{run.study.name}_select_{k}_without_{left_out}"
-            return fitted(own, with_sensors(own.config, plant, len(chosen)), chosen, name).without_zeros
+    def fitted_to(k: int, own: StudyRun, seen: list[Recording | Part]) -> Plant:
+        chosen = [part for part in parts if any(part is one for one in seen)]
+        left_out = "_".join(str(i) for i, part in enumerate(parts) if all(part is not one for one in seen))
+        name = f"{run.study.name}_select_{k}_without_{left_out}"
+        return fitted(own, with_sensors(own.config, plant, len(chosen)), chosen, name).without_zeros
 
-        return of
-
-    candidates = {name: candidate(k, own) for k, (name, own) in enumerate(runs.items())}
+    candidates = {name: functools.partial(fitted_to, k, own) for k, (name, own) in enumerate(runs.items())}
     try:
         found = cross_validate(candidates, parts, run.config.check, groups=groups, figure=select.figure or None)
     except (FitError, RecordingError, MeasurementError, ValueError) as error:

@@ -51,11 +51,9 @@ def new(arguments: NewArguments) -> None:
 
 def _config(kind: str, file: Path, source: dict[str, Any], system: System, is_own: bool) -> str:
     model = system.model
-    match kind:
-        case "rollout":
-            return templates.rollout_template(file, source, model)
-        case "identify":
-            return templates.identify_template(file, source, model)
+    if kind != "optimize":
+        template = templates.rollout_template if kind == "rollout" else templates.identify_template
+        return template(file, source, model)
     rest = configuration.neutral(model)
     if not is_own:
         return templates.optimize_template(file, source, [[angle, 0.0] for angle in (0.0, 1.57, 3.14159265)], _TORQUE)
