@@ -13,9 +13,9 @@ from pathlib import Path
 
 from jaxdyn.io.mechanism_entries import JointEntry, MechanismEntry
 from jaxdyn.io.mechanism_parts import BY_JOINT_NAMES, describe_parts
-from jaxdyn.io.tables import Key
+from jaxdyn.io.tables import Key, keys_of
 from jaxdyn.jobs import verbs
-from jaxdyn.jobs.settings import describe_settings, settings_of, table_lines, wrapped
+from jaxdyn.jobs.settings import describe_settings, table_lines, wrapped
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.prescribed import PrescribedMotion
@@ -72,7 +72,7 @@ class _Kinds:
         return " ".join(re.split(r"Attributes:|Source:", text)[0].split())
 
     def keys(self, kind: str) -> Mapping[str, Key]:
-        return settings_of(self._classes[kind])
+        return keys_of(self._classes[kind])
 
 
 _JOBS = (verbs.ROLLOUT, verbs.IDENTIFY, verbs.OPTIMIZE)

@@ -7,10 +7,9 @@ that TOML cannot express directly, such as a state or a pose, is built from seve
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_origin, get_type_hints
 
 import jax.numpy as jnp
-from jaxtyping import AbstractArray
 
 # Kinds are found among the classes of these modules and of all other imported modules.
 from jaxdyn.control import (  # noqa: F401
@@ -41,7 +40,7 @@ from jaxdyn.jobs.optimize_parts import (
     TargetPart,
 )
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
-from jaxdyn.mechanism.quantity import first_sentence
+from jaxdyn.mechanism.quantity import axes_of, first_sentence
 
 # Classes with fields that are built from other keys, and the dataclass with these keys, which builds the fields that it names.
 PARTS: dict[type, Any] = {
@@ -148,7 +147,11 @@ class Table:
             ValueError: The keys are inconsistent; the message states the remedy.
         """
         for part in {key.owner for key in self.keys(self.kind).values()} & set(PARTS.values()):
-            part(**{key.field: self.values[name] for name, key in self.keys(self.kind).items() if key.owner is part})
+            part(**self._fields_of(part))
+
+    def _fields_of(self, owner: type) -> dict[str, Any]:
+        """The values that the table gives for the fields of a class."""
+        return {key.field: self.values[name] for name, key in self.keys(self.kind).items() if key.owner is owner}
 
     def build(self, system: System | None, place: str, **given: Any) -> Any:
         """Build the object of the library.
@@ -167,21 +170,14 @@ class Table:
     def _made(
         self, concrete: type, inner: dict[str, type], system: System | None, place: str, given: dict[str, Any]
     ) -> Any:
-        keys, part = self.keys(self.kind), PARTS.get(concrete)
-        values: dict[str, Any] = {}
-        if part is not None:
-            own = {key.field: self.values[name] for name, key in keys.items() if key.owner is part}
-            values |= part(**own).fields(system, place)
-        hints = get_type_hints(concrete)
-        for name, key in keys.items():
+        part, hints = PARTS.get(concrete), get_type_hints(concrete)
+        values = {} if part is None else part(**self._fields_of(part)).fields(system, place)
+        for name, key in self.keys(self.kind).items():
             if key.owner is concrete:
                 values[key.field] = _value(hints[key.field], self.values[name], system, f"{place} {name}")
-        for field in dataclasses.fields(concrete):
-            nested = inner.get(field.name, hints[field.name])
-            if field.name in given:
-                values[field.name] = given[field.name]
-            elif field.name not in values and isinstance(nested, type) and (nested in PARTS or field.name in inner):
-                values[field.name] = self._made(nested, {}, system, place, {})
+        for field, nested in _nested(concrete, inner).items():
+            values[field] = self._made(nested, {}, system, place, {})
+        values |= {field.name: given[field.name] for field in dataclasses.fields(concrete) if field.name in given}
         return concrete(**values)
 
 
@@ -208,14 +204,13 @@ class ConstraintTable(Table):
 
 def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, BuiltKey]]:
     """The keys for the fields of a class, including the keys of its parts."""
-    part, hints = PARTS.get(concrete), get_type_hints(concrete)
+    part, nested = PARTS.get(concrete), _nested(concrete, inner)
     if part is not None:
         for name, key in keys_of(part).items():
             yield name, BuiltKey(**vars(key), owner=part, field=name)
     for name, key in keys_of(concrete).items():
-        nested = inner.get(name, hints[name])
-        if isinstance(nested, type) and (nested in PARTS or name in inner):
-            yield from _keys(nested, {})
+        if name in nested:
+            yield from _keys(nested[name], {})
         elif name not in GIVEN and name not in (part.makes if part is not None else ()):
             built = BuiltKey(**vars(key), owner=concrete, field=name)
             if get_origin(key.annotation) is tuple and isinstance(key.default, float | int):
@@ -223,15 +218,14 @@ def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, BuiltKe
             yield KEYS.get((concrete, name), name), built
 
 
-def _arrays(hint: Any) -> list[Any]:
-    """The array types that a field may hold."""
-    return [a for a in (get_args(hint) or (hint,)) if isinstance(a, type) and issubclass(a, AbstractArray)]
+def _nested(concrete: type, inner: dict[str, type]) -> dict[str, type]:
+    """Classes of the fields that a table builds from further keys: those that its kind selects, and those with a part."""
+    return inner | {field: hint for field, hint in get_type_hints(concrete).items() if hint in PARTS}
 
 
 def _value(hint: Any, value: Any, system: System | None, place: str) -> Any:
     """Convert a value of TOML to the type of a field; values of an array field become an array of the annotated length."""
-    arrays = _arrays(hint)
-    if not arrays or value is None or system is None:
+    axes = axes_of(hint)
+    if axes is None or value is None or system is None:
         return value
-    axis = arrays[0].dim_str
-    return jnp.asarray(each(value, axis, system, place) if axis else value, system.model.dtype)
+    return jnp.asarray(each(value, " ".join(axes), system, place) if axes else value, system.model.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxdyn.io.tables import Key
 from jaxdyn.io.toml import toml_value
-from jaxdyn.jobs.settings import kinds_of, settings_of, summary_of, tables_of
+from jaxdyn.jobs.settings import forms_of, tables_of
 from jaxdyn.mechanism.quantity import first_sentence
 
 DEFAULT: Any = ...  # the value of a key that keeps its default
@@ -66,11 +66,10 @@ class _Writer:
     def table(self, path: str, owners: Sequence[Any], values: Mapping[str, Any]) -> None:
         """Add the keys of a table: first those with plain values, then those with tables."""
         kind = values.get("kind")
-        others = [other for owner in owners for other in kinds_of(owner) if other != kind]
-        owners = [owner for owner in owners if kind in kinds_of(owner)] or owners
-        settings: dict[str, Key] = {}
-        for owner in owners:
-            settings |= settings_of(owner, kind)
+        forms = [form for owner in owners for form in forms_of(owner)]
+        others = [other for form in forms for other in form.kinds if other != kind]
+        forms = [form for form in forms if kind in form.kinds] or forms
+        settings = {name: setting for form in forms for name, setting in form.keys.items()}
         is_new = (path, kind) not in self._explained
         self._explained.add((path, kind))
         inner = {}
@@ -78,7 +77,7 @@ class _Writer:
             if _is_table(value) or (isinstance(value, list) and value and all(map(_is_table, value))):
                 inner[key] = value
             elif key == "kind":
-                said = summary_of(owners[-1], kind) if is_new else ""
+                said = forms[-1].summary if is_new else ""
                 if others and (path, None) not in self._explained:
                     said += f" Other kinds: {', '.join(others)}."
                     self._explained.add((path, None))
@@ -132,9 +131,8 @@ def _is_table(value: Any) -> bool:
 
 
 def _has_number(value: Any) -> bool:
-    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else None
-    return (
-        isinstance(value, float | int) and not isinstance(value, bool)
-        if inside is None
-        else any(map(_has_number, inside))
-    )
+    if isinstance(value, Mapping):
+        return _has_number(list(value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_number, value))
+    return isinstance(value, float | int) and not isinstance(value, bool)

@@ -1,7 +1,6 @@
 """The job `jaxdyn evaluate`: figures of merit of already identified plants on recordings, without a fit."""
 
 import dataclasses
-from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.evaluate_config import EvaluateConfig
 from jaxdyn.jobs.identify import drawn, merit_table
-from jaxdyn.jobs.identify_checks import figures
 from jaxdyn.jobs.identify_config import StudyConfig
 from jaxdyn.jobs.identify_plant import check_folder, parts_of, recording_files
-from jaxdyn.jobs.identify_run import StudyRun
+from jaxdyn.jobs.identify_run import StudyRun, figures
 from jaxdyn.lanes.announcements import announced_as
 
 
@@ -35,10 +33,7 @@ def inputs(config: EvaluateConfig) -> list[tuple[str, Path]]:
     """All files that the evaluation reads, as pairs of a role ("plant" or "recording") and a path."""
     archives = [archive for study in config.study for archive in _archives(config, study).values()]
     plants = [("plant", file) for archive in archives for file in files_of(archive)]
-    return [
-        *plants,
-        *(("recording", file) for study in config.study for file in recording_files(config, study.validation)),
-    ]
+    return plants + recording_files(config, [name for study in config.study for name in study.validation])
 
 
 def _archives(config: EvaluateConfig, study: StudyConfig) -> dict[str, Path]:
@@ -80,16 +75,10 @@ def _judged(run: StudyRun, plants: dict[str, Plant], parts: list[Part], interval
     run.write_text("figures.txt", table + "\n")
     metrics: dict[str, Any] = {"figures": {f"{name}, {split}": row for (name, split), row in merit.items()}}
     if run.config.pictures:
-        metrics["pictures"] = [
-            picture
-            for name, plant in plants.items()
-            for judged in [plant.without_zeros]
-            for picture in drawn(_named(run, name, plants), judged if intervals else judged.bare, None, parts)
-        ]
+        metrics["pictures"] = []
+        for name, plant in plants.items():
+            title = run.study.name if len(plants) == 1 else f"{run.study.name}_{name}"
+            of_plant = run._replace(study=dataclasses.replace(run.study, name=title))
+            shown = plant.without_zeros if intervals else plant.without_zeros.bare
+            metrics["pictures"] += drawn(of_plant, shown, None, parts)
     return metrics
-
-
-def _named(run: StudyRun, name: str, plants: Sized) -> StudyRun:
-    """The study with the name of a plant, if there are several plants."""
-    named = dataclasses.replace(run.study, name=f"{run.study.name}_{name}")
-    return run if len(plants) == 1 else run._replace(study=named)

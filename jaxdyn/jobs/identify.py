@@ -26,8 +26,7 @@ from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
-from jaxdyn.jobs.identify_checks import figures
-from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify_config import FitConfig, IdentifyConfig
 from jaxdyn.jobs.identify_plant import (
     motions_of,
     note_on_units,
@@ -38,7 +37,7 @@ from jaxdyn.jobs.identify_plant import (
     windows_of,
     with_sensors,
 )
-from jaxdyn.jobs.identify_run import StudyRun
+from jaxdyn.jobs.identify_run import StudyRun, figures
 from jaxdyn.jobs.identify_selection import metrics_of, selected
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.lanes.announcements import announced_as
@@ -52,32 +51,29 @@ def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
     """Run the fits of a config; returns their metrics."""
     # All files are read first, because they may change during the hours until the last fit begins.
     plants = [plant_of(config, study) for study in config.study]
-    recorded = [recordings_of(config, study) if config.synthetic is None else None for study in config.study]
+    recorded = [recordings_of(config, study) for study in config.study]
     studies = zip(config.study, plants, recorded, strict=True)
     return {study.name: _study(StudyRun(config, study, directory), plant, parts) for study, plant, parts in studies}
 
 
-def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]] | None) -> dict[str, Any]:
-    """Run one fit, write its tables and files, and return its metrics. Without recordings, synthetic ones are generated."""
-    config, study, directory = run
-    made = None
-    if recorded is None:
-        made = experiment_of(config, study, plant)
-        recorded = made.train, made.validation
-    train, validation = recorded
+def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]]) -> dict[str, Any]:
+    """Run one fit, write its tables and files, and return its metrics. Synthetic recordings are generated here."""
+    config, study, _ = run
+    made = experiment_of(run, config.synthetic, plant) if config.synthetic is not None else None
+    train, validation = recorded if made is None else (made.train, made.validation)
     start_plant = plant if made is None else made.start
     comparison = None
     if config.select is not None:
         unfinished = []
 
-        def fitted(own: IdentifyConfig, plant: Plant, parts: list[Part], name: str) -> Plant:
-            problem = problem_of(own, parameters_of(own, plant), parts)
-            search = _searched(own, problem, name, directory, progress=False)
-            if search.result == FitResult.NOT_FINITE:
-                raise FitError(search.result.message, search.result)
-            if not search.result.successful:
-                unfinished.append(search.result.words)
-            return search.problem.parameters.place(search.best.x)
+        def fitted(own: StudyRun, plant: Plant, parts: list[Part], name: str) -> Plant:
+            problem = problem_of(own.config, parameters_of(own.config, plant), parts)
+            _, best, result, _ = _searched(own, problem, name, progress=False)
+            if result == FitResult.NOT_FINITE:
+                raise FitError(result.message, result)
+            if not result.successful:
+                unfinished.append(result.words)
+            return problem.parameters.place(best.x)
 
         run, comparison = selected(run, config.select, start_plant, train, fitted)
         config = run.config
@@ -86,12 +82,11 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]] 
         start_plant = with_sensors(config, start_plant, len(train))
     parameters = parameters_of(config, start_plant)
     problem = problem_of(config, parameters, train)
-    seen = f"{problem.count} measurements in {len(train)} recordings"
-    print(f"\n{study.name}: {parameters.size} free parameters, {seen}")
+    print(f"\n{study.name}: {parameters.size} free parameters, {problem.count} measurements in {len(train)} recordings")
     if (note := note_on_units(plant, [*train, *validation])) is not None:
         print(note)
     begun = time.perf_counter()
-    problem, best, result, found = _searched(config, problem, study.name, directory)
+    problem, best, result, found = _searched(run, problem, study.name)
     seconds = time.perf_counter() - begun
     steps = int(np.max(found.iterations))
     print(f"{steps} steps, {seconds:.1f} s: {result.message}")
@@ -148,37 +143,25 @@ class _Searched(NamedTuple):
     found: Fit
 
 
-def _searched(
-    config: IdentifyConfig, problem: Problem, name: str, directory: RunDirectory, *, progress: bool = True
-) -> _Searched:
+def _searched(run: StudyRun, problem: Problem, name: str, *, progress: bool = True) -> _Searched:
     """Fit a problem in all rounds; each round has a checkpoint whose name begins with `name`."""
-    found = _fitted(
-        config, f"{name}_checkpoint_0", problem, _initial_guesses(config, problem), directory, progress=progress
-    )
-    best, result = _best(found, tell=progress)
-    for k in range(1, config.fit.rounds + 1):
-        problem = reweighted(problem, best, config.fit.block_length)
-        found = _fitted(config, f"{name}_checkpoint_{k}", problem, best, directory, progress=progress)
-        best, result = _best(found, tell=progress)
-    return _Searched(problem, best, result, found)
+    settings = run.config.fit
+    search = _round(run, f"{name}_checkpoint_0", problem, _initial_guesses(settings, problem), progress)
+    for k in range(1, settings.rounds + 1):
+        problem = reweighted(problem, search.best, settings.block_length)
+        search = _round(run, f"{name}_checkpoint_{k}", problem, search.best, progress)
+    return search
 
 
-def _fitted(
-    config: IdentifyConfig,
-    checkpoint: str,
-    problem: Problem,
-    initial: Unknowns,
-    directory: RunDirectory,
-    *,
-    progress: bool,
-) -> Fit:
-    """Fit the problem; the search is saved after each step, and an interrupted search is continued."""
+def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns, progress: bool) -> _Searched:
+    """Fit the problem once; the search is saved after each step, and an interrupted search is continued."""
+    config, _, directory = run
 
     def save(search: DampedSearch) -> None:
         directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(search))})
 
     solver = LevenbergMarquardt(config.fit.tolerance)
-    return fit(
+    found = fit(
         problem,
         solver,
         initial,
@@ -189,6 +172,7 @@ def _fitted(
         after_step=save,
         mesh=mesh_of(config.devices),
     )
+    return _Searched(problem, *_best(found, tell=progress), found)
 
 
 def _left(checkpoint: str, pattern: Callable[[], DampedSearch], directory: RunDirectory) -> DampedSearch | None:
@@ -213,15 +197,13 @@ def reweighted(problem: Problem, unknowns: Unknowns, block_length: int) -> Probl
     return dataclasses.replace(problem, noise=jnp.asarray(errors.rms * np.sqrt(block_length), problem.noise.dtype))
 
 
-def _initial_guesses(config: IdentifyConfig, problem: Problem) -> Unknowns:
+def _initial_guesses(settings: FitConfig, problem: Problem) -> Unknowns:
     """The initial guess of the problem, or a batch of initial guesses of which it is the first."""
-    start, count = problem.initial, config.fit.starts
+    start, count = problem.initial, settings.starts
     if count == 1:
         return start
-    away = config.fit.standard_deviation * jax.random.normal(
-        jax.random.key(config.fit.seed), (count, start.x.size), start.x.dtype
-    )
-    x = start.x[None] + away.at[0].set(0.0)
+    away = jax.random.normal(jax.random.key(settings.seed), (count, start.x.size), start.x.dtype)
+    x = start.x[None] + (settings.standard_deviation * away).at[0].set(0.0)
     return Unknowns(x, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), start.local))
 
 
@@ -287,9 +269,8 @@ def _judged(
     for split, recordings in (("train", train), ("validation", validation)):
         if not recordings:
             continue
-        for reference in run.config.reference:
-            if reference.study == run.study.name and reference.split == split:
-                merit[reference.name, split] = reference.figures
+        known = [other for other in run.config.reference if (other.study, other.split) == (run.study.name, split)]
+        merit |= {(other.name, split): other.figures for other in known}
         merit["start", split] = figures(run.config, start, recordings)
         merit["identified", split] = figures(run.config, plant, recordings)
     return merit
@@ -303,8 +284,8 @@ def _save(run: StudyRun, plant: Plant, known: Uncertainty) -> None:
     save_plant(plant, run.directory.path(PLANT if len(run.config.study) == 1 else f"{run.study.name}/{PLANT}"))
     for name, value, allowed in outside_bounds(plant):
         print(f"note: {name} is {value:.4g}, outside of the bounds of mechanism files ({allowed}); the plant keeps it")
-    saved = {name: getattr(known, name) for name in ("values", "std", "covariance", "correlation")}
-    run.write_arrays("estimates", **saved)
+    saved = ("values", "std", "covariance", "correlation")
+    run.write_arrays("estimates", **{name: getattr(known, name) for name in saved})
 
 
 @announced_as("pictures")

@@ -23,31 +23,28 @@ def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Par
     """
     config, study, directory = run
     model, bare = plant.system.model, plant.bare
-    figures = {}
+    inverse = config.fit.method == "inverse_dynamics"
+    drawn = Quantity(EFFORT, along="velocity") if inverse else Quantity(POSITION, along="coordinate")
+    names, units = component_names(model, drawn), units_along(model, drawn)
+    figures, breaks = {}, []
     if known is not None:
         figures["correlations"] = identification.correlations([name for name, _ in known.labels], known.correlation)
-    if config.fit.method == "inverse_dynamics":
+    if inverse:
         motions = motions_of(parts)
         errors = force_errors(bare, motions)
-        time = np.arange(len(errors.measured)) * config.motion.interval * config.motion.decimate
+        measured, predicted = errors.measured, errors.predicted
+        time = np.arange(len(measured)) * config.motion.interval * config.motion.decimate
         title = f"{study.name}: forces of held-out motion, relative error {100 * errors.relative:.2f} %"
-        effort = Quantity(EFFORT, along="velocity")
-        names, units = component_names(model, effort), units_along(model, effort)
-        half_widths = _half_widths(force_deviations(plant, motions))
-        figures["predictions"] = identification.predictions(
-            names, time, errors.measured, errors.predicted, units=units, half_widths=half_widths, title=title
-        )
+        deviations = force_deviations(plant, motions)
     else:
         h = config.windows.interval
         regular = [Part(part.alone.resampled(h), processing=part.processing) for part in parts]
         windows = windows_of(config, regular, stride=config.windows.duration)
         measurements = predicted_measurements(bare, windows)
         errors = window_errors(windows, measurements).errors
-        time = np.asarray(windows.times[0])
-        position = Quantity(POSITION, along="coordinate")
-        names, units = component_names(model, position), units_along(model, position)
+        since = np.asarray(windows.times[0])
         figures["errors"] = identification.growing_errors(
-            names, time, errors, units=units, title=f"{study.name}: errors of {windows.count} held-out predictions"
+            names, since, errors, units=units, title=f"{study.name}: errors of {windows.count} held-out predictions"
         )
         shown = slice(0, min(_SHOWN, windows.count))
         starts = config.windows.duration * np.arange(windows.count)[shown]
@@ -56,22 +53,12 @@ def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Par
             for x in (np.where(np.asarray(windows.weights) > 0, windows.measurements, np.nan), measurements)
         )
         deviations = window_deviations(plant, windows.select(shown), start_deviations(plant, parts))
-        along = (starts[:, None] + time[None]).ravel()
-        figures["predictions"] = identification.predictions(
-            names,
-            along,
-            measured,
-            predicted,
-            units=units,
-            half_widths=_half_widths(deviations),
-            breaks=starts.tolist(),
-            title=f"{study.name}: held-out windows, each from its measured start",
-        )
+        time, breaks = (starts[:, None] + since[None]).ravel(), starts.tolist()
+        title = f"{study.name}: held-out windows, each from its measured start"
+    half_widths = None if deviations is None else QUANTILE * deviations.reshape(-1, deviations.shape[-1])
+    figures["predictions"] = identification.predictions(
+        names, time, measured, predicted, units=units, half_widths=half_widths, breaks=breaks, title=title
+    )
     for name, figure in figures.items():
         plots.save(figure, directory.path(f"{study.name}_{name}.png"))
     return [f"{study.name}_{name}.png" for name in figures]
-
-
-def _half_widths(deviations: np.ndarray | None) -> np.ndarray | None:
-    """Half-widths of 95 % intervals, one row per sample."""
-    return None if deviations is None else QUANTILE * deviations.reshape(-1, deviations.shape[-1])

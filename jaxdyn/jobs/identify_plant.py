@@ -3,10 +3,10 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -67,17 +67,14 @@ def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
     Raises:
         ConfigError: A study requires a data folder, but the recordings are synthetic.
     """
-    mechanisms = [file for study in config.study for file in files_of(_mechanism(config, study))]
+    mechanisms = [("mechanism", file) for study in config.study for file in files_of(_mechanism(config, study))]
     names = [name for study in config.study if config.data for name in (*study.train, *study.validation)]
-    return [
-        *(("mechanism", file) for file in mechanisms),
-        *(("recording", file) for file in recording_files(config, names)),
-    ]
+    return mechanisms + recording_files(config, names)
 
 
-def recording_files(config: IdentifyConfig, names: Sequence[str]) -> list[Path]:
-    """Files of recordings in the data folder."""
-    return [config.folder / re.sub(r"\.npz:.*", ".npz", name) for name in names]
+def recording_files(config: IdentifyConfig, names: Iterable[str]) -> list[tuple[str, Path]]:
+    """Files of recordings in the data folder, as pairs of the role "recording" and a path."""
+    return [("recording", config.folder / re.sub(r"\.npz:.*", ".npz", name)) for name in names]
 
 
 def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
@@ -95,17 +92,15 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         kept = tuple(force for force in system.forces if type(force) not in replaced)
         system = system.changed(forces=(*own, *kept))
     if config.markers is not None or not config.columns.u:  # the machine has no inputs
-        nothing = JointDrives((), jnp.zeros(0, system.model.dtype))
-        system = eqx.tree_at(lambda s: s.drives, system, nothing, is_leaf=lambda x: x is None)
-    sensors = _sensors(config, system.model.nq, len(study.train))
-    if earlier is None:
-        return Plant(system, sensors)
-    sensors = dataclasses.replace(sensors, scale=earlier.sensors.scale, offset=earlier.sensors.offset)
-    return Plant(system, sensors, earlier.inputs)
+        system = system.changed(drives=JointDrives((), jnp.zeros(0, system.model.dtype)))
+    unknown = Sensors(np.ones(system.model.nq))
+    sensors, inputs = (unknown, None) if earlier is None else (earlier.sensors, earlier.inputs)
+    return with_sensors(config, Plant(system, sensors, inputs), len(study.train))
 
 
-def _sensors(config: IdentifyConfig, ny: int, recordings: int) -> Sensors:
-    """The sensors of a config, for a number of training recordings."""
+def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int) -> Plant:
+    """The plant with the noise and the resolution of a config, for a number of training recordings."""
+    ny = plant.system.model.nq
     noise = one_each(config.fit.noise, ny, "measurement", "fit.noise") * np.sqrt(config.fit.block_length)
     if config.markers is not None:  # measurements are angles of links, whose differences are the coordinates
         to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
@@ -113,13 +108,8 @@ def _sensors(config: IdentifyConfig, ny: int, recordings: int) -> Sensors:
     each_its_own = any(entry.path == "sensors.zeros" and not entry.fixed for entry in config.free)
     zeros = jnp.zeros((recordings if each_its_own else 0, ny))
     quantization = one_each(config.fit.quantization, ny, "measurement", "fit.quantization")
-    return Sensors(noise, quantization=quantization, zeros=zeros)
-
-
-def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int) -> Plant:
-    """The plant with the noise of another config, for another number of training recordings."""
-    sensors = _sensors(config, plant.system.model.nq, recordings)
-    sensors = dataclasses.replace(sensors, scale=plant.sensors.scale, offset=plant.sensors.offset)
+    scale, offset = plant.sensors.scale, plant.sensors.offset
+    sensors = Sensors(noise, scale=scale, offset=offset, quantization=quantization, zeros=zeros)
     return Plant(plant.system, sensors, plant.inputs)
 
 
@@ -139,8 +129,7 @@ def _force(table: ForceTable, system: System, k: int, earlier: Plant | None) -> 
             at_bound = jnp.abs(found - declared.minimum) <= _AT_BOUND * jnp.abs(given)
             found = jnp.where(at_bound, _LIFTED * given, found)
         values[name] = found
-    fields = lambda force: [getattr(force, name) for name in values]  # noqa: E731
-    return eqx.tree_at(fields, force, list(values.values()), is_leaf=lambda x: x is None)
+    return dataclasses.replace(force, **values)
 
 
 @as_config_errors()
@@ -212,11 +201,13 @@ def check_folder(config: IdentifyConfig) -> None:
 
 
 def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part], list[Part]]:
-    """Recordings for the fit, and recordings for its validation.
+    """Recordings for the fit, and recordings for its validation; none if the recordings are synthetic.
 
     Raises:
         ConfigError: The recordings are missing, or cannot be used.
     """
+    if config.synthetic is not None:
+        return [], []
     check_folder(config)
     markers = config.markers
     if markers is not None and markers.calibrate:
@@ -260,25 +251,25 @@ def parts_of(
     parts = []
     for name in names:
         other = own.get(name, RecordingConfig(name))
-        processing = processing_of(config, markers)
-        processing = dataclasses.replace(
-            processing,
-            smoothing=other.motion or processing.smoothing,
-            velocity_cutoff=other.velocity_cutoff or processing.velocity_cutoff,
-        )
         recording = load_recording(config.folder / name, other.columns or config.columns, markers)
-        parts.append(Part(recording, *limits, processing))
+        parts.append(Part(recording, *limits, processing_of(config, markers, other)))
     return parts
 
 
-def processing_of(config: IdentifyConfig, markers: Markers | None) -> Processing:
-    """Processing of the recordings of a config.
+def processing_of(
+    config: IdentifyConfig,
+    markers: Markers | None,
+    own: RecordingConfig = RecordingConfig(""),  # noqa: B008 (immutable)
+) -> Processing:
+    """Processing of a recording.
 
     Args:
         config: Config of `jaxdyn identify` or of `jaxdyn evaluate`.
         markers: Description of the markers of filmed recordings, with the calibrated camera.
+        own: Settings of the recording that differ from those of the config.
     """
-    return Processing(config.motion, config.windows.lead, config.windows.velocity_cutoff, markers, config.check)
+    cutoff = own.velocity_cutoff or config.windows.velocity_cutoff
+    return Processing(own.motion or config.motion, config.windows.lead, cutoff, markers, config.check)
 
 
 @as_config_errors()
@@ -318,15 +309,11 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
     if config.fit.method == "inverse_dynamics":
         noise = each(config.fit.noise, "nv", system, "fit.noise") * np.sqrt(config.fit.block_length)
         return InverseDynamicsError(parameters, motions_of(parts), noise, loss_of(config))
-    w = config.windows
-    start_noise = each(w.start_noise, "nx", system, "windows.start_noise") if w.start_noise else None
-    continuity = each(w.continuity, "nx", system, "windows.continuity") if w.continuity else None
+    windows, w = windows_of(config, parts), config.windows
+    deviations = {"start_noise": w.start_noise, "continuity": w.continuity}
+    given: dict[str, Any] = {
+        key: each(values, "nx", system, f"windows.{key}") for key, values in deviations.items() if values
+    }
     return OutputError(
-        parameters,
-        windows_of(config, parts),
-        loss_of(config),
-        free_starts=w.free_starts,
-        start_noise=start_noise,
-        continuity=continuity,
-        growth_time=w.growth_time,
+        parameters, windows, loss_of(config), free_starts=w.free_starts, growth_time=w.growth_time, **given
     )

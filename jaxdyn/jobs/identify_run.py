@@ -1,9 +1,13 @@
-"""One study of a run of `jaxdyn identify` or `jaxdyn evaluate`, with the config that applies to it and its files."""
+"""One study of a run of `jaxdyn identify` or `jaxdyn evaluate`: the config that applies to it, its files, and figures of merit."""
 
 from typing import Any, NamedTuple
 
+from jaxdyn.identify.evaluation import evaluate
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.recording import Part
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify_plant import as_config_errors
 
 
 class StudyRun(NamedTuple):
@@ -26,3 +30,15 @@ class StudyRun(NamedTuple):
     def write_arrays(self, name: str, **arrays: Any) -> None:
         """Write a file of arrays of the study."""
         self.directory.write_arrays(f"{self.study.name}_{name}", **arrays)
+
+
+@as_config_errors()
+def figures(config: IdentifyConfig, plant: Plant, parts: list[Part], *, intervals: bool = False) -> dict[str, float]:
+    """The figures of merit of all checks of the config, by the names that appear in tables.
+
+    Raises:
+        ConfigError: A recording is too short for a check, or does not fit the plant.
+    """
+    if not config.check:
+        return {}
+    return evaluate(plant, parts, config.check, intervals=intervals).figures["plant"]

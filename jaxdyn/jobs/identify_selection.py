@@ -1,6 +1,7 @@
 """Selection of a candidate of a fit by cross-validation over the training recordings."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -11,13 +12,13 @@ from jaxdyn.identify.fitting import FitError
 from jaxdyn.identify.measurement import MeasurementError, Plant
 from jaxdyn.identify.recording import Part, Recording, RecordingError
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.identify_config import IdentifyConfig, SelectConfig
+from jaxdyn.jobs.identify_config import SelectConfig
 from jaxdyn.jobs.identify_plant import with_sensors
 from jaxdyn.jobs.identify_run import StudyRun
 from jaxdyn.lanes.announcements import announced_as
 
-# A fit: config, plant, training recordings and the name of its checkpoints to the fitted plant.
-Fitted = Callable[[IdentifyConfig, Plant, list[Part], str], Plant]
+# A fit: study with its config, plant, training recordings and the name of its checkpoints to the fitted plant.
+Fitted = Callable[[StudyRun, Plant, list[Part], str], Plant]
 
 
 @announced_as("cross-validation")
@@ -40,18 +41,15 @@ def selected(
     """
     parts = [piece for part in train for piece in _pieces(part, select.parts)]
     groups = [group for group in select.groups for _ in range(select.parts)] or None
-    configs = {candidate.name: run.config.of_candidate(candidate) for candidate in select.candidate}
+    runs = {one.name: run._replace(config=run.config.of_candidate(one)) for one in select.candidate}
 
-    def candidate(k: int, own: IdentifyConfig) -> Callable[[list[Recording | Part]], Plant]:
-        def of(seen: list[Recording | Part]) -> Plant:
-            chosen = [part for part in parts if any(part is one for one in seen)]
-            left_out = "_".join(str(i) for i, part in enumerate(parts) if all(part is not one for one in seen))
-            name = f"{run.study.name}_select_{k}_without_{left_out}"
-            return fitted(own, with_sensors(own, plant, len(chosen)), chosen, name).without_zeros
+    def fitted_to(k: int, own: StudyRun, seen: list[Recording | Part]) -> Plant:
+        chosen = [part for part in parts if any(part is one for one in seen)]
+        left_out = "_".join(str(i) for i, part in enumerate(parts) if all(part is not one for one in seen))
+        name = f"{run.study.name}_select_{k}_without_{left_out}"
+        return fitted(own, with_sensors(own.config, plant, len(chosen)), chosen, name).without_zeros
 
-        return of
-
-    candidates = {name: candidate(k, own) for k, (name, own) in enumerate(configs.items())}
+    candidates = {name: functools.partial(fitted_to, k, own) for k, (name, own) in enumerate(runs.items())}
     try:
         found = cross_validate(candidates, parts, run.config.check, groups=groups, figure=select.figure or None)
     except (FitError, RecordingError, MeasurementError, ValueError) as error:
@@ -59,19 +57,17 @@ def selected(
     print(found.table)
     run.write_text("select.txt", found.table + "\n")
     print(f"chosen: {found.chosen}")
-    return run._replace(config=configs[found.chosen]), found
+    return runs[found.chosen], found
 
 
 def metrics_of(found: CrossValidation) -> dict[str, object]:
     """Results of a selection for the metrics of a run."""
-    errors = {name: row.tolist() for name, row in zip(found.candidates, found.errors, strict=True)}
+    tables = {"errors": found.errors, "mean": found.mean, "standard_error": found.standard_error}
     return {
         "chosen": found.chosen,
         "best": found.best,
         "folds": list(found.folds),
-        "errors": errors,
-        "mean": dict(zip(found.candidates, found.mean.tolist(), strict=True)),
-        "standard_error": dict(zip(found.candidates, found.standard_error.tolist(), strict=True)),
+        **{key: dict(zip(found.candidates, table.tolist(), strict=True)) for key, table in tables.items()},
         "failures": [f"{who}, {fold} left out: {reason}" for (who, fold), reason in found.failures.items()],
     }
 

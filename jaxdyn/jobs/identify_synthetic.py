@@ -1,7 +1,6 @@
 """Synthetic identification: recordings of a machine with known parameters, and comparison of a fit with the true parameters."""
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,18 +15,18 @@ from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import unphysical_bodies
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.component_values import each
-from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import motions_of, parameters_of, processing_of
 from jaxdyn.jobs.identify_run import StudyRun
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.lanes.announcements import announced_as
 
 
-@dataclasses.dataclass(frozen=True)
-class Experiment:
+class Experiment(NamedTuple):
     """An experiment on a machine with known parameters.
 
     Attributes:
+        settings: Settings of the experiment.
+        noise: Standard deviation of each force.
         truth: Machine with the true parameters.
         start: Machine with perturbed parameters, the initial guess of the fit.
         base: Base parameters of the machine.
@@ -35,6 +34,8 @@ class Experiment:
         validation: Recordings of other motions, without noise.
     """
 
+    settings: SyntheticConfig
+    noise: Float[Array, "nv"]
     truth: Plant
     start: Plant
     base: BaseParameters
@@ -43,14 +44,15 @@ class Experiment:
 
 
 @announced_as("the recordings")
-def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> Experiment:
+def experiment_of(run: StudyRun, settings: SyntheticConfig, truth: Plant) -> Experiment:
     """Compute motions that excite the machine, their recordings, and a machine with perturbed parameters.
 
     Raises:
         ConfigError: The machine cannot follow the motions within its limits, or has joints without drives.
     """
-    settings, parameters = _settings(config), parameters_of(config, truth)
-    samples, noise = round(settings.period / config.motion.interval), _noise(config, truth)
+    config, study, _ = run
+    parameters, samples = parameters_of(config, truth), round(settings.period / config.motion.interval)
+    noise = jnp.asarray(each(settings.noise, "nv", truth.system, "synthetic.noise"))
     rng = np.random.default_rng(settings.seed)
     off = settings.perturbation * jnp.asarray(rng.normal(size=parameters.size), truth.system.model.dtype)
     times = config.motion.interval * np.arange(samples)
@@ -80,31 +82,16 @@ def experiment_of(config: IdentifyConfig, study: StudyConfig, truth: Plant) -> E
         validation = [part(*which, None) for which in zip(study.validation, found.validation, strict=True)]
     except ValueError as error:
         raise ConfigError(f"{study.name}: {error}") from None
-    return Experiment(truth, parameters.place(parameters.initial + off), found.base, train, validation)
-
-
-def _settings(config: IdentifyConfig) -> SyntheticConfig:
-    if config.synthetic is None:
-        raise ConfigError("there is no table [synthetic]; write one")
-    return config.synthetic
-
-
-def _noise(config: IdentifyConfig, plant: Plant) -> Float[Array, "nv"]:
-    return jnp.asarray(each(_settings(config).noise, "nv", plant.system, "synthetic.noise"))
+    start = parameters.place(parameters.initial + off)
+    return Experiment(settings, noise, truth, start, found.base, train, validation)
 
 
 @announced_as("the judgment")
 def judged_by_truth(run: StudyRun, made: Experiment, fitted: Plant) -> dict[str, Any]:
     """Compare a fit, and linear fits of base parameters, with the true parameters; writes tables and files and returns metrics."""
-    settings, base = _settings(run.config), made.base
+    base, motions, repetitions = made.base, motions_of(made.train), made.settings.repetitions
     found = compare_base_parameters(
-        made.truth,
-        fitted,
-        base,
-        motions_of(made.train),
-        _noise(run.config, made.truth),
-        repetitions=settings.repetitions,
-        seed=settings.seed,
+        made.truth, fitted, base, motions, made.noise, repetitions=repetitions, seed=made.settings.seed
     )
     estimate, covered = np.asarray(found.measured.estimate), 100.0 * found.covered
     half = np.asarray(found.measured.intervals()[1]) - estimate
@@ -124,7 +111,7 @@ def judged_by_truth(run: StudyRun, made: Experiment, fitted: Plant) -> dict[str,
         f"condition {condition:.3g}",
         f"exact data: largest error {largest:.1e} relative to a base parameter, or to {LEAST_SIZE:g} of the largest one "
         "with the same unit",
-        f"noisy data: 95 % intervals contain the true value in {np.mean(covered):.2f} % of {settings.repetitions} repetitions, "
+        f"noisy data: 95 % intervals contain the true value in {np.mean(covered):.2f} % of {repetitions} repetitions, "
         f"{np.min(covered):.2f} to {np.max(covered):.2f} % by parameter",
         f"fit of bodies: {bodies - len(unphysical)} of {bodies} bodies are physically valid"
         + (f", not {', '.join(unphysical)}" if unphysical else ""),
@@ -145,7 +132,7 @@ def judged_by_truth(run: StudyRun, made: Experiment, fitted: Plant) -> dict[str,
         "parameters": len(base.labels),
         "condition": condition,
         "exact_largest_relative_error": largest,
-        "repetitions": settings.repetitions,
+        "repetitions": repetitions,
         "coverage_mean_percent": float(np.mean(covered)),
         "coverage_min_percent": float(np.min(covered)),
         "coverage_max_percent": float(np.max(covered)),

@@ -6,7 +6,7 @@ Help texts and the templates of `jaxdyn new` are derived from the classes, so th
 import dataclasses
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from jaxdyn.io.tables import Key, keys_of
 from jaxdyn.io.toml import toml_value
@@ -15,9 +15,30 @@ from jaxdyn.mechanism.quantity import first_sentence
 WIDTH = 100  # columns of a terminal
 
 
-def settings_of(table: Any, kind: str | None = None) -> Mapping[str, Key]:
-    """The keys of a config class, or of one kind of a table whose keys depend on its key `kind`."""
-    return table.keys(kind) if kind is not None and hasattr(table, "keys") else keys_of(table)
+class Form(NamedTuple):
+    """A form of a table: its keys if its key `kind` has certain values.
+
+    Attributes:
+        kinds: These values; empty for a table whose keys do not depend on a key `kind`.
+        summary: Description of the table with these values.
+        keys: The keys of the table, without `kind` if they depend on it.
+    """
+
+    kinds: tuple[str, ...]
+    summary: str
+    keys: Mapping[str, Key]
+
+
+def forms_of(table: Any) -> list[Form]:
+    """The forms of a table: one for a class of configs, and one for each kind if the keys depend on the key `kind`."""
+    if hasattr(table, "kinds"):
+        return [Form((kind,), table.summary(kind), table.keys(kind)) for kind in table.kinds()]
+    keys = keys_of(table)
+    annotation = keys["kind"].annotation if "kind" in keys else None
+    kinds = get_args(annotation) if get_origin(annotation) is Literal else ()
+    return [
+        Form(kinds, first_sentence(table), {name: key for name, key in keys.items() if not kinds or name != "kind"})
+    ]
 
 
 def tables_of(annotation: Any) -> list[Any]:
@@ -31,23 +52,10 @@ def tables_of(annotation: Any) -> list[Any]:
     return list(dict.fromkeys(table for part in inside for table in part))
 
 
-def kinds_of(table: Any) -> tuple[str, ...]:
-    """The allowed values of the key `kind` of a table; empty if the table does not have this key."""
-    if hasattr(table, "kinds"):
-        return tuple(table.kinds())
-    annotation = get_type_hints(table).get("kind")
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
-
-
-def summary_of(table: Any, kind: str | None) -> str:
-    """Description of a table, or of one of its kinds."""
-    return table.summary(kind) if hasattr(table, "kinds") and kind is not None else first_sentence(table)
-
-
 def describe_settings(config: type) -> str:
     """The settings of a config class, one line for each key: first those outside of tables, then each table under a heading."""
     lines, sections, explained = [], [], {}
-    for name, setting in settings_of(config).items():
+    for name, setting in keys_of(config).items():
         tables = tables_of(setting.annotation)
         if not tables:
             lines.append(_line(name, setting))
@@ -64,22 +72,15 @@ def describe_settings(config: type) -> str:
 
 def table_lines(table: Any, name: str) -> Iterator[str]:
     """The keys of a table, one line each; if they depend on its key `kind`, each kind is followed by the lines of its keys."""
-    kinds = kinds_of(table)
-    for kind in kinds if hasattr(table, "kinds") else kinds[:1]:
-        named = f'"{kind}"' if hasattr(table, "kinds") else " or ".join(f'"{kind}"' for kind in kinds)
-        yield f"  {name}.kind = {named}: {summary_of(table, kind)}"
-        for key, setting in settings_of(table, kind).items():
-            if key != "kind":
-                yield from _key_lines(f"{name}.{key}", setting, "  ")
-    if not kinds:
-        for key, setting in settings_of(table).items():
-            yield from _key_lines(f"{name}.{key}", setting, "")
-
-
-def _key_lines(name: str, setting: Key, indent: str) -> Iterator[str]:
-    yield f"{indent}{_line(name, setting)}"
-    for table in tables_of(setting.annotation):
-        yield from (f"  {indent}{line}" for line in table_lines(table, name))
+    for form in forms_of(table):
+        if form.kinds:
+            named = " or ".join(f'"{kind}"' for kind in form.kinds)
+            yield f"  {name}.kind = {named}: {form.summary}"
+        indent = "  " if form.kinds else ""
+        for key, setting in form.keys.items():
+            yield f"{indent}{_line(f'{name}.{key}', setting)}"
+            for inner in tables_of(setting.annotation):
+                yield from (f"  {indent}{line}" for line in table_lines(inner, f"{name}.{key}"))
 
 
 def _line(name: str, setting: Key) -> str:
@@ -111,10 +112,8 @@ def wrapped(text: str) -> str:
     paragraphs = []
     for paragraph in text.split("\n\n"):
         lines = paragraph.splitlines()
-        if any(line.startswith(" ") for line in lines):
-            paragraphs.append("\n".join(_filled(line) for line in lines))
-        else:
-            paragraphs.append(_filled(" ".join(lines)))
+        separate = lines if any(line.startswith(" ") for line in lines) else [" ".join(lines)]
+        paragraphs.append("\n".join(map(_filled, separate)))
     return "\n\n".join(paragraphs)
 
 

@@ -6,24 +6,25 @@ from typing import Any
 
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.io.mechanism_entries import JointEntry, MechanismEntry
+from jaxdyn.jobs import verbs
 from jaxdyn.jobs.commented import DEFAULT, Inline, Noted, commented_toml
-from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.optimize_config import OptimizeConfig
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.job import Job
 from jaxdyn.mechanism.joints import Revolute
 from jaxdyn.mechanism.model import Model
 
 _UNITS = 'Values are in SI units, or texts with another unit such as "30 deg", "500 ms" or "1 kHz".'
 
 
-def _config_header(verb: str, what: str, file: Path, example: str) -> str:
-    return (
+def _config(job: Job, file: Path, values: Mapping[str, Any], what: str, example: str) -> str:
+    """A config of a job; its header has a description and the commands that use the config."""
+    header = (
         f"{what}\n\n"
-        f"  jaxdyn {verb} {file}\n"
-        f"  jaxdyn {verb} {file} {example}\n\n"
+        f"  jaxdyn {job.name} {file}\n"
+        f"  jaxdyn {job.name} {file} {example}\n\n"
         f"The second command changes values for a single run.\n{_UNITS}\n"
-        f"`jaxdyn {verb} --help` explains all keys, including those that are not in this file."
+        f"`jaxdyn {job.name} --help` explains all keys, including those that are not in this file."
     )
+    return commented_toml(job.config_class, values, header)
 
 
 def rollout_template(file: Path, source: Mapping[str, Any], model: Model) -> str:
@@ -41,23 +42,17 @@ def rollout_template(file: Path, source: Mapping[str, Any], model: Model) -> str
             "stiffness": Noted(
                 0.0, f"To give one value for each velocity component, write a list of {model.nv} values."
             ),
-            "damping": DEFAULT,
-            "compensate_gravity": DEFAULT,
-            "random_torque": DEFAULT,
-            "random_interval": DEFAULT,
+            **dict.fromkeys(("damping", "compensate_gravity", "random_torque", "random_interval"), DEFAULT),
         },
     }
     what = "Simulation of many samples of one mechanism, each with its own random initial state."
-    return commented_toml(
-        RolloutConfig, values, _config_header("rollout", what, file, 'batch=1000 "time.duration=5 s"')
-    )
+    return _config(verbs.ROLLOUT, file, values, what, 'batch=1000 "time.duration=5 s"')
 
 
 def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> str:
     """A config of `jaxdyn identify`: inertial parameters and friction from simulated recordings of forces."""
     counts = {"q": model.nq, "v": model.nv, "tau": model.nv}
     q, v, tau = ([f"{letter}{k}" for k in range(1, count + 1)] for letter, count in counts.items())
-    header = ",".join(["t", *q, *v, *tau])
     values = {
         "data": Noted(
             None,
@@ -65,13 +60,11 @@ def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> st
             '  data = "recordings"\n'
             'and name the files of this folder in train and validation, as in train = ["run_1.csv"].\n'
             "The first line of a .csv file names its columns; the table [columns] below refers to these names:\n"
-            f"  {header}",
+            f"  {','.join(['t', *q, *v, *tau])}",
         ),
         "synthetic": {"period": "10 s", "harmonics": 5, "noise": 0.1, "repetitions": 100, "perturbation": 0.2},
         "columns": {"time": ["t"], "q": q, "v": v, "u": tau},
-        "study": [
-            {"name": "machine", **source, "train": ["motion 1"], "validation": ["motion 2"]},
-        ],
+        "study": [{"name": "machine", **source, "train": ["motion 1"], "validation": ["motion 2"]}],
         "force": [{"kind": "JointFriction", "viscous": 0.1, "coulomb": 0.1, "velocity_scale": 0.05}],
         "free": [
             {"inertia": ["all"], "divergence": 1.0},
@@ -91,72 +84,55 @@ def identify_template(file: Path, source: Mapping[str, Any], model: Model) -> st
         "Identification of the physical parameters of a machine from recordings of its motion and forces. In this example the\n"
         "recordings are simulated with the mechanism; all parameters are perturbed, and then estimated from the recordings."
     )
-    return commented_toml(IdentifyConfig, values, _config_header("identify", what, file, "fit.max_steps=100"))
+    return _config(verbs.IDENTIFY, file, values, what, "fit.max_steps=100")
 
 
 def optimize_template(
     file: Path, source: Mapping[str, Any], motion: list[list[float]], bound: float | None, *, is_stiff: bool = False
 ) -> str:
     """A config of `jaxdyn optimize`: motion from rest to rest with least effort; a stiff mechanism gets a stable integrator."""
-    stable = {
-        "integrator": Noted("semi_implicit_euler", "runge_kutta_4 is unstable for Coulomb friction at such steps.")
-    }
+    stable = Noted("semi_implicit_euler", "runge_kutta_4 is unstable for Coulomb friction at such steps.")
     values = {
         **source,
         "max_steps": DEFAULT,
-        "time": {"duration": "2 s", "steps": 100, **(stable if is_stiff else {})},
+        "time": {"duration": "2 s", "steps": 100, **({"integrator": stable} if is_stiff else {})},
         "initial": {"q": motion[0]},
         **({} if bound is None else {"bounds": {"lower": -bound, "upper": bound}}),
         "running": [{"kind": "effort", "weights": 1.0}],
         "final_constraint": [{"kind": "state", "q": motion[-1], "v": 0.0}],
         "solver": {"kind": "auto"},
-        "start": [
-            {"kind": "states", "times": [0.0, 1.0, 2.0], "q": motion, "count": 8, "spread": 1.0},
-        ],
+        "start": [{"kind": "states", "times": [0.0, 1.0, 2.0], "q": motion, "count": 8, "spread": 1.0}],
     }
     what = "Motion of a mechanism from rest to rest with least effort, computed from several initial guesses."
-    return commented_toml(OptimizeConfig, values, _config_header("optimize", what, file, "time.steps=200"))
+    return _config(verbs.OPTIMIZE, file, values, what, "time.steps=200")
 
 
 def mechanism_template(file: Path) -> str:
     """A mechanism file: a double pendulum, driven in both joints."""
 
-    def joint(name: str, limit: str) -> dict[str, Any]:
-        return {
+    def rod(name: str, place: dict[str, Any], mass: str, inertia: Any, joint: str, limit: str) -> dict[str, Any]:
+        """A uniform rod that hangs from its joint."""
+        revolute = {
             "kind": "revolute",
             "axis": [0.0, 1.0, 0.0],
-            "name": name,
+            "name": joint,
             "position_limits": [f"-{limit}", limit],
             "velocity_limit": "15 rad/s",
             "effort_limit": "10 N m",
         }
+        return {"name": name, **place, "mass": mass, "com": [0.0, 0.0, -0.25], "inertia": inertia, "joint": revolute}
 
+    end = [0.0, 0.0, -0.5]
+    of_rod = "A rod of mass m and length L has the moment m L^2 / 12 about axes across it."
     values = {
         "name": "double_pendulum",
         "source": "an example: two uniform rods, 0.5 m long",
         "gravity": [0.0, 0.0, -9.81],
         "body": [
-            {
-                "name": "upper",
-                "mass": "1 kg",
-                "com": [0.0, 0.0, -0.25],
-                "inertia": Noted(
-                    [0.021, 0.021, 0.0004],
-                    "A rod of mass m and length L has the moment m L^2 / 12 about axes across it.",
-                ),
-                "joint": joint("shoulder", "200 deg"),
-            },
-            {
-                "name": "lower",
-                "parent": "upper",
-                "position": [0.0, 0.0, -0.5],
-                "mass": "500 g",
-                "com": [0.0, 0.0, -0.25],
-                "inertia": [0.0105, 0.0105, 0.0002],
-                "joint": joint("elbow", "150 deg"),
-            },
+            rod("upper", {}, "1 kg", Noted([0.021, 0.021, 0.0004], of_rod), "shoulder", "200 deg"),
+            rod("lower", {"parent": "upper", "position": end}, "500 g", [0.0105, 0.0105, 0.0002], "elbow", "150 deg"),
         ],
-        "frame": [{"name": "tip", "body": "lower", "position": [0.0, 0.0, -0.5]}],
+        "frame": [{"name": "tip", "body": "lower", "position": end}],
         "joint_friction": {"viscous": Inline(shoulder=0.05, elbow=0.02)},
     }
     classes = {"body.joint": (JointEntry, Revolute), "joint_friction": (JointFriction,)}

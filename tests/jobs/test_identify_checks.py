@@ -10,8 +10,8 @@ from jaxdyn.identify import checks
 from jaxdyn.identify.checks import ValidTimeCheck
 from jaxdyn.identify.recording import Part
 from jaxdyn.io.config import read_config
-from jaxdyn.jobs import identify_checks
 from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify_run import figures
 
 
 def test_predictions_start_at_the_first_time_and_go_on_by_the_stride(tmp_path, monkeypatch):
@@ -26,8 +26,8 @@ def test_predictions_start_at_the_first_time_and_go_on_by_the_stride(tmp_path, m
         q = recording.q.copy()
         q[spoiled] += np.random.default_rng(0).normal(size=q[spoiled].shape)
         part = Part(dataclasses.replace(recording, q=q), 0.0, 1.2)
-        figures = identify_checks.figures(dataclasses.replace(config, check=(check,)), plant, [part])
-        return figures["valid time >0.05, polynomial start (9 samples), 25 %"]
+        own = dataclasses.replace(config, check=(check,))
+        return figures(own, plant, [part])["valid time >0.05, polynomial start (9 samples), 25 %"]
 
     # The predictions use the samples from 0.30 to 0.54 s and from 0.60 to 0.84 s.
     np.testing.assert_allclose(found(slice(0, 30)), 0.2)

@@ -14,10 +14,10 @@ import pytest
 import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
+from jaxdyn.io.tables import keys_of
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.rollout_config import RolloutConfig
-from jaxdyn.jobs.settings import settings_of
 
 SMALL = {
     "rollout": ["batch=4", "time.duration=20 ms", "dtype=float64", "pictures=false"],
@@ -74,7 +74,7 @@ def test_a_new_config_runs_to_its_end(here, kind):
 def test_comments_and_defaults_are_those_of_the_config_class(here):
     new("rollout", "run.toml")
     text = Path("run.toml").read_text()
-    settings = settings_of(RolloutConfig)
+    settings = keys_of(RolloutConfig)
     plain = " ".join(line.removeprefix("# ") for line in text.splitlines())
     for name in ("batch", "limits", "dtype"):
         assert settings[name].meaning in plain
