@@ -136,5 +136,5 @@ def test_help_and_the_reference_have_a_row_for_each_key(capsys):
         "    body: body that carries the magnet, and the magnet on its axes from O'. [name of a body or frame]",
         "    point (m): body that carries the magnet, and the magnet on its axes from O'.",
         "    force (N): repulsion of magnets that touch. [not negative]",
-        "    reach (m): distance over which the repulsion falls to 37 %. [positive]",
+        "    reach (m): distance over which the repulsion falls to 37 %. [positive, default 0.1]",
     ]

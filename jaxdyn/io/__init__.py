@@ -7,7 +7,6 @@ from jaxdyn.lazy import lazy_names
 if TYPE_CHECKING:
     from jaxdyn.io.archive import load_archive as load_archive
     from jaxdyn.io.archive import save_archive as save_archive
-    from jaxdyn.io.columns import Columns as Columns
     from jaxdyn.io.config import read_config as read_config
     from jaxdyn.io.config import resolved_toml as resolved_toml
     from jaxdyn.io.config import setting as setting
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.plant_file import load_plant as load_plant
     from jaxdyn.io.plant_file import save_plant as save_plant
     from jaxdyn.io.provenance import environment as environment
+    from jaxdyn.io.recording_columns import Columns as Columns
     from jaxdyn.io.recordings import load_recording as load_recording
     from jaxdyn.io.runs import RunDirectory as RunDirectory
     from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from jaxdyn.io.state_orders import StateOrder as StateOrder
     from jaxdyn.io.system_file import load_system as load_system
     from jaxdyn.io.system_file import save_system as save_system
+    from jaxdyn.io.theory_vectors import system_from_dict as system_from_dict
     from jaxdyn.io.units import quantity as quantity
     from jaxdyn.io.urdf import AssumedBase as AssumedBase
     from jaxdyn.io.urdf import load_urdf as load_urdf
     from jaxdyn.io.urdf_writer import save_urdf as save_urdf
-    from jaxdyn.io.vectors import system_from_dict as system_from_dict
     from jaxdyn.io.visual_files import load_visuals as load_visuals
     from jaxdyn.io.visuals import Visual as Visual
     from jaxdyn.io.xml import IgnoredContent as IgnoredContent

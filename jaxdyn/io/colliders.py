@@ -92,7 +92,7 @@ def extreme_points(vertices: Float[np.ndarray, "vertices 3"]) -> tuple[ContactPo
 
 
 def points_of(kind: str, sizes: Sequence[float] | np.ndarray) -> tuple[ContactPoint, ...] | None:
-    """Points and spheres that represent a solid, which is given as in `shapes.solid`; None for another kind."""
+    """Points and spheres that represent a solid, which is given as in `solids.solid`; None for another kind."""
     match kind:
         case "box":
             return contact_box("", sizes)

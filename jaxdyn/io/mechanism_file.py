@@ -70,6 +70,8 @@ def load_mechanism(path: Path | str) -> System:
 def save_mechanism(system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_mechanism") -> None:
     """Write a system as a mechanism file; `load_mechanism` restores every array of the system.
 
+    The forces and the constraints are ordered by their classes, as in `jaxdyn convert --help`; those of one class keep their order.
+    A path such as `system.forces.1` may therefore mean another force after loading.
     Bodies that were merged with their parents are written as frames. Quaternions are restored with norm 1 and a non-negative scalar
     part, like those of `MechanismBuilder`. The algorithm `system.method` and the rate `system.stabilization` are not properties of
     the mechanism and are not written. If an error is raised, nothing is written. `jaxdyn.io.save_archive` writes any system, bit by

@@ -46,6 +46,7 @@ from jaxdyn.io.mechanism_joints import (
 )
 from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place, check_keys, keys_of, made, read_keys, read_kind, read_value
+from jaxdyn.io.toml import toml_value
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.components import component_units, joint_of
 from jaxdyn.mechanism.model import Limits, Model
@@ -175,6 +176,8 @@ def describe_parts(classes: dict[str, Any] | None = None) -> str:
                 rules.append("by joint names")
             elif declared.refers and not meaning.startswith("Name"):
                 rules.append("name of a body or frame")
+            if isinstance(field.default, float | int):
+                rules.append(f"default {toml_value(field.default)}")
             stated = f" [{', '.join(rules)}]" if rules else ""
             of_unit = f" ({declared.unit_text})" if declared.unit_text else ""
             lines.append(f"    {field.name}{of_unit}: {meaning}{stated}")

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.reading import content
-from jaxdyn.io.shapes import Mesh, with_sharp_edges
+from jaxdyn.io.solids import Mesh, with_sharp_edges
 from jaxdyn.io.xml import parse_xml
 
 MESH_FILES = (".stl", ".obj", ".dae")

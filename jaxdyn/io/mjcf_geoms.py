@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdyn.io.shapes import Mesh
+from jaxdyn.io.solids import Mesh
 from jaxdyn.io.visuals import Omitted, Place, placed
 from jaxdyn.mechanism.model import Model
 
-# Factors from the sizes of MuJoCo, some of which are half of a length, to those of `shapes.solid`.
+# Factors from the sizes of MuJoCo, some of which are half of a length, to those of `solids.solid`.
 _FACTORS = {
     "box": (2.0, 2.0, 2.0),
     "sphere": (1.0,),
@@ -44,7 +44,7 @@ class MjcfGeoms(NamedTuple):
         return self.mujoco.mjtGeom(self.compiled.geom_type[geom]).name.removeprefix("mjGEOM_").lower()
 
     def sizes(self, geom: int) -> np.ndarray:
-        """Sizes of a geom as `shapes.solid` takes them; none for a kind that is not a solid."""
+        """Sizes of a geom as `solids.solid` takes them; none for a kind that is not a solid."""
         factors = _FACTORS.get(self.kind(geom), ())
         return self.compiled.geom_size[geom, : len(factors)] * np.array(factors)
 

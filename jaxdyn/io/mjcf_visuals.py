@@ -10,7 +10,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mesh_files import Color
 from jaxdyn.io.mjcf import compiled_geoms
 from jaxdyn.io.mjcf_geoms import MjcfGeoms, collides
-from jaxdyn.io.shapes import solid, with_sharp_edges
+from jaxdyn.io.solids import solid, with_sharp_edges
 from jaxdyn.io.visuals import Omitted, Visual
 from jaxdyn.mechanism.model import Model
 

@@ -14,10 +14,10 @@ from jaxtyping import Float
 
 from jaxdyn.identify.markers import Markers, links
 from jaxdyn.identify.recording import Recording, RecordingError
-from jaxdyn.io.columns import Columns
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
 from jaxdyn.io.reading import opened
+from jaxdyn.io.recording_columns import Columns
 from jaxdyn.io.units import scale_of_name
 
 _LARGEST_TABLE = 2**30  # bytes of a .csv file

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mesh_files import MESH_FILES, Color, MeshPart, missing_package, read_mesh_file
-from jaxdyn.io.shapes import solid
+from jaxdyn.io.solids import solid
 from jaxdyn.io.urdf_elements import origin
 from jaxdyn.io.visuals import Omitted, Visual, placed
 from jaxdyn.io.xml import Element, read_xml
@@ -18,7 +18,7 @@ from jaxdyn.mechanism.model import Model
 GRAY: Color = (0.72, 0.74, 0.77, 1.0)  # of shapes whose color the file does not state
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 _MOST_BYTES = 2**28  # of all mesh files of a robot
-# Attributes with the sizes of each shape, in the order of `shapes.solid`; a mesh has others.
+# Attributes with the sizes of each shape, in the order of `solids.solid`; a mesh has others.
 _SIZES = {
     "mesh": (),
     "box": ("size",),
@@ -73,7 +73,7 @@ def geometry_of(element: Element) -> Element | None:
 
 
 def sizes_of(shape: Element) -> list[float]:
-    """Sizes of a shape as `shapes.solid` takes them; empty for a mesh."""
+    """Sizes of a shape as `solids.solid` takes them; empty for a mesh."""
     sizes: list[float] = []
     for name in _SIZES[shape.tag]:
         values = shape.vector(name, 3) if name == "size" else (shape.number(name),)

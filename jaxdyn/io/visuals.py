@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdyn.io.mesh_files import Color
-from jaxdyn.io.shapes import Mesh, simplified, with_sharp_edges
+from jaxdyn.io.solids import Mesh, simplified, with_sharp_edges
 from jaxdyn.io.xml import IgnoredContent, some
 from jaxdyn.mechanism.messages import one_line
 from jaxdyn.mechanism.model import Model

@@ -12,9 +12,9 @@ from jaxdyn.identify.markers import Markers
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.identify.recording import cut
-from jaxdyn.io.columns import Columns
 from jaxdyn.io.config import changed, default_of, seed_setting, setting, setting_of
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.recording_columns import Columns
 from jaxdyn.io.tables import Place, suggestion
 from jaxdyn.jobs.choices import BaseName, DeviceChoice
 from jaxdyn.jobs.identify_tables import ROBUST_LOSSES, ForceTable, LossName

@@ -25,7 +25,7 @@ from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Touching
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.pictures import ContactFigure, ShapeFigure, StickFigure, frame_axes
-from jaxdyn.view.recording import check_samples
+from jaxdyn.view.recorded_samples import check_samples
 from jaxdyn.view.skeleton import Mechanism, Placed, Values
 from jaxdyn.view.style import GRAY, ORANGE
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxdyn.io.files import write_content
-from jaxdyn.io.shapes import Mesh, cylinder, sphere
+from jaxdyn.io.solids import Mesh, cylinder, sphere
 from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.joints import Prismatic, Revolute, Screw
 from jaxdyn.mechanism.model import Model

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
-from jaxdyn.view.recording import Recording, Sample
+from jaxdyn.view.recorded_samples import RecordedSamples, Sample
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MARK = "@@recording@@"
 _MOST_POINTS = 400  # points of a curve
 
 
-def page_of(recording: Recording, players: Mapping[int, str], legend: str = "") -> str:
+def page_of(recording: RecordedSamples, players: Mapping[int, str], legend: str = "") -> str:
     """HTML text of a self-contained page.
 
     Args:
@@ -59,7 +59,7 @@ def filled(template: Path, content: dict[str, Any]) -> str:
     return template.read_text(encoding="utf-8").replace("@@content@@", text)
 
 
-def _charts(recording: Recording, sample: Sample, thin: np.ndarray) -> list[dict[str, Any]]:
+def _charts(recording: RecordedSamples, sample: Sample, thin: np.ndarray) -> list[dict[str, Any]]:
     """Charts of a sample, each with a title, a unit, and one or two curves."""
     names, units = coordinate_names(recording.model), coordinate_units(recording.model)
     charts = [("energy", "J", sample.energies())] if sample.energy is not None else []

@@ -16,9 +16,9 @@ import viser
 from jaxdyn.deprecated import renamed_argument
 from jaxdyn.io.files import write_content
 from jaxdyn.io.visuals import Visual, with_fewer_triangles
-from jaxdyn.view.charts import Chart, CoordinateChart
 from jaxdyn.view.page import page_of
-from jaxdyn.view.recording import Recording, check_samples
+from jaxdyn.view.recorded_samples import RecordedSamples, check_samples
+from jaxdyn.view.replay_charts import Chart, CoordinateChart
 from jaxdyn.view.scene import Scene
 from jaxdyn.view.serving import REFRESH, Served
 from jaxdyn.view.skeleton import Mechanism, Values
@@ -63,7 +63,7 @@ class Replay:
         Raises:
             ValueError: The shapes do not match.
         """
-        self.recording = Recording(mechanism, time, q, v=v, energy=energy, work=work)
+        self.recording = RecordedSamples(mechanism, time, q, v=v, energy=energy, work=work)
         self.visuals = tuple(visuals)
 
     def serve(self, port: int = 8080, host: str = "127.0.0.1") -> "ServedReplay":
@@ -127,7 +127,7 @@ class Replay:
 class ServedReplay(Served):
     """A running server of a replay, made by `Replay.serve`."""
 
-    def __init__(self, recording: Recording, port: int, host: str, visuals: Sequence[Visual] = ()):
+    def __init__(self, recording: RecordedSamples, port: int, host: str, visuals: Sequence[Visual] = ()):
         super().__init__(recording.model.name, port, host)
         self._recording, self._lock = recording, threading.RLock()
         self._exact, self._last = 0.0, clock.monotonic()
@@ -184,5 +184,5 @@ class ServedReplay(Served):
         self._last = now
 
 
-def _scene(server: viser.ViserServer, recording: Recording, visuals: Sequence[Visual]) -> Scene:
+def _scene(server: viser.ViserServer, recording: RecordedSamples, visuals: Sequence[Visual]) -> Scene:
     return Scene(server, recording.mechanism, *recording.box(visuals), visuals, moving=True)

@@ -7,7 +7,7 @@ import numpy as np
 import viser
 from jaxtyping import Float
 
-from jaxdyn.io.shapes import Mesh, cylinder, faces_of, sphere
+from jaxdyn.io.solids import Mesh, cylinder, faces_of, sphere
 from jaxdyn.io.visuals import Visual
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view import contacts, skeleton, staging

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdyn import AppliedForce, Damper, MechanismError, Prismatic, Revolute, Spring
-from jaxdyn.io.vectors import system_from_dict
+from jaxdyn.io.theory_vectors import system_from_dict
 
 BODY = {
     "parent": 0,

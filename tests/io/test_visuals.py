@@ -12,7 +12,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.io import IgnoredContent, load_system, load_visuals
-from jaxdyn.io.shapes import box, capsule, cylinder, simplified, sphere, with_sharp_edges
+from jaxdyn.io.solids import box, capsule, cylinder, simplified, sphere, with_sharp_edges
 from jaxdyn.io.visual_files import MOST_TRIANGLES
 from jaxdyn.io.visuals import Visual, with_fewer_triangles
 from jaxdyn.spatial.plain import rotation_matrix

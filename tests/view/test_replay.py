@@ -15,7 +15,7 @@ import jaxdyn
 from jaxdyn.io.config import ConfigError
 
 pytest.importorskip("viser", reason="the replay needs viser")
-from jaxdyn.view.recording import Recording
+from jaxdyn.view.recorded_samples import RecordedSamples
 from jaxdyn.view.replay import Replay
 from jaxdyn.view.skeleton import inertia_ellipsoids
 from jaxdyn.view.staging import product, quaternions_of, quaternions_to
@@ -46,7 +46,7 @@ def page_file(replay, tmp_path_factory):
 
 def test_frames_are_interpolated_and_samples_follow_around_the_end():
     motion = swing()
-    recording = Recording(jaxdyn.library.double_pendulum(), **motion)
+    recording = RecordedSamples(jaxdyn.library.double_pendulum(), **motion)
     assert len(recording.instants) == 61
     sample = recording.sample(1)
     np.testing.assert_allclose(sample.q[:, 0], 0.9 + 0.5 * recording.instants, atol=1e-12)
@@ -59,7 +59,7 @@ def test_frames_are_interpolated_and_samples_follow_around_the_end():
 
 
 def test_samples_are_computed_in_the_precision_of_the_model_by_threads_that_know_nothing_of_it():
-    recording = Recording(jaxdyn.library.double_pendulum(), **swing())
+    recording = RecordedSamples(jaxdyn.library.double_pendulum(), **swing())
     with jax.enable_x64(
         False
     ):  # as a thread of the server finds it when double precision was switched on for another one

@@ -55,7 +55,7 @@ def check_samples(numbers: Iterable[int], samples: int) -> list[int]:
     return chosen
 
 
-class Recording:
+class RecordedSamples:
     """Motions of one mechanism, interpolated to frames of equal duration; for the arguments see `Replay`.
 
     Attributes:

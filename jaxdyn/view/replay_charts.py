@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
-from jaxdyn.view.recording import Sample
+from jaxdyn.view.recorded_samples import Sample
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE
 
 _COLORS = (BLUE, ORANGE, GREEN, PURPLE, "#b23a48", "#0e7c9b", "#8a6d1d")
