@@ -71,8 +71,9 @@ def assemble(
 
     Source: theory.md (N7), (N14).
     """
-    if not all(0 <= i < system.model.nv for i in held):
-        raise ValueError(f"held {held} of {system.model.name!r}: give indices from 0 to {system.model.nv - 1}")
+    wrong = system.model.topology.error_with_columns(held)
+    if wrong is not None:
+        raise ValueError(f"held {held} of {system.model.name!r}: {wrong}")
     q, constraints = state.q, system.constraints
     model = system.model.at(jnp.asarray(t, q.dtype))
     if not constraints:

@@ -16,6 +16,7 @@ from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.dynamics.joint_limits import along_columns
 from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, jacobian_at, placements
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import factorizations, quaternion
@@ -61,6 +62,11 @@ class FrameTarget(eqx.Module):
     pose: RigidTransform
     position: Vector3 = eqx.field(converter=three, default=1.0, metadata=quantity("1/m", minimum=0.0))
     rotation: Vector3 = eqx.field(converter=three, default=1.0, metadata=quantity("1/rad", minimum=0.0))
+
+    def __check_init__(self):
+        check_instance("the frame of FrameTarget", self.frame, str, "the name of a body or frame")
+        remedy = "RigidTransform(quaternion, position) of jaxdyn.spatial.transform"
+        check_instance("the pose of FrameTarget", self.pose, RigidTransform, remedy)
 
     @property
     def weights(self) -> Float[Array, "6"]:
@@ -319,6 +325,6 @@ def _checked_targets(targets: FrameTarget | Sequence[FrameTarget]) -> tuple[Fram
     for target in several:
         if not isinstance(target, FrameTarget):
             raise TypeError(
-                f"inverse_kinematics: a target is {type(target).__name__}; give FrameTarget(frame, pose), or a list of them"
+                f"inverse_kinematics: a target is {described(target)}; give FrameTarget(frame, pose), or a list of them"
             )
     return several
