@@ -79,10 +79,12 @@ class System(Displayed, eqx.Module):
     model: Model
     forces: tuple[Force, ...] = ()
     drives: JointDrives | None = None
-    method: forward.ForwardMethod = eqx.field(static=True, default="auto")
+    method: forward.ForwardMethod = eqx.field(static=True, default="auto", kw_only=True)
     constraints: tuple[Constraint, ...] = ()
-    stabilization: float | None = eqx.field(static=True, default=None, metadata=quantity("1/s", minimum=0.0))
-    unused_colliders: int = eqx.field(static=True, default=0)
+    stabilization: float | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata=quantity("1/s", minimum=0.0)
+    )
+    unused_colliders: int = eqx.field(static=True, default=0, kw_only=True)
 
     def __check_init__(self):
         self._check_types()

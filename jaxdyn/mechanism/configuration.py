@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.lazy import own_names
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
@@ -467,3 +468,10 @@ def _random(model: Model, key: PRNGKeyArray, spread: float | Float[Array, ""]) -
     middle = jnp.where(bounded, 0.5 * (upper + lower), 0.0)
     inside = middle + half * jax.random.uniform(uniform_key, (model.nq,), model.dtype, -1.0, 1.0)
     return jnp.where(bounded, inside, free)
+
+
+__all__ = own_names(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

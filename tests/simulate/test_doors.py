@@ -198,6 +198,10 @@ MISTAKES = {
         lambda: jaxdyn.System(SYSTEM.model, method="chol"),
         r"unknown method 'chol' .*; use \"auto\", \"cholesky\"",
     ),
+    "a method by position": (
+        lambda: jaxdyn.System(SYSTEM.model, (), None, "cholesky"),
+        r"constraints is a str; give a tuple, \(constraint,\)",
+    ),
     "text for a stabilization": (
         lambda: jaxdyn.System(SYSTEM.model, stabilization="3"),
         r"stabilization is a str; give a rate in 1/s, or None",
