@@ -66,7 +66,7 @@ def check_instance(name: str, value: Any, kind: type, remedy: str, arguments: st
         name: Name of the argument, for messages.
         value: The argument to check.
         kind: The class.
-        remedy: What to give instead, such as "an Integrator, RungeKutta4() for instance".
+        remedy: Valid value in words, such as "an Integrator, RungeKutta4() for instance".
         arguments: Arguments with which messages construct an instance of a class that was given instead.
 
     Raises:
