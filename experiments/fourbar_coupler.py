@@ -196,7 +196,7 @@ def rods_and_weight(ends: list[Array], weight: float, at: Array, density: float)
 
 def traced(system: jaxdyn.System, q: Array, t: Array, iterations: int) -> tuple[Array, jaxdyn.constraints.Assembly]:
     """Tracing point (x, z) at time t, and the assembly from the guess q."""
-    found = jaxdyn.assemble(system, system.at_rest(q), t, iterations=iterations)
+    found = jaxdyn.assemble(system, system.at_rest(q), t, max_steps=iterations)
     return jaxdyn.frame_placement(system.model.at(t), found.q, "point").translation[jnp.array([0, 2])], found
 
 

@@ -103,21 +103,26 @@ _MOVED = {
     """,
 }
 RENAMED["jaxdyn.dynamics.attitude"] = "jaxdyn.formulations.attitude"
+RENAMED["jaxdyn.io.markers"] = "jaxdyn.identify.markers"
+RENAMED["jaxdyn.lanes.set_cache_directory"] = "jaxdyn.cache.set_directory"
 RENAMED["jaxdyn.Reactions"] = "jaxdyn.dynamics.JointReaction"
 RENAMED["jaxdyn.Result"] = "jaxdyn.simulate.RolloutResult"
 RENAMED |= {f"jaxdyn.{name}": f"jaxdyn.{home}.{name}" for home, names in _MOVED.items() for name in names.split()}
 
 
-def renamed(name: str) -> Any:
+def renamed(name: str, stacklevel: int = 4) -> Any:
     """Return the object to which an old name refers and issue a warning; None if the name is not an old one.
 
     Args:
         name: Full dotted name, such as "jaxdyn.control.Condition".
+        stacklevel: Number of calls between the warning and the user's code.
     """
     if name not in RENAMED:
         return None
     warnings.warn(
-        f"{name} is now {RENAMED[name]}; the old name will be removed in the next release", FutureWarning, stacklevel=4
+        f"{name} is now {RENAMED[name]}; the old name will be removed in the next release",
+        FutureWarning,
+        stacklevel=stacklevel,
     )
     package, _, attribute = RENAMED[name].rpartition(".")
     return getattr(pkgutil.resolve_name(package), attribute)

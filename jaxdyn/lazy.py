@@ -69,3 +69,13 @@ def lazy_names(
         return [name for name in public if homes[name] not in missing]
 
     return get, installed if extras else lambda: public, public
+
+
+def own_names(namespace: Mapping[str, Any]) -> list[str]:
+    """Public functions and classes that a module defines itself, for its `__all__`.
+
+    Args:
+        namespace: `globals()` of the module.
+    """
+    own = {name for name, item in namespace.items() if getattr(item, "__module__", None) == namespace["__name__"]}
+    return sorted(name for name in own if not name.startswith("_"))

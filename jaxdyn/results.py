@@ -8,6 +8,8 @@ raise_unsuccessful(SolveResult, codes)
 """
 
 import enum
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,3 +93,24 @@ def raise_unsuccessful(
         code = codes(int(found[failed[0]]))
         which = f"{len(failed)} of {len(found)} failed, the first has index {failed[0]}: " if found.size > 1 else ""
         raise error(f"{which}{codes.__name__}.{code.name}: {code.message} Pass throw=False to get result codes.", code)
+
+
+def raising(codes: type[ResultCode]) -> Callable[[Callable], Callable]:
+    """Decorator of a compiled function with the argument `throw`, whose result has a field or property `result`: if `throw` is
+    true, a call outside of `jit` raises an error for an unsuccessful result.
+
+    Args:
+        codes: Enumeration of the codes.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def call(*args: Any, throw: bool = False, **options: Any) -> Any:
+            found = function(*args, **options)
+            if throw:
+                raise_unsuccessful(codes, found.result)
+            return found
+
+        return call
+
+    return decorate

@@ -149,7 +149,7 @@ def _joint(rng: np.random.Generator, kind: str) -> Joint:
 def random_system(rng: np.random.Generator, structure: Structure) -> System:
     """A mechanism of this structure with its forces, whose sizes suit its mass and its length; double precision."""
     description, scale, length = random_description(rng, structure)
-    model = description.builder().build(float)
+    model = description.builder().build(dtype=float)
     if not structure.forces:
         return System(model)
     nv, origin = model.nv, np.zeros(3)

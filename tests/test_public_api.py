@@ -62,25 +62,23 @@ def public_members(module) -> dict[str, object]:
 PACKAGES = ["jaxdyn"] + [
     f"jaxdyn.{name}"
     for name in (
+        "cache",
         "constraints",
         "control",
         "dynamics",
         "formulations",
+        "formulations.attitude",
         "identify",
         "io",
         "lanes",
         "library",
         "mechanism",
+        "mechanism.configuration",
         "simulate",
         "view",
     )
 ]
-NAMESPACES = [
-    "jaxdyn.mechanism.configuration",
-    "jaxdyn.library.files",
-    "jaxdyn.library.families",
-    "jaxdyn.formulations.attitude",
-]
+NAMESPACES = ["jaxdyn.library.files", "jaxdyn.library.families"]
 PUBLIC = {}
 for package in PACKAGES:
     PUBLIC |= public_members(resolve(package))
@@ -132,6 +130,7 @@ def test_every_name_of_the_top_level_is_one_of_a_package_below_it():
 
 # Optional arguments that may be given by position, because they are data of the computation; all options are given by name.
 DATA = {
+    *("forces", "drives", "constraints"),
     *("u", "t", "controls", "initial", "starts", "plan", "design", "Q_end", "noise", "force_errors", "checks"),
     *(
         "in_axes",
@@ -150,10 +149,19 @@ DATA = {
 }
 
 
-def test_options_of_functions_are_given_by_name():
+# Classes whose settings are given by name. The methods and the constructors of the other ones take data.
+WITH_SETTINGS = ("System", "LinkageBuilder", "MechanismBuilder", "JointLimits", "Trajectory", "Model")
+
+
+def test_options_of_functions_methods_and_constructors_are_given_by_name():
+    kinds = {name: item for name, item in CLASSES.items() if name.rpartition(".")[2] in WITH_SETTINGS}
+    methods = {name: item for name, item in METHODS.items() if name.rpartition(".")[0] in kinds}
+    constructors = {name: item for name, item in kinds.items() if name.endswith(".System")}
+    assert "jaxdyn.System" in constructors
+    assert "jaxdyn.JointLimits.of" in methods
     by_position = {
         f"{name}: {parameter.name}"
-        for name, item in FUNCTIONS.items()
+        for name, item in (FUNCTIONS | methods | constructors).items()
         for parameter in inspect.signature(item).parameters.values()
         if parameter.kind == parameter.POSITIONAL_OR_KEYWORD
         and parameter.default is not parameter.empty

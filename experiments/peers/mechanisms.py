@@ -45,7 +45,7 @@ def hinged(name: str, parents: Sequence[int], dtype: str) -> jaxdyn.Model:
             com=rng.uniform(-0.1, 0.1, 3),
             inertia=axes @ np.diag(mass / 12 * (np.sum(sides**2) - sides**2)) @ axes.T,
         )
-    return builder.build(dtype)
+    return builder.build(dtype=dtype)
 
 
 def described(model: jaxdyn.Model) -> dict[str, Any]:

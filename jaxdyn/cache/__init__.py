@@ -7,3 +7,9 @@ value disables the cache; `set_directory` selects the folder at run time.
 
 from jaxdyn.cache.location import directory as directory
 from jaxdyn.cache.location import set_directory as set_directory
+
+__all__ = ["directory", "set_directory"]
+
+
+def __dir__() -> list[str]:
+    return __all__

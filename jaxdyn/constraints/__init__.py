@@ -6,6 +6,7 @@ from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
     from jaxdyn.constraints.assembly import Assembly as Assembly
+    from jaxdyn.constraints.assembly import AssemblyResult as AssemblyResult
     from jaxdyn.constraints.assembly import assemble as assemble
     from jaxdyn.constraints.assembly import random_closed as random_closed
     from jaxdyn.constraints.independence import Mobility as Mobility

@@ -9,11 +9,36 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
+from jaxdyn.deprecated import renamed_argument
 from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.system import State, System, Time, system_function
 from jaxdyn.mechanism import configuration
+from jaxdyn.results import ResultCode, raising
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
+
+
+class AssemblyResult(ResultCode):
+    """Outcome of `assemble` and `random_closed`."""
+
+    CLOSED = 0, "Every constraint is satisfied.", True
+    NOT_CLOSED = (
+        1,
+        "The constraints are not satisfied, or not by the desired one of their solutions; start from another configuration, hold "
+        "fewer components, or increase max_steps.",
+    )
+
+
+class AssemblyStats(NamedTuple):
+    """Quality of an assembly.
+
+    Attributes:
+        residual: Largest error of a constraint equation, m or 1.
+        mobility: Number of remaining degrees of freedom.
+    """
+
+    residual: Float[Array, ""]
+    mobility: Int[Array, ""]
 
 
 class Assembly(NamedTuple):
@@ -31,10 +56,33 @@ class Assembly(NamedTuple):
     closed: Bool[Array, ""]
     mobility: Int[Array, ""]
 
+    @property
+    def value(self) -> Float[Array, "nq"]:
+        """The configuration, `q`, under the name that the results of fits and of solvers also have."""
+        return self.q
 
+    @property
+    def result(self) -> Int[Array, ""]:
+        """Code of `AssemblyResult`."""
+        return jnp.where(self.closed, AssemblyResult.CLOSED.value, AssemblyResult.NOT_CLOSED.value).astype(jnp.int32)
+
+    @property
+    def stats(self) -> AssemblyStats:
+        """Quality of the assembly."""
+        return AssemblyStats(self.residual, self.mobility)
+
+
+@renamed_argument("iterations", "max_steps")
+@raising(AssemblyResult)
 @system_function
 def assemble(
-    system: System, state: State, t: Time = 0.0, *, held: tuple[int, ...] = (), iterations: int = 60
+    system: System,
+    state: State,
+    t: Time = 0.0,
+    *,
+    held: tuple[int, ...] = (),
+    max_steps: int = 60,
+    throw: bool = False,
 ) -> Assembly:
     """Configuration near q that satisfies the constraints, by damped Gauss-Newton steps on the configuration manifold.
 
@@ -54,9 +102,12 @@ def assemble(
         state: Initial guess q; v has no effect.
         t: Time (s), which matters for joints with prescribed motion.
         held: Indices of velocity components along which q does not change, for example the index of a crank whose angle is given.
-        iterations: Number of steps; all of them are executed, so that the samples of a batch take the same time.
+        max_steps: Number of steps; all of them are executed, so that the samples of a batch take the same time.
+        throw: If true, an error is raised outside of `jit` if the mechanism does not close. The default is false, because the
+            configuration of smallest error is a valid result, which `Assembly.closed` marks.
 
     Raises:
+        UnsuccessfulError: `throw` is true, and the mechanism does not close.
         ValueError: An index in `held` is not that of a velocity component.
 
     Example:
@@ -71,8 +122,9 @@ def assemble(
 
     Source: theory.md (N7), (N14).
     """
-    if not all(0 <= i < system.model.nv for i in held):
-        raise ValueError(f"held {held} of {system.model.name!r}: give indices from 0 to {system.model.nv - 1}")
+    wrong = system.model.topology.error_with_columns(held)
+    if wrong is not None:
+        raise ValueError(f"held {held} of {system.model.name!r}: {wrong}")
     q, constraints = state.q, system.constraints
     model = system.model.at(jnp.asarray(t, q.dtype))
     if not constraints:
@@ -101,7 +153,7 @@ def assemble(
 
     # The search is not differentiated: the projection at its end provides the derivative.
     start, (model, constraints, q) = q, jax.lax.stop_gradient((model, constraints, q))
-    (found, _), _ = jax.lax.scan(improve, (q, jnp.asarray(1e-3, q.dtype)), None, length=iterations)
+    (found, _), _ = jax.lax.scan(improve, (q, jnp.asarray(1e-3, q.dtype)), None, length=max_steps)
     shift = configuration.difference(model, q, start)  # zero, but its derivative is that of the initial guess
     found = configuration.integrate(model, found, shift)
     model, constraints = system.model.at(jnp.asarray(t, q.dtype)), system.constraints
@@ -119,9 +171,16 @@ def assemble(
     )
 
 
+@raising(AssemblyResult)
 @system_function
 def random_closed(
-    system: System, key: PRNGKeyArray, t: Time = 0.0, *, spread: float | Float[Array, ""] = 1.0, tries: int = 16
+    system: System,
+    key: PRNGKeyArray,
+    t: Time = 0.0,
+    *,
+    spread: float | Float[Array, ""] = 1.0,
+    tries: int = 16,
+    throw: bool = False,
 ) -> Assembly:
     """Random configuration that satisfies the constraints: `assemble` starts from random configurations until it succeeds.
 
@@ -134,6 +193,11 @@ def random_closed(
         t: Time (s), which matters for joints with prescribed motion.
         spread: Spread of the random configurations, as in `configuration.random`.
         tries: Maximum number of random configurations.
+        throw: If true, an error is raised outside of `jit` if no configuration closes. The default is false, because the
+            configuration of smallest error is a valid result, which `Assembly.closed` marks.
+
+    Raises:
+        UnsuccessfulError: `throw` is true, and no configuration closes.
     """
 
     def drawn(key: PRNGKeyArray) -> Assembly:

@@ -213,9 +213,10 @@ class Coupling(Constraint):
         return f"{driven} follows {driver}"
 
     def validate(self, model: Model) -> str | None:
+        wrong = model.topology.error_with_columns((self.driven, self.driver), "coordinate")
+        if wrong is not None:
+            return wrong
         for coordinate in (self.driven, self.driver):
-            if not 0 <= coordinate < model.nq:
-                return f"there is no coordinate {coordinate}; use 0 to {model.nq - 1}"
             body = model.topology.body_of_coordinate[coordinate]
             if not model.topology.joint_classes[body].velocity_is_rate:
                 kind = model.topology.joint_classes[body].__name__.lower()

@@ -193,7 +193,7 @@ class LinkageBuilder:
         row = checks.values(coefficients, (max(1, shape[0]),), where, "coefficients")
         self._couplings[name] = CouplingPart(name, (driven, driver), row)
 
-    def build(self, cut: Sequence[str] | None = None, dtype: DTypeLike | None = None) -> System:
+    def build(self, *, cut: Sequence[str] | None = None, dtype: DTypeLike | None = None) -> System:
         """System with a tree of joints and a `LoopJoint` for each joint that is cut.
 
         If `cut` is None, the joints with the most degrees of freedom are cut, so that the fewest coordinates and constraints
@@ -284,7 +284,7 @@ class LinkageBuilder:
                 builder.add_body(body, **weld, **own)
         for name, (body, placement) in self._frames.items():
             builder.add_frame(name, body=body, **_placed(placement))
-        return builder.build(dtype)
+        return builder.build(dtype=dtype)
 
 
 def _refuse_one_body(where: str, body_a: str, body_b: str) -> None:

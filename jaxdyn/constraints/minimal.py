@@ -115,10 +115,11 @@ def _dependent(rows, scale, independent: tuple[int, ...], right: Float[Array, "m
 
 def _check(system: System, independent: tuple[int, ...]) -> None:
     nv = system.model.nv
-    if len(set(independent)) != len(independent) or not all(0 <= i < nv for i in independent):
+    wrong = system.model.topology.error_with_columns(independent)
+    if wrong is not None or len(set(independent)) != len(independent):
         raise ValueError(
-            f"independent velocities {independent} of {system.model.name!r}: give different indices from 0 to {nv - 1}, "
-            "for example those of independent_velocities"
+            f"independent velocities {independent} of {system.model.name!r}: {f'{wrong}; ' if wrong else ''}"
+            f"give different indices from 0 to {nv - 1}, for example those of independent_velocities"
         )
     if not system.constraints:
         raise ValueError(f"{system.model.name!r} has no constraints; all its {nv} velocities are independent")

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
     from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
     from jaxdyn.dynamics.frame_targets import InverseKinematics as InverseKinematics
+    from jaxdyn.dynamics.frame_targets import InverseKinematicsResult as InverseKinematicsResult
     from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
     from jaxdyn.dynamics.friction import AsymmetricFriction as AsymmetricFriction
     from jaxdyn.dynamics.friction import BearingFriction as BearingFriction

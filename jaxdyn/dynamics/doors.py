@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model
 
 # Names of parameters that are checked in every public function.
@@ -66,11 +66,10 @@ def check_model(model: Any, name: str) -> None:
     """
     if isinstance(model, Model):
         return
-    kind = type(model).__name__
     remedy = (
         "use system.model" if isinstance(getattr(model, "model", None), Model) else "build one with MechanismBuilder"
     )
-    raise TypeError(f"you passed a {kind}; {name} works on a Model: {remedy}")
+    raise TypeError(f"you passed {described(model)}; {name} works on a Model: {remedy}")
 
 
 def check_masses(model: Model, name: str) -> None:

@@ -10,7 +10,7 @@ from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, i
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.forces import BodyForce, JointForce, Resistance
 from jaxdyn.dynamics.kinematics import Motion
-from jaxdyn.dynamics.system import State, System, Time, dynamic_function, system_function
+from jaxdyn.dynamics.system import State, System, Time, check_controls, dynamic_function, system_function
 from jaxdyn.mechanism.model import Model
 
 # Errors of constraints decay at this rate per step, by a factor of at most 3/4. Semi-implicit Euler is stable up to a rate of 0.83.
@@ -91,11 +91,7 @@ def forces_on_bodies(system: System, model: Model, moving: Motion, t: Float[Arra
 
 def drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
     """Generalized force of the controls, N m or N. Source: theory.md (H6)."""
-    if u.shape != (system.nu,):
-        raise ValueError(
-            f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: "
-            f"give shape ({system.nu},)"
-        )
+    check_controls(system, u)
     return u if system.drives is None else system.drives.generalized_forces(system.model, u)
 
 

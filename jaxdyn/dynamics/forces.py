@@ -361,10 +361,8 @@ class JointDrives(eqx.Module):
 
     def validate(self, model: Model) -> str | None:
         """Error message with a remedy if these drives do not fit a model, else None. `System` calls this method once."""
-        for column in self.columns:
-            if not 0 <= column < model.nv:
-                return f"there is no velocity component {column}; use 0 to {model.nv - 1}"
-        return invalid(self, {"nu": len(self.columns)})
+        wrong = model.topology.error_with_columns(self.columns)
+        return wrong or invalid(self, {"nu": len(self.columns)})
 
     def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
         """Generalized force of the controls u, N m or N by the kinds of joints."""

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -81,24 +81,35 @@ def accelerations_from(
             of using "articulated_body".
         added: Inertia A of an implicit step, which changes the equation of motion to (M + A) a + h = tau.
     """
+    check_method(method)
     if method == "auto":
         method = "articulated_body" if _recursion_is_cheaper(model) else "cholesky"
     if method in ("cholesky", "articulated_body"):
         between_bodies = added is not None and added.components is not None
         return _accelerations("cholesky" if between_bodies else method, model, moving, tau, added)
-    if method == "contravariant":
-        q, v = moving.q, moving.v
-        inverse.refuse_prescribed_motion(model, 'method="contravariant"')
-        mass = metric.mass_matrix(model, q)
-        force = factorizations.solve(mass, tau + inverse.gravity_force(model, q))
-        a = force - einsum("abd,a,b->d", metric.connection_second_kind(model, q), v, v)  # (I2)
-        if added is None:
-            return a
-        lower = added_inertia.lower_matrix(model, moving.placements, added)
-        return factorizations.solve(mass + lower + jnp.tril(lower, -1).T, dot(mass, a))
-    raise ValueError(
-        f'unknown method {method!r} of forward_dynamics; use "auto", "cholesky", "articulated_body" or "contravariant"'
-    )
+    q, v = moving.q, moving.v
+    inverse.refuse_prescribed_motion(model, 'method="contravariant"')
+    mass = metric.mass_matrix(model, q)
+    force = factorizations.solve(mass, tau + inverse.gravity_force(model, q))
+    a = force - einsum("abd,a,b->d", metric.connection_second_kind(model, q), v, v)  # (I2)
+    if added is None:
+        return a
+    lower = added_inertia.lower_matrix(model, moving.placements, added)
+    return factorizations.solve(mass + lower + jnp.tril(lower, -1).T, dot(mass, a))
+
+
+def check_method(method: Any) -> None:
+    """Raise an error unless the argument is the name of an algorithm of `forward_dynamics`.
+
+    Args:
+        method: Argument to check.
+
+    Raises:
+        ValueError: The name is unknown; the message lists the names.
+    """
+    if method not in get_args(ForwardMethod):
+        names = '"auto", "cholesky", "articulated_body" or "contravariant"'
+        raise ValueError(f"unknown method {method!r} of forward_dynamics; use {names}")
 
 
 def _recursion_is_cheaper(model: Model) -> bool:

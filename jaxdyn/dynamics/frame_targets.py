@@ -16,8 +16,10 @@ from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.dynamics.joint_limits import along_columns
 from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, jacobian_at, placements
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.results import ResultCode, raising
 from jaxdyn.spatial import factorizations, quaternion
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.rotation import Vector3
@@ -62,6 +64,11 @@ class FrameTarget(eqx.Module):
     position: Vector3 = eqx.field(converter=three, default=1.0, metadata=quantity("1/m", minimum=0.0))
     rotation: Vector3 = eqx.field(converter=three, default=1.0, metadata=quantity("1/rad", minimum=0.0))
 
+    def __check_init__(self):
+        check_instance("the frame of FrameTarget", self.frame, str, "the name of a body or frame")
+        remedy = "RigidTransform(quaternion, position) of jaxdyn.spatial.transform"
+        check_instance("the pose of FrameTarget", self.pose, RigidTransform, remedy)
+
     @property
     def weights(self) -> Float[Array, "6"]:
         """The three weights of the position, followed by the three weights of the rotation."""
@@ -88,6 +95,27 @@ def pose_error(placed: RigidTransform, target: RigidTransform) -> Float[Array, "
     return jnp.concatenate([placed.translation - target.translation, quaternion.logarithm(turned)])
 
 
+class InverseKinematicsResult(ResultCode):
+    """Outcome of `inverse_kinematics`."""
+
+    REACHED = 0, "All targets are reached.", True
+    NOT_REACHED = (
+        1,
+        "A target is not reached; it may be out of reach or in conflict with another target or a limit, or increase max_steps and "
+        "restarts.",
+    )
+
+
+class InverseKinematicsStats(NamedTuple):
+    """Quality of a solution of inverse kinematics.
+
+    Attributes:
+        error: Largest component of the weighted errors of all targets, m or rad.
+    """
+
+    error: Float[Array, ""]
+
+
 class InverseKinematics(NamedTuple):
     """Result of `inverse_kinematics`.
 
@@ -101,7 +129,24 @@ class InverseKinematics(NamedTuple):
     error: Float[Array, ""]
     reached: Bool[Array, ""]
 
+    @property
+    def value(self) -> Float[Array, "nq"]:
+        """The coordinates, `q`, under the name that the results of fits and of solvers also have."""
+        return self.q
 
+    @property
+    def result(self) -> Int[Array, ""]:
+        """Code of `InverseKinematicsResult`."""
+        codes = InverseKinematicsResult
+        return jnp.where(self.reached, codes.REACHED.value, codes.NOT_REACHED.value).astype(jnp.int32)
+
+    @property
+    def stats(self) -> InverseKinematicsStats:
+        """Quality of the solution."""
+        return InverseKinematicsStats(self.error)
+
+
+@raising(InverseKinematicsResult)
 @kinematic_function
 def inverse_kinematics(
     model: Model,
@@ -111,6 +156,7 @@ def inverse_kinematics(
     limits: bool = True,
     restarts: int = 16,
     max_steps: int = 300,
+    throw: bool = False,
 ) -> InverseKinematics:
     """Coordinates within the position limits that minimize 1/2 |r|^2, where r are the weighted errors of the target poses.
 
@@ -132,8 +178,11 @@ def inverse_kinematics(
         limits: If true, the result is within the position limits of the model.
         restarts: Largest number of random configurations from which the search is repeated; 0 to search from q only.
         max_steps: Total number of steps; all of them are executed, so that the samples of a batch take the same time.
+        throw: If true, an error is raised outside of `jit` if a target is not reached. The default is false, because the
+            configuration of smallest error is a valid result, which `InverseKinematics.reached` marks.
 
     Raises:
+        UnsuccessfulError: `throw` is true, and a target is not reached.
         TypeError: A target is not a `FrameTarget`.
         ValueError: There is no target, or q has the wrong shape.
         KeyError: No body or frame has the name of a target; the message lists the existing names.
@@ -319,6 +368,6 @@ def _checked_targets(targets: FrameTarget | Sequence[FrameTarget]) -> tuple[Fram
     for target in several:
         if not isinstance(target, FrameTarget):
             raise TypeError(
-                f"inverse_kinematics: a target is {type(target).__name__}; give FrameTarget(frame, pose), or a list of them"
+                f"inverse_kinematics: a target is {described(target)}; give FrameTarget(frame, pose), or a list of them"
             )
     return several

@@ -60,7 +60,7 @@ class JointLimits(JointForce):
     width: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(POSITION, positive=True))
 
     @staticmethod
-    def of(model: Model, time_constant: float | Scalar = 0.01) -> "JointLimits":
+    def of(model: Model, *, time_constant: float | Scalar = 0.01) -> "JointLimits":
         """Stops for all joints with limits, with values that are derived from the inertia and the effort limit of each joint.
 
         T is the time constant, and I is the inertia (armature included) of all bodies that a joint moves, with the joints in the

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -18,11 +19,13 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors
 from jaxdyn.dynamics.forces import Force, JointDrives
+from jaxdyn.dynamics.forward import check_method
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import quantity
 
 Time = Float[Array, ""] | float
 
@@ -76,10 +79,12 @@ class System(Displayed, eqx.Module):
     model: Model
     forces: tuple[Force, ...] = ()
     drives: JointDrives | None = None
-    method: forward.ForwardMethod = eqx.field(static=True, default="auto")
+    method: forward.ForwardMethod = eqx.field(static=True, default="auto", kw_only=True)
     constraints: tuple[Constraint, ...] = ()
-    stabilization: float | None = eqx.field(static=True, default=None)
-    unused_colliders: int = eqx.field(static=True, default=0)
+    stabilization: float | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata=quantity("1/s", minimum=0.0)
+    )
+    unused_colliders: int = eqx.field(static=True, default=0, kw_only=True)
 
     def __check_init__(self):
         self._check_types()
@@ -90,6 +95,9 @@ class System(Displayed, eqx.Module):
                 f"mechanism {self.model.name!r} has several constraints {twice[0]!r}; give each constraint a different name"
             )
         self.model.topology.check_names(*self.model.rotors.names, *counted)
+        check_method(self.method)
+        if not isinstance(self.stabilization, int | float | np.number | None):
+            raise TypeError(f"stabilization is {described(self.stabilization)}; give a rate in 1/s, or None")
         if self.stabilization is not None and not 0.0 <= self.stabilization < float("inf"):
             raise MechanismError(f"stabilization is {self.stabilization} 1/s; give a rate of at least 0, or None")
         for part in (*self.forces, *([] if self.drives is None else [self.drives]), *self.constraints):
@@ -197,7 +205,7 @@ def check_system(system: Any, name: str) -> None:
     """
     if not isinstance(system, System):
         remedy = "use System(model)" if isinstance(system, Model) else "give a System, System(model, forces)"
-        raise TypeError(f"you passed a {type(system).__name__}; {name} works on a System: {remedy}")
+        raise TypeError(f"you passed {described(system)}; {name} works on a System: {remedy}")
 
 
 def check_state(system: System, state: Any, name: str) -> None:
@@ -213,8 +221,30 @@ def check_state(system: System, state: Any, name: str) -> None:
         ValueError: The state has the wrong shape.
     """
     if not isinstance(state, State):
-        raise TypeError(f"{name} got a {type(state).__name__} as the state; give State(q, v), with arrays q and v")
+        raise TypeError(f"{name} got {described(state)} as the state; give State(q, v), with arrays q and v")
     check_vectors(system.model, {"q": state.q, "v": state.v})
+
+
+def check_controls(system: System, u: Any) -> None:
+    """Raise an error unless the argument is an array with one value per control, or None.
+
+    Args:
+        system: System with the controls.
+        u: Argument to check.
+
+    Raises:
+        TypeError: The argument is not an array.
+        ValueError: The array has the wrong shape; the message states the required shape.
+    """
+    if u is None:
+        return
+    if not isinstance(u, jax.Array | np.ndarray):
+        raise TypeError(f"control u is {described(u)}; give an array, jnp.asarray(u)")
+    if u.shape != (system.nu,):
+        raise ValueError(
+            f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: "
+            f"give shape ({system.nu},)"
+        )
 
 
 def system_function(function: Callable) -> Callable:
@@ -248,6 +278,9 @@ def checked_system(function: Callable) -> Callable:
         if {"system", "state"} <= given.keys():
             check_state(given["system"], given["state"], function.__name__)
             check_vectors(given["system"].model, {"a": given.get("a")})
+            check_controls(given["system"], given.get("u"))
+        if given.get("key") is not None:
+            configuration.check_key(given["key"])
         return function(*args, **options)
 
     return checked

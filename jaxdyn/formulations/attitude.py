@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.lazy import own_names
 from jaxdyn.spatial import attitude, quaternion
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
@@ -278,3 +279,10 @@ def resisted_body_rates(
     sine, cosine = jnp.sin(turned), jnp.cos(turned)
     level = jnp.exp(-resistance * t / across) * jnp.stack([x * cosine + y * sine, y * cosine - x * sine])  # (O15)
     return jnp.concatenate([level, (z * jnp.exp(-decay))[None]])  # (O15)
+
+
+__all__ = own_names(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -204,7 +204,7 @@ class MechanismBuilder:
             raise MechanismError(f"there are two rotors called {name!r}; rename one")
         self._rotors[name] = checked_rotor(name, carrier, joint, inertia, ratio, axis)
 
-    def build(self, dtype: DTypeLike | None = None, *, kinematic: bool = False) -> Model:
+    def build(self, *, dtype: DTypeLike | None = None, kinematic: bool = False) -> Model:
         """Model in which parents precede their children and fixed joints are merged.
 
         Args:
@@ -313,7 +313,7 @@ def model_from_arrays(
             com=com_offsets[i],
             inertia=inertias[i],
         )
-    return builder.build(dtype)
+    return builder.build(dtype=dtype)
 
 
 def _assemble(

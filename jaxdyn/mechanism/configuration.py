@@ -11,7 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.lazy import own_names
 from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import rows_at, zero_safe_norm
 from jaxdyn.spatial.transform import RigidTransform
@@ -433,7 +435,13 @@ def neutral(model: Model) -> Float[Array, "nq"]:
     return _to_vector(model, coordinates, model.topology.q_starts)
 
 
-@compiled_outside_jit
+def check_key(key: PRNGKeyArray) -> None:
+    """Raise an error unless the argument is a random key, typed or in the raw form of `jax.random.PRNGKey`."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        raise TypeError(f"key is {described(key)}; give a random key, jax.random.key(0)")
+
+
 def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] = 1.0) -> Float[Array, "nq"]:
     """Random coordinates: uniform between joint limits if both are finite, otherwise the neutral coordinates plus a normal step.
 
@@ -445,6 +453,12 @@ def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] 
         spread: Standard deviation of the step for coordinates without limits (rad or m); for coordinates with limits, the fraction
             (at most 1) of the range, about its middle, from which they are drawn.
     """
+    check_key(key)
+    return _random(model, key, spread)
+
+
+@compiled_outside_jit
+def _random(model: Model, key: PRNGKeyArray, spread: float | Float[Array, ""]) -> Float[Array, "nq"]:
     normal_key, uniform_key = jax.random.split(key)
     step = spread * jax.random.normal(normal_key, (model.nv,), model.dtype)
     free = integrate(model, neutral(model), step)
@@ -454,3 +468,10 @@ def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] 
     middle = jnp.where(bounded, 0.5 * (upper + lower), 0.0)
     inside = middle + half * jax.random.uniform(uniform_key, (model.nq,), model.dtype, -1.0, 1.0)
     return jnp.where(bounded, inside, free)
+
+
+__all__ = own_names(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.mechanism.joint import Joint, Scalar
+from jaxdyn.mechanism.messages import check_function, check_instance
 from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import attitude, quaternion
@@ -525,6 +526,10 @@ class Rheonomic(_WithRates):
     nq: ClassVar[int] = 0
     nv: ClassVar[int] = 0
     turns: ClassVar[tuple[bool, ...]] = ()
+
+    def __check_init__(self):
+        check_instance("the joint of Rheonomic", self.joint, Joint, "a Joint, Revolute(axis) for instance")
+        check_function("the motion of Rheonomic", self.motion, "t")
 
     def at(self, t: Scalar) -> "Rheonomic":
         return eqx.tree_at(lambda joint: joint.time, self, jnp.full_like(self.time, t))

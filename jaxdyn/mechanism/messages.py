@@ -5,6 +5,7 @@ This module imports only the standard library, so that the command line can repo
 
 import difflib
 import inspect
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -56,6 +57,40 @@ def described(thing: Any) -> str:
     """Description of a given object, for messages: "the class Huber", or "a list"."""
     name = thing.__name__ if isinstance(thing, type) else type(thing).__name__
     return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
+def check_instance(name: str, value: Any, kind: type, remedy: str, arguments: str = "...") -> None:
+    """Check that an argument is an object of a certain class.
+
+    Args:
+        name: Name of the argument, for messages.
+        value: The argument to check.
+        kind: The class.
+        remedy: Valid value in words, such as "an Integrator, RungeKutta4() for instance".
+        arguments: Arguments with which messages construct an instance of a class that was given instead.
+
+    Raises:
+        TypeError: The argument is not such an object, or it is the class itself.
+    """
+    if not isinstance(value, kind):
+        if isinstance(value, type) and issubclass(value, kind):
+            remedy = f"an instance, {value.__name__}({arguments})"
+        raise TypeError(f"{name} is {described(value)}; give {remedy}")
+
+
+def count(name: str, value: Any) -> int:
+    """The number of steps or the like as an int, which is a constant of compiled code.
+
+    Args:
+        name: Name of the argument, for messages.
+        value: An integer of Python or NumPy.
+
+    Raises:
+        TypeError: The value is of another type.
+    """
+    if not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} is {value!r}; give an integer")
+    return int(value)
 
 
 def check_function(name: str, function: Any, names: str) -> None:

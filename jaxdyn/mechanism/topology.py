@@ -6,7 +6,7 @@ with equal topology share one compilation. Bodies have the indices 0..nb-1 with 
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -115,9 +115,27 @@ class Topology:
     def error_with_bodies(self, *bodies: int) -> str | None:
         """Error message with a remedy if an index is not that of a body or of the ground, else None."""
         for body in bodies:
-            if not GROUND <= body < self.nb:
+            if isinstance(body, str) or not GROUND <= body < self.nb:
                 known = f"use 0 to {self.nb - 1}, or -1 for the ground (`Model.locate` finds them by name)"
-                return f"there is no body {body}; {known}"
+                return f"there is no body {body!r}; {known}"
+        return None
+
+    def error_with_columns(self, columns: Any, concept: str = "velocity component") -> str | None:
+        """Error message with a remedy if the entries of a tuple are not indices of velocity components, or of coordinates, else
+        None.
+
+        Args:
+            columns: Argument to check.
+            concept: "velocity component" or "coordinate".
+        """
+        starts, count = (self.q_starts, self.nq) if concept == "coordinate" else (self.v_starts, self.nv)
+        if isinstance(columns, int):
+            return f"{columns} is an int; give a tuple, ({columns},)"
+        for column in (columns,) if isinstance(columns, str) else columns:
+            if isinstance(column, str) or not 0 <= column < count:
+                names = next((names for names in (self.joint_names, self.body_names) if column in names), None)
+                known = "" if names is None else f", {starts[names.index(column)]} for {column!r}"
+                return f"there is no {concept} {column!r}; use 0 to {count - 1}{known}"
         return None
 
     def check_names(self, *others: str) -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.display import known
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, correction_over_step, instant
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.messages import count, described
 from jaxdyn.simulate.controls import Controls, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import RolloutResult, report
 from jaxdyn.simulate.trajectory import Trajectory
@@ -63,6 +66,8 @@ def rollout_adaptive(
     check_system(system, "rollout_adaptive")
     check_masses(system.model, "rollout_adaptive")
     check_state(system, state, "rollout_adaptive")
+    max_steps = count("max_steps", max_steps)
+    _check_times(times)
     model = system.model
     source = as_controls(controls, system, state, None)
     memory = source.begin(state)
@@ -97,3 +102,14 @@ def rollout_adaptive(
     steps, topology = solution.stats["num_accepted_steps"].astype(jnp.int32), model.topology
     result = report(result, steps, final.v, topology, throw)
     return Trajectory(times, saved, final, None, result, steps, topology)
+
+
+def _check_times(times: Any) -> None:
+    """Raise an error unless the times of the records are an array with one axis, and increase where their values are known."""
+    if not isinstance(times, jax.Array | np.ndarray):
+        raise TypeError(f"times is {described(times)}; give an array, jnp.asarray(times)")
+    if times.ndim != 1 or not times.size:
+        raise ValueError(f"times has shape {times.shape}; give one time per record, shape (records,)")
+    values = known(times)
+    if values is not None and not np.all(np.diff(values) > 0):
+        raise ValueError("times do not increase; sort them, jnp.unique(times) for instance")

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.dynamics.doors import check_model
 from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity
+from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, quantity
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.spatial.arrays import floating
 
@@ -37,8 +38,11 @@ class PDControl(eqx.Module):
     target: Float[Array, "nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
     stiffness: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(STIFFNESS, minimum=0.0))
     damping: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(DAMPING, minimum=0.0))
-    feedforward: Knots | None = None
+    feedforward: Knots | None = eqx.field(default=None, metadata=quantity(EFFORT))
     compensate_gravity: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        check_model(self.model, "PDControl")
 
     def __call__(self, t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nv"]:
         """Controls at time t (s) in a state; `key` is not used."""

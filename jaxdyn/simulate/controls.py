@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.mechanism.messages import check_function
+from jaxdyn.mechanism.messages import check_function, described
+from jaxdyn.mechanism.quantity import EFFORT, quantity
 from jaxdyn.simulate.integrators import Control
 from jaxdyn.spatial.arrays import floating
 
@@ -139,6 +140,13 @@ class Changed(Controls):
         return lambda time: self.change(command(time)), memory
 
 
+def _interval(interval: Any) -> Float[Array, ""]:
+    """Array of the time between knots; numbers of Python and NumPy are checked."""
+    if isinstance(interval, int | float | np.number) and not interval > 0.0:
+        raise ValueError(f"the interval of Knots is {interval} s; give a positive time")
+    return floating(interval)
+
+
 class Knots(Controls):
     """Controls given at equidistant times.
 
@@ -149,9 +157,9 @@ class Knots(Controls):
         interpolation: "zero_order" (each value is held until the next knot), "linear", or "cubic" (Catmull-Rom spline).
     """
 
-    values: Float[Array, "knots nu"] = eqx.field(converter=floating)
-    interval: Float[Array, ""] = eqx.field(converter=floating)
-    start: Float[Array, ""] | Float[Array, "nu"] = eqx.field(converter=floating, default=0.0)
+    values: Float[Array, "knots nu"] = eqx.field(converter=floating, metadata=quantity(EFFORT, along="input"))
+    interval: Float[Array, ""] = eqx.field(converter=_interval, metadata=quantity("s", positive=True))
+    start: Float[Array, ""] | Float[Array, "nu"] = eqx.field(converter=floating, default=0.0, metadata=quantity("s"))
     interpolation: Literal["zero_order", "linear", "cubic"] = eqx.field(static=True, default="linear")
 
     def __check_init__(self):
@@ -221,7 +229,7 @@ def as_controls(
         _check_policy(controls, system, state, key)
         return Feedback(cast(Policy, controls))
     if not isinstance(controls, jax.Array | np.ndarray):
-        raise TypeError(f"controls are a {type(controls).__name__}; give an array, jnp.asarray(controls), or a policy")
+        raise TypeError(f"controls are {described(controls)}; give an array, jnp.asarray(controls), or a policy")
     if steps is None:
         raise TypeError("controls are an array, whose rows belong to steps of one length; give Knots(array, interval)")
     _check_shape(controls, system, steps)
@@ -249,7 +257,7 @@ def _check_policy(policy: Callable, system: System, state: State, key: PRNGKeyAr
             raise ValueError(f"policy {name!r} uses its key; give rollout a key, key=jax.random.key(0)") from None
         raise
     if getattr(u, "shape", None) != (system.nu,):
-        given = f"shape {u.shape}" if hasattr(u, "shape") else f"a {type(u).__name__}"
+        given = f"shape {u.shape}" if hasattr(u, "shape") else described(u)
         raise ValueError(
             f"policy {name!r} returns {given}; return an array of shape ({system.nu},), one value per control"
         )

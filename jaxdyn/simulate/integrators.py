@@ -4,8 +4,9 @@ All methods change coordinates by `configuration.integrate`, so they are valid f
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -22,7 +23,8 @@ from jaxdyn.dynamics.equations_of_motion import (
 )
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.mechanism.messages import check_instance, count
+from jaxdyn.mechanism.quantity import Quantity, check_settings, quantity, quantity_of
 from jaxdyn.simulate.newton import solve_by_newton
 
 Time = Float[Array, ""]
@@ -39,6 +41,9 @@ class Integrator(eqx.Module):
     order: eqx.AbstractVar[int]
 
     def __check_init__(self):
+        for field in dataclasses.fields(self):
+            if field.type is int and quantity_of(field) != Quantity():
+                count(f"{field.name} of {type(self).__name__}", getattr(self, field.name))
         check_settings(self)
 
     @abc.abstractmethod
@@ -52,6 +57,19 @@ class Integrator(eqx.Module):
             t: Time at the start of the step, s.
             dt: Length of the step, s.
         """
+
+
+def check_integrator(integrator: Any, name: str = "integrator") -> None:
+    """Raise an error unless an argument is an `Integrator`.
+
+    Args:
+        integrator: Argument to check.
+        name: Name of the argument, for the message.
+
+    Raises:
+        TypeError: The argument is of another type, or a class; the message states the remedy.
+    """
+    check_instance(name, integrator, Integrator, "an Integrator, RungeKutta4() for instance", "")
 
 
 class ExplicitEuler(Integrator):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 from jaxdyn.constraints.projection import project_position, project_velocity
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.quantity import quantity
-from jaxdyn.simulate.integrators import Control, Integrator, RungeKutta4, Time
+from jaxdyn.simulate.integrators import Control, Integrator, RungeKutta4, Time, check_integrator
 
 
 class Projected(Integrator):
@@ -39,6 +39,7 @@ class Projected(Integrator):
     order: int = eqx.field(static=True, init=False)
 
     def __post_init__(self):
+        check_integrator(self.integrator, "the integrator of Projected")
         self.order = self.integrator.order
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:

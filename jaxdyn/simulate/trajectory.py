@@ -29,12 +29,12 @@ from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
-from jaxdyn.mechanism.messages import check_function, described
+from jaxdyn.mechanism.messages import check_function, count, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import outcome_text
 from jaxdyn.simulate.controls import Controls, Feedback, Knots, Policy, Step, as_controls
-from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler
+from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler, check_integrator
 from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
 
 Time = Float[Array, ""]
@@ -321,21 +321,25 @@ def rollout(
     check_system(system, "rollout")
     check_masses(system.model, "rollout")
     check_state(system, state, "rollout")
-    _check_integrator(integrator)
+    check_integrator(integrator)
     _check_functions(state, save, cost, stop)
-    for name, count in (("steps", steps), ("substeps", substeps), ("save_every", save_every)):
-        if not isinstance(count, int | np.integer):
-            raise TypeError(f"{name} is {count!r}; give an integer")
+    steps, substeps, save_every = (
+        count(name, value) for name, value in (("steps", steps), ("substeps", substeps), ("save_every", save_every))
+    )
     if steps < 1 or substeps < 1 or save_every < 1:
         raise ValueError(
             f"steps, substeps and save_every are {steps}, {substeps}, {save_every}; each must be at least 1"
         )
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} does not divide steps = {steps}; choose a divisor")
+    if key is not None:
+        configuration.check_key(key)
     source = as_controls(controls, system, state, steps, key)
     _check_precision(system, state, source)
     dtype = state.v.dtype
     dt, t0 = _duration("dt", dt, dtype), _duration("t0", t0, dtype)
+    if isinstance(dt, float) and not dt > 0.0:
+        raise ValueError(f"dt is {dt} s; give a positive duration")
     saved, end, served = _simulated(
         system,
         state,
@@ -518,15 +522,8 @@ def _check_functions(state: State, save: Any, cost: Any, stop: Any) -> None:
         return
     found = jax.eval_shape(stop, jax.ShapeDtypeStruct((), state.v.dtype), state)
     if getattr(found, "shape", None) != () or found.dtype != bool:
-        given = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+        given = f"{found.dtype} of shape {found.shape}" if hasattr(found, "shape") else described(found)
         raise ValueError(f"the function stop returns {given}; return one boolean, for example by jnp.any")
-
-
-def _check_integrator(integrator: Any) -> None:
-    if isinstance(integrator, type):
-        raise TypeError(f"integrator is the class {integrator.__name__}; give an instance, {integrator.__name__}()")
-    if not isinstance(integrator, Integrator):
-        raise TypeError(f"integrator is a {type(integrator).__name__}; give an Integrator, RungeKutta4() for instance")
 
 
 def _check_precision(system: System, state: State, controls: Controls) -> None:

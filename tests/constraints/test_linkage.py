@@ -439,7 +439,7 @@ def refused(call, message: str) -> None:
 
 
 def built(*joints, cut=None, **options):
-    return lambda: linkage(*joints, **options).build(cut)
+    return lambda: linkage(*joints, **options).build(cut=cut)
 
 
 def added(method: str, *arguments, then_build: bool = False, **options):

@@ -5,10 +5,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxdyn
 from jaxdyn import Distance, System, library
-from jaxdyn.constraints import constraint_errors, random_closed
+from jaxdyn.constraints import AssemblyResult, constraint_errors, random_closed
+from jaxdyn.results import UnsuccessfulError
 
 KEYS = jax.random.split(jax.random.key(5), 4)
 
@@ -34,6 +36,21 @@ def test_what_cannot_close_says_so_and_comes_as_close_as_it_can():
     found = random_closed(torn, KEYS[0], tries=3)
     assert not found.closed
     assert found.residual > 1.0
+    assert found.result == AssemblyResult.NOT_CLOSED
+    assert found.stats.residual == found.residual
+    with pytest.raises(UnsuccessfulError, match=r"NOT_CLOSED: .* start from another configuration"):
+        random_closed(torn, KEYS[0], tries=3, throw=True)
+
+
+def test_an_assembly_that_closes_has_the_names_of_other_results_and_raises_nothing():
+    system = library.four_bar()
+    found = jaxdyn.assemble(system, system.at_rest(jnp.array([0.4, 0.0, 0.0])), held=(0,), throw=True)
+    assert found.result == AssemblyResult.CLOSED
+    np.testing.assert_array_equal(found.value, found.q)
+    assert int(found.stats.mobility) == 1
+    with pytest.warns(FutureWarning, match="'iterations' is now 'max_steps'"):
+        earlier = jaxdyn.assemble(system, system.at_rest(jnp.array([0.4, 0.0, 0.0])), held=(0,), iterations=60)
+    np.testing.assert_array_equal(earlier.q, found.q)
 
 
 def test_without_constraints_it_is_a_random_configuration():

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn.dynamics import FrameTarget
+from jaxdyn.dynamics import FrameTarget, InverseKinematicsResult
 from jaxdyn.mechanism.model import as_dtype
+from jaxdyn.results import UnsuccessfulError
 from jaxdyn.spatial.transform import RigidTransform
 
 ORIGIN = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -77,6 +78,10 @@ def test_a_point_out_of_reach_gives_the_nearest_point_and_its_derivative():
     point = jnp.array([3.0, 0.0, -4.0])
     found = of(point)
     assert not found.reached
+    assert found.result == InverseKinematicsResult.NOT_REACHED
+    assert found.stats.error == found.error
+    with pytest.raises(UnsuccessfulError, match=r"NOT_REACHED: .* out of reach"):
+        jaxdyn.inverse_kinematics(model, jnp.array([0.1, 0.3]), place(3.0, -4.0), throw=True)
     np.testing.assert_allclose(jaxdyn.frame_placement(model, found.q, "tip").translation, 0.4 * point, atol=1e-6)
     # The stretched arm turns with the direction of the point, by -0.8 dx / 5 - 0.6 dz / 5.
     slope = jax.jit(jax.jacfwd(lambda p: of(p).q))(point)

@@ -56,7 +56,8 @@ def everything() -> System:
         Distance("rod", 2, rng.normal(size=3), 4, rng.normal(size=3), 0.5),
         Coupling("gear", 0, 1, [0.1, 2.0]),
     )
-    return System(model, forces, JointDrives((n - 1, 0), [2.0, 3.0]), "articulated_body", constraints, 15.5)
+    drives = JointDrives((n - 1, 0), [2.0, 3.0])
+    return System(model, forces, drives, constraints, method="articulated_body", stabilization=15.5)
 
 
 def small(*forces) -> System:

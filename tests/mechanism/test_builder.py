@@ -128,7 +128,7 @@ def test_three_ways_to_write_inertia_and_two_ways_to_write_orientation_agree():
 def test_numbers_have_the_type_that_is_asked_for():
     builder = with_rod()
     assert builder.build().dtype == jnp.float64  # the default, as conftest.py sets it
-    model = builder.build(jnp.float32)
+    model = builder.build(dtype=jnp.float32)
     assert {x.dtype for x in (model.mass, model.placement.quaternion, model.joints[0].axis, model.gravity)} == {
         jnp.dtype("float32")
     }

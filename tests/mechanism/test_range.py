@@ -36,8 +36,8 @@ def chain(joint, length: float, mass: float, *, armature: float = 0.0) -> Mechan
 def test_inertias_that_underflow_are_refused_with_the_body_and_the_remedy(joint):
     builder = chain(joint, 1e-9, 1e-24)
     with pytest.raises(MechanismError, match=r"body '[abc]'.*underflows in float32.*float64.*units"):
-        builder.build(jnp.float32)
-    model = builder.build(jnp.float64)
+        builder.build(dtype=jnp.float32)
+    model = builder.build(dtype=jnp.float64)
     for wide in (model, System(model)):
         with pytest.raises(MechanismError, match="underflows in float32"):
             as_dtype(wide, jnp.float32)
@@ -46,7 +46,7 @@ def test_inertias_that_underflow_are_refused_with_the_body_and_the_remedy(joint)
 @pytest.mark.parametrize("joint", JOINTS, ids=lambda joint: type(joint).__name__)
 @pytest.mark.parametrize(("length", "mass"), [(1e-3, 1e-6), (1e-6, 1e-12), (1.0, 1.0), (1e3, 1e6), (1e6, 1e20)])
 def test_sizes_that_single_precision_has_are_left_alone(joint, length, mass):
-    assert chain(joint, length, mass).build(jnp.float32).dtype == jnp.float32
+    assert chain(joint, length, mass).build(dtype=jnp.float32).dtype == jnp.float32
 
 
 def test_what_is_left_alone_has_accelerations_and_what_is_refused_has_none():
@@ -76,15 +76,15 @@ def as_float32(model, q):
 
 
 def test_masses_that_slide_need_no_moment_and_an_armature_makes_up_for_one():
-    assert chain(Prismatic(Y), 1e-9, 1e-24).build(jnp.float32).nv == 3
-    assert chain(Revolute(Y), 1e-9, 1e-24, armature=1e-20).build(jnp.float32).nv == 3
+    assert chain(Prismatic(Y), 1e-9, 1e-24).build(dtype=jnp.float32).nv == 3
+    assert chain(Revolute(Y), 1e-9, 1e-24, armature=1e-20).build(dtype=jnp.float32).nv == 3
     with pytest.raises(MechanismError, match=r"body 'a'.*underflows"):
-        chain(Prismatic(Y), 1.0, 1e-33).build(jnp.float32)
+        chain(Prismatic(Y), 1.0, 1e-33).build(dtype=jnp.float32)
 
 
 def test_inertias_that_overflow_are_refused():
     with pytest.raises(MechanismError, match=r"body 'a'.*overflows in float32.*float64.*larger"):
-        chain(Revolute(Y), 1e12, 1e20).build(jnp.float32)
+        chain(Revolute(Y), 1e12, 1e20).build(dtype=jnp.float32)
 
 
 def test_models_under_jit_and_batches_are_not_judged():

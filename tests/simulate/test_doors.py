@@ -10,6 +10,8 @@ from test_public_api import FUNCTIONS
 
 import jaxdyn
 from jaxdyn import Knots, RungeKutta4, State, library, rollout
+from jaxdyn.constraints import minimal_acceleration
+from jaxdyn.simulate import PDControl, geodesic, rollout_adaptive
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
@@ -112,6 +114,98 @@ MISTAKES = {
         r"constraints is a JointSpring; give a Constraint",
     ),
     "a list of drives": (lambda: jaxdyn.System(SYSTEM.model, drives=[0]), r"drives is a list; give JointDrives\("),
+    "a class for a system": (lambda: simulated(jaxdyn.System, START), r"the class System; rollout works on a System"),
+    "a class for a state": (lambda: simulated(SYSTEM, State), r"the class State as the state; give State\(q, v\)"),
+    "a list for the controls of an instant": (
+        lambda: jaxdyn.acceleration(SYSTEM, START, [0.0]),
+        r"control u is a list; give an array, jnp.asarray\(u\)",
+    ),
+    "a control too many": (
+        lambda: jaxdyn.joint_reactions(SYSTEM, START, Q),
+        r"control u has shape \(2,\), .* has 1 controls: give shape \(1,\)",
+    ),
+    "a list of times": (
+        lambda: rollout_adaptive(SYSTEM, START, times=[0.0, 0.1]),
+        r"times is a list; give an array, jnp.asarray\(times\)",
+    ),
+    "times that decrease": (
+        lambda: rollout_adaptive(SYSTEM, START, times=jnp.array([0.1, 0.0])),
+        r"times do not increase; sort them",
+    ),
+    "a fraction of a step of diffrax": (
+        lambda: rollout_adaptive(SYSTEM, START, times=Q, max_steps=1.5),
+        r"max_steps is 1.5; give an integer",
+    ),
+    "a duration of zero": (lambda: rollout(SYSTEM, START, dt=0.0, steps=2), r"dt is 0.0 s; give a positive duration"),
+    "a negative interval": (lambda: Knots(Q[:, None], -0.1), r"interval of Knots is -0.1 s; give a positive time"),
+    "a seed for a random key": (
+        lambda: jaxdyn.configuration.random(SYSTEM.model, 0),
+        r"key is an int; give a random key, jax.random.key\(0\)",
+    ),
+    "a seed for the random key of a policy": (
+        lambda: simulated(SYSTEM, START, noisy, key=0),
+        r"key is an int; give a random key, jax.random.key\(0\)",
+    ),
+    "a class within a projection": (
+        lambda: jaxdyn.Projected(RungeKutta4),
+        r"integrator of Projected is the class RungeKutta4; give an instance, RungeKutta4\(\)",
+    ),
+    "a fraction of an iteration": (
+        lambda: jaxdyn.ImplicitMidpoint(2.5),
+        r"iterations of ImplicitMidpoint is 2.5; give an integer",
+    ),
+    "a system for the model of a policy": (
+        lambda: PDControl(SYSTEM, Q, [1.0, 1.0], [1.0, 1.0]),
+        r"passed a System; PDControl works on a Model: use system.model",
+    ),
+    "a class for a driven joint": (
+        lambda: jaxdyn.Rheonomic(jaxdyn.Revolute, jaxdyn.ConstantRate(3.0)),
+        r"joint of Rheonomic is the class Revolute; give an instance, Revolute\(",
+    ),
+    "a number for a prescribed motion": (
+        lambda: jaxdyn.Rheonomic(jaxdyn.Revolute((0.0, 0.0, 1.0)), 3.0),
+        r"motion of Rheonomic is not a function; pass a function of \(t\)",
+    ),
+    "a position for a target pose": (
+        lambda: jaxdyn.FrameTarget("tip", jnp.zeros(3)),
+        r"pose of FrameTarget is an ArrayImpl; give RigidTransform\(",
+    ),
+    "a name for a body of a spring": (
+        lambda: jaxdyn.System(SYSTEM.model, (jaxdyn.Spring("pole", Q[:0], -1, Q[:0], 1.0),)),
+        r"there is no body 'pole'; use 0 to 1, .* \(`Model.locate` finds them by name\)",
+    ),
+    "a name for a driven joint": (
+        lambda: jaxdyn.System(SYSTEM.model, drives=jaxdyn.JointDrives(("cart",), [1.0])),
+        r"there is no velocity component 'cart'; use 0 to 1, 0 for 'cart'",
+    ),
+    "names for coupled coordinates": (
+        lambda: jaxdyn.System(SYSTEM.model, constraints=(jaxdyn.Coupling("gear", "cart", 1, [0.0, 1.0]),)),
+        r"there is no coordinate 'cart'; use 0 to 1, 0 for 'cart'",
+    ),
+    "a name for a held component": (
+        lambda: jaxdyn.assemble(library.four_bar(), State(jnp.zeros(3), jnp.zeros(3)), held="shaft"),
+        r"held shaft of 'four_bar': .* 'shaft'; use 0 to 2, 0 for 'shaft'",
+    ),
+    "an index instead of a tuple": (
+        lambda: jaxdyn.assemble(library.four_bar(), State(jnp.zeros(3), jnp.zeros(3)), held=0),
+        r"held 0 of 'four_bar': 0 is an int; give a tuple, \(0,\)",
+    ),
+    "a name for an independent velocity": (
+        lambda: minimal_acceleration(library.four_bar(), State(jnp.zeros(3), jnp.zeros(3)), "shaft"),
+        r"there is no velocity component 'shaft'; use 0 to 2, 0 for 'shaft'; give different indices",
+    ),
+    "an unknown method": (
+        lambda: jaxdyn.System(SYSTEM.model, method="chol"),
+        r"unknown method 'chol' .*; use \"auto\", \"cholesky\"",
+    ),
+    "a method by position": (
+        lambda: jaxdyn.System(SYSTEM.model, (), None, "cholesky"),
+        r"constraints is a str; give a tuple, \(constraint,\)",
+    ),
+    "text for a stabilization": (
+        lambda: jaxdyn.System(SYSTEM.model, stabilization="3"),
+        r"stabilization is a str; give a rate in 1/s, or None",
+    ),
     "a system for a system": (lambda: jaxdyn.System(SYSTEM), r"passed a System; System .* use system.model"),
 }
 
@@ -176,6 +270,20 @@ def test_all_forms_of_controls_and_numpy_arrays_give_the_same_motion():
     for name, end in ends.items():
         np.testing.assert_array_equal(end.q, ends["array"].q, err_msg=name)
         np.testing.assert_array_equal(end.v, ends["array"].v, err_msg=name)
+
+
+def test_numbers_of_steps_are_integers_of_python_or_numpy():
+    counts = {"steps": 6, "substeps": 2, "save_every": 3}
+    expected = rollout(SYSTEM, START, dt=0.01, **counts)
+    for convert in (np.int64, np.int32):
+        found = rollout(SYSTEM, START, dt=0.01, **{name: convert(count) for name, count in counts.items()})
+        np.testing.assert_array_equal(found.saved.q, expected.saved.q)
+    assert geodesic(SYSTEM.model, Q, Q, dt=0.01, steps=np.int64(2)).steps == 2
+
+
+def test_raw_and_typed_random_keys_are_accepted():
+    draw = jax.vmap(lambda key: jaxdyn.configuration.random(SYSTEM.model, key))
+    assert draw(jax.random.split(jax.random.key(0), 3)).shape == draw(jnp.zeros((3, 2), jnp.uint32)).shape == (3, 2)
 
 
 def test_checks_leave_nothing_in_a_program():

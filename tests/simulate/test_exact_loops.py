@@ -251,7 +251,7 @@ def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
 
     def simulated(lengths):
         system = four_bar(lengths)
-        start = jaxdyn.assemble(system, system.at_rest(START), iterations=30)
+        start = jaxdyn.assemble(system, system.at_rest(START), max_steps=30)
         state = State(start.q, jaxdyn.project_velocity(system, State(start.q, jnp.array([1.0, 0.0, 0.0]))))
         run = jaxdyn.rollout(system, state, dt=1e-3, steps=50, save_every=50, integrator=Projected())
         error = jnp.max(jnp.abs(jaxdyn.constraints.constraint_errors(system, run.final).residual))
