@@ -11,10 +11,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
 from jaxdyn.control.plan import Plan
-from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, check_start
 from jaxdyn.control.solution import IterativeSolver
 from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.mechanism.messages import checked_count, described
+from jaxdyn.mechanism.quantity import check_settings, quantity
 from jaxdyn.simulate.controls import Controller
 
 
@@ -36,13 +38,16 @@ class RecedingHorizon(Controller):
     problem: ControlProblem
     solver: IterativeSolver
     initial: Plan
-    max_steps: int = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True, metadata=quantity(minimum=0.0))
 
     iterations = renamed_property("iterations", "max_steps")
 
     @renamed_argument("iterations", "max_steps")
     def __init__(self, problem: ControlProblem, solver: IterativeSolver, initial: Plan, *, max_steps: int = 5):
         self.problem, self.solver, self.initial, self.max_steps = problem, solver, initial, max_steps
+
+    def __check_init__(self):
+        check_settings(self)
 
     def begin(self, state: AnyState) -> Plan:
         return self.initial
@@ -117,7 +122,15 @@ def run_receding_horizon(
         steps: The number of time steps.
         plant: The dynamics of the plant; by default the dynamics of the problem.
         progress: If true, a progress bar shows the number of plans per second.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: The state has the wrong shape, or the number of steps is less than 1.
     """
+    if not isinstance(controller, RecedingHorizon):
+        raise TypeError(f"the controller is {described(controller)}; pass RecedingHorizon(problem, solver, plan)")
+    check_start(controller.problem.dynamics, state, "run_receding_horizon")
+    steps = checked_count("steps", steps)
     problem, placed = controller.problem, controller.problem.with_design(controller.initial.design)
     machine = placed.dynamics if plant is None else plant
     replan = jax.jit(lambda x, guess: controller.replan(x, guess)).lower(state, controller.initial).compile()

@@ -96,7 +96,7 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
             if isinstance(entry, StatesStartConfig):
                 plans = _moved_through(entry, problem, system, f"start {k}:")
             else:
-                plans = guess.mixed(problem, entry.count, seed=entry.seed, spread=entry.spread)
+                plans = guess.mixed(problem, entry.count, seed=entry.seed, standard_deviation=entry.spread)
             controls = jnp.asarray(limited(config, problem, np.asarray(plans.controls)), config.dtype)
             parts.append(eqx.tree_at(lambda plans: plans.controls, plans, controls))
         else:
