@@ -12,11 +12,12 @@ from tqdm import tqdm
 
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, check_start
-from jaxdyn.control.solution import IterativeSolver
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Stats, UnsolvedError
 from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.results import raise_unsuccessful
 from jaxdyn.simulate.controls import Controller
 
 
@@ -103,6 +104,21 @@ class HorizonRun(NamedTuple):
     results: Int[np.ndarray, "steps"]
 
     @property
+    def value(self) -> Any:
+        """The states, under the name that the results of rollouts and solvers also have."""
+        return self.states
+
+    @property
+    def result(self) -> Int[np.ndarray, "steps"]:
+        """The `ControlResult` code of each plan."""
+        return self.results
+
+    @property
+    def stats(self) -> Stats:
+        """Computational effort of each plan."""
+        return Stats(jnp.asarray(self.iterations), jnp.zeros_like(self.iterations))
+
+    @property
     def rate(self) -> float:
         """The number of plans per second (Hz), from the median of the computation times of all plans."""
         return 1.0 / float(np.median(self.seconds))
@@ -110,7 +126,13 @@ class HorizonRun(NamedTuple):
 
 @announced_as("the controller")
 def run_receding_horizon(
-    controller: RecedingHorizon, state: AnyState, *, steps: int, plant: Dynamics | None = None, progress: bool = True
+    controller: RecedingHorizon,
+    state: AnyState,
+    *,
+    steps: int,
+    plant: Dynamics | None = None,
+    throw: bool = False,
+    progress: bool = True,
 ) -> HorizonRun:
     """Simulate a plant under model-predictive control, and measure the computation time of each plan.
 
@@ -121,9 +143,12 @@ def run_receding_horizon(
         state: The initial state of the plant.
         steps: The number of time steps.
         plant: The dynamics of the plant; by default the dynamics of the problem.
+        throw: If true, an error is raised at the end if a search for a plan did not converge. By default it is not, because a few
+            iterations in each time step, which need not converge, are usual.
         progress: If true, a progress bar shows the number of plans per second.
 
     Raises:
+        UnsolvedError: `throw` is true, and a search did not converge.
         TypeError: An argument has the wrong type.
         ValueError: The state has the wrong shape, or the number of steps is less than 1.
     """
@@ -151,6 +176,8 @@ def run_receding_horizon(
             results.append(int(result))
             bar.set_postfix_str(f"{1.0 / seconds[-1]:.0f} Hz", refresh=False)
             bar.update()
+    if throw:
+        raise_unsuccessful(ControlResult, np.array(results), UnsolvedError)
     joined = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *states)
     return HorizonRun(joined, np.stack(controls), np.array(seconds), np.array(iterations), np.array(results))
 
