@@ -9,11 +9,14 @@ raise_unsuccessful(SolveResult, codes)
 
 import enum
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from jaxdyn.display import counted, known
 
@@ -72,10 +75,19 @@ class UnsuccessfulError(RuntimeError):
         self.result = result
 
 
+class UnsuccessfulWarning(UserWarning):
+    """Some elements of a batch of computations did not succeed."""
+
+
+_reported = Primitive("result_reported")
+
+
 def raise_unsuccessful(
     codes: type[ResultCode], result: Any, error: type[UnsuccessfulError] = UnsuccessfulError
 ) -> None:
-    """Raise an error if a computation, or an element of a batch, failed; do nothing while JAX traces the codes.
+    """Raise an error if a computation, or an element of a batch, failed; do nothing within `jit`, where the codes are not known.
+
+    Under `jax.vmap` outside of `jit`, the error is raised only if all elements failed; if some failed, a warning is issued.
 
     Args:
         codes: Enumeration of the codes.
@@ -85,14 +97,31 @@ def raise_unsuccessful(
     Raises:
         UnsuccessfulError: Its message names the code and the remedy.
     """
-    if isinstance(result, Tracer):
-        return
+    _reported.bind(jnp.asarray(result), codes=codes, error=error, mapped=False)
+
+
+@_reported.def_impl
+def _report(result, *, codes: type[ResultCode], error: type[UnsuccessfulError], mapped: bool):
     found = np.ravel(np.asarray(result))
     failed = [k for k, code in enumerate(found) if not codes(int(code)).successful]
     if failed:
         code = codes(int(found[failed[0]]))
         which = f"{len(failed)} of {len(found)} failed, the first has index {failed[0]}: " if found.size > 1 else ""
-        raise error(f"{which}{codes.__name__}.{code.name}: {code.message} Pass throw=False to get result codes.", code)
+        text = f"{which}{codes.__name__}.{code.name}: {code.message}"
+        if not mapped or len(failed) == len(found):
+            raise error(f"{text} Pass throw=False to get result codes.", code)
+        warnings.warn(text, UnsuccessfulWarning, stacklevel=2)
+    return result
+
+
+def _mapped(arguments, axes, **options):
+    return _reported.bind(*arguments, **(options | {"mapped": True})), axes[0]
+
+
+_reported.def_abstract_eval(lambda result, **_: result)
+batching.primitive_batchers[_reported] = _mapped
+ad.primitive_jvps[_reported] = lambda primals, tangents, **options: (_reported.bind(*primals, **options), tangents[0])
+mlir.register_lowering(_reported, lambda context, result, **_: [result])
 
 
 def raising(codes: type[ResultCode]) -> Callable[[Callable], Callable]:

@@ -1,5 +1,6 @@
 """The public surface: what it promises exists, every name is explained, and every cited equation can be looked up."""
 
+import enum
 import functools
 import importlib
 import inspect
@@ -166,6 +167,38 @@ def test_options_of_functions_methods_and_constructors_are_given_by_name():
         if parameter.kind == parameter.POSITIONAL_OR_KEYWORD
         and parameter.default is not parameter.empty
         and parameter.name not in DATA
+    }
+    assert not by_position
+
+
+# Arguments of constructors of jaxdyn.control that may be given by position: what the object consists of, and its weights.
+PARTS = {
+    *(
+        "weight",
+        "margin",
+        "target",
+        "position",
+        "rotation",
+        "linear",
+        "angular",
+        "lower",
+        "upper",
+        "ends",
+        "obstacle_ends",
+    ),
+    *("name", "integrator", "optimizer", "temperature", "elites", "stage"),
+}
+
+
+def test_options_of_constructors_of_control_are_given_by_name():
+    by_position = {
+        f"{name}: {parameter.name}"
+        for name, item in CLASSES.items()
+        if name.startswith("jaxdyn.control.") and not issubclass(item, enum.Enum | Exception)
+        for parameter in inspect.signature(item).parameters.values()
+        if parameter.kind == parameter.POSITIONAL_OR_KEYWORD
+        and parameter.default is not parameter.empty
+        and parameter.name not in DATA | PARTS
     }
     assert not by_position
 

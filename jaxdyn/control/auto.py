@@ -66,9 +66,9 @@ class Auto(Solver):
 
     kind: ClassVar[str] = "auto"
 
-    feasibility: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
-    starts: int = eqx.field(static=True, default=16, metadata=quantity(positive=True))
-    backend: Backend = eqx.field(static=True, default="auto")
+    feasibility: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
+    starts: int = eqx.field(static=True, kw_only=True, default=16, metadata=quantity(positive=True))
+    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def stages(self, problem: ControlProblem) -> tuple[Stage, ...]:
         """The attempts for a problem, in their order."""

@@ -30,6 +30,7 @@ from jaxdyn.control.solution import (
 from jaxdyn.lanes import stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.lanes.devices import divided, each_on_its_own, whole
+from jaxdyn.mechanism.messages import checked_count
 from jaxdyn.results import raise_unsuccessful
 
 
@@ -76,6 +77,7 @@ def solve_batch(
         ValueError: `problem` is a batch, and `initial` is not given.
     """
     check_arguments(problem, solver, initial)
+    max_steps, every = checked_count("max_steps", max_steps, 0), checked_count("every", every)
     solver.check(problem)
     several = problem.duration.ndim > 0
     if initial is None:

@@ -84,12 +84,12 @@ class Collocation(Solver):
 
     kind: ClassVar[str] = "collocation"
 
-    scheme: SchemeName = eqx.field(static=True, default="legendre_gauss")
-    degree: int = eqx.field(static=True, default=3, metadata=quantity(positive=True))
-    tolerance: float = eqx.field(static=True, default=1e-9, metadata=quantity(positive=True))
-    feasibility: float = eqx.field(static=True, default=1e-8, metadata=quantity(positive=True))
-    print_level: int = eqx.field(static=True, default=0, metadata=quantity(minimum=0.0, maximum=12.0))
-    backend: Backend = eqx.field(static=True, default="auto")
+    scheme: SchemeName = eqx.field(static=True, kw_only=True, default="legendre_gauss")
+    degree: int = eqx.field(static=True, kw_only=True, default=3, metadata=quantity(positive=True))
+    tolerance: float = eqx.field(static=True, kw_only=True, default=1e-9, metadata=quantity(positive=True))
+    feasibility: float = eqx.field(static=True, kw_only=True, default=1e-8, metadata=quantity(positive=True))
+    print_level: int = eqx.field(static=True, kw_only=True, default=0, metadata=quantity(minimum=0.0, maximum=12.0))
+    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def __check_init__(self):
         collocation_points(self.scheme, self.degree)

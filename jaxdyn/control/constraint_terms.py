@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.control.cost_terms import ConstraintTerm, multibody
-from jaxdyn.control.problem import AnyState, Controls, Dynamics, Inequality, Time
+from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Inequality, Time
 from jaxdyn.dynamics.equations_of_motion import drive_forces
 from jaxdyn.dynamics.system import State
 from jaxdyn.spatial.arrays import dot, floating
@@ -30,7 +30,7 @@ class StateBounds(ConstraintTerm):
 
     relation = Inequality
 
-    origin: AnyState
+    origin: AnyState = eqx.field(metadata=STATE_FIELD)
     lower: Float[Array, "nx"]
     upper: Float[Array, "nx"]
     below: tuple[int, ...] = eqx.field(static=True)
@@ -60,9 +60,9 @@ class TargetState(ConstraintTerm):
 
     kind: ClassVar[str] = "state"
 
-    target: State
-    of_configuration: bool = eqx.field(static=True, default=True)
-    of_velocities: bool = eqx.field(static=True, default=True)
+    target: AnyState = eqx.field(metadata=STATE_FIELD)
+    of_configuration: bool = eqx.field(static=True, kw_only=True, default=True)
+    of_velocities: bool = eqx.field(static=True, kw_only=True, default=True)
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
         first = 0 if self.of_configuration else dynamics.nx // 2

@@ -15,10 +15,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, Equality, Inequality, MultibodyDynamics, Time
+from jaxdyn.mechanism.quantity import check_settings
 
 
 class CostTerm(eqx.Module):
-    """Base of predefined costs."""
+    """Base of predefined costs.
+
+    Raises:
+        TypeError: A field has the wrong type.
+        ValueError: A value is out of its bounds.
+    """
+
+    def __check_init__(self):
+        check_settings(self)
 
     @abc.abstractmethod
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:
@@ -49,9 +58,16 @@ class ConstraintTerm(eqx.Module):
     """Base of predefined constraint functions, which return m values.
 
     `relation(term)` is the constraint on these values: `Equality` (values = 0) or `Inequality` (values <= 0).
+
+    Raises:
+        TypeError: A field has the wrong type.
+        ValueError: A value is out of its bounds.
     """
 
     relation: ClassVar[type[Equality] | type[Inequality]] = Equality
+
+    def __check_init__(self):
+        check_settings(self)
 
     @abc.abstractmethod
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, "m"]:

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
-from jaxdyn.control.problem import AnyState, Controls, Dynamics, Time
+from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Time
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.quantity import POSITION, quantity
+from jaxdyn.mechanism.quantity import POSITION, ComponentUnit, quantity
 from jaxdyn.spatial.arrays import floating
 
 
@@ -25,7 +25,7 @@ class Deviation(LeastSquares):
 
     kind: ClassVar[str] = "deviation"
 
-    target: AnyState
+    target: AnyState = eqx.field(metadata=STATE_FIELD)
     weights: Float[Array, "nx"] | Float[Array, ""] = eqx.field(
         converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
     )
@@ -83,14 +83,16 @@ class JointRange(LeastSquares):
     """Quadratic cost 1/2 w sum of e_i^2, where e_i is the excess of coordinate i beyond its position limits, narrowed by a margin.
 
     Attributes:
-        weight: Weight w of the squares e_i^2 (1/rad^2 or 1/m^2).
-        margin: Distance from the limits (rad or m) at which the cost begins.
+        weight: Weight w of the squares e_i^2.
+        margin: Distance from the limits at which the cost begins.
     """
 
     kind: ClassVar[str] = "joint_range"
 
-    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity(minimum=0.0))
-    margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity(minimum=0.0))
+    weight: Float[Array, ""] = eqx.field(
+        converter=floating, default=1.0, metadata=quantity(ComponentUnit("1/rad^2", "1/m^2"), minimum=0.0)
+    )
+    margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity(POSITION, minimum=0.0))
 
     def residuals(
         self, dynamics: Dynamics, t: Time, x: State, u: Controls

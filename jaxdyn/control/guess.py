@@ -21,6 +21,7 @@ from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics
 from jaxdyn.control.rates import WithRates, original_problem, plan_with_rates
 from jaxdyn.control.tracking import follow, tracking_gains
+from jaxdyn.deprecated import renamed_argument
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State
 from jaxdyn.lanes import lane_function, stored_jit, stored_outside_jit
@@ -127,9 +128,14 @@ def simplest(problem: ControlProblem) -> Plan:
     return rolled_out(problem) if goal_of(problem) is None else straight_line(problem)
 
 
+@renamed_argument("spread", "standard_deviation")
 @_of_original
 def random(
-    problem: ControlProblem, key: PRNGKeyArray, *, spread: float | Float[Array, ""] = 1.0, motion: bool = True
+    problem: ControlProblem,
+    key: PRNGKeyArray,
+    *,
+    standard_deviation: float | Float[Array, ""] = 1.0,
+    motion: bool = True,
 ) -> Plan:
     """A random plan, near the straight line to the goal of the problem, or near its initial state if it has no goal.
 
@@ -141,13 +147,13 @@ def random(
     Args:
         problem: The problem.
         key: Random key; `jax.vmap` over keys makes several plans.
-        spread: Standard deviation of the amplitudes a_n (rad or m).
+        standard_deviation: Standard deviation of the amplitudes a_n (rad or m).
         motion: If true, the plan obeys the dynamics unless the simulation diverges; if false, its states lie on the path q(t), and
             its controls are those of `gravity_compensated`.
     """
     goal = goal_of(problem)
     dtype = problem.lower.dtype
-    amplitudes = spread * jax.random.normal(key, (_WAVES, _width(problem.dynamics)), dtype)
+    amplitudes = standard_deviation * jax.random.normal(key, (_WAVES, _width(problem.dynamics)), dtype)
     path = gravity_compensated(problem, _path(problem, problem.initial if goal is None else goal, amplitudes))
     if not motion:
         return path
@@ -159,16 +165,18 @@ def random(
     return jax.tree.map(lambda moved, drawn: jnp.where(bounded, moved, drawn), simulated, path)
 
 
-def mixed(problem: ControlProblem, count: int = 64, *, seed: int = 0, spread: float = 1.0) -> Plan:
+@renamed_argument("spread", "standard_deviation")
+def mixed(problem: ControlProblem, count: int = 64, *, seed: int = 0, standard_deviation: float = 1.0) -> Plan:
     """A batch of initial guesses of several kinds; the function `kinds` returns the kind of each guess.
 
     Args:
         problem: The problem.
         count: Number of guesses.
         seed: Seed of the random guesses.
-        spread: Standard deviation of the amplitudes of random guesses (rad or m), see `random`.
+        standard_deviation: Standard deviation of the amplitudes of random guesses (rad or m), see `random`.
     """
-    return _mixed(problem, kinds(problem, count), jax.random.key(seed), jnp.asarray(spread, problem.lower.dtype))
+    scale = jnp.asarray(standard_deviation, problem.lower.dtype)
+    return _mixed(problem, kinds(problem, count), jax.random.key(seed), scale)
 
 
 def kinds(problem: ControlProblem, count: int) -> tuple[Kind, ...]:
@@ -189,7 +197,7 @@ def kinds(problem: ControlProblem, count: int) -> tuple[Kind, ...]:
 
 
 @stored_jit
-def _mixed(problem: ControlProblem, kinds: tuple[Kind, ...], key: PRNGKeyArray, spread: Float[Array, ""]) -> Plan:
+def _mixed(problem: ControlProblem, kinds: tuple[Kind, ...], key: PRNGKeyArray, scale: Float[Array, ""]) -> Plan:
     makers = {"rest": rest, "held": gravity_compensated, "straight line": straight_line}
     single = [makers[kind](problem) for kind in kinds if kind in makers]
     plans = [jax.tree.map(lambda leaf: leaf[None], plan) for plan in single]
@@ -198,9 +206,11 @@ def _mixed(problem: ControlProblem, kinds: tuple[Kind, ...], key: PRNGKeyArray, 
         if number:
             keys = jax.random.split(jax.random.fold_in(key, kind == "random motion"), number)
             plans.append(
-                jax.vmap(lambda key, kind=kind: random(problem, key, spread=spread, motion=kind == "random motion"))(
-                    keys
-                )
+                jax.vmap(
+                    lambda key, kind=kind: random(
+                        problem, key, standard_deviation=scale, motion=kind == "random motion"
+                    )
+                )(keys)
             )
     joined = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *plans)
     # In the order of the kinds: the random ones alternate.

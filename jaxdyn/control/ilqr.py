@@ -43,11 +43,11 @@ class ILQR(NewtonSolver):
 
     kind: ClassVar[str] = "ilqr"
 
-    second_order: bool | None = eqx.field(static=True, default=None)
-    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
-    feasibility: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
-    penalty: float = eqx.field(static=True, default=1.0, metadata=quantity(positive=True))
-    backend: Backend = eqx.field(static=True, default="auto")
+    second_order: bool | None = eqx.field(static=True, kw_only=True, default=None)
+    tolerance: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
+    feasibility: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
+    penalty: float = eqx.field(static=True, kw_only=True, default=1.0, metadata=quantity(positive=True))
+    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def tried(
         self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, step: Step, fractions: Float[Array, "A"]

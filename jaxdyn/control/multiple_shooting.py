@@ -81,10 +81,10 @@ class MultipleShooting(IterativeSolver):
 
     kind: ClassVar[str] = "multiple_shooting"
 
-    parallel: bool = eqx.field(static=True, default=False)
-    tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
-    barrier: float = eqx.field(static=True, default=FIRST_BARRIER, metadata=quantity(positive=True))
-    backend: Backend = eqx.field(static=True, default="auto")
+    parallel: bool = eqx.field(static=True, kw_only=True, default=False)
+    tolerance: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
+    barrier: float = eqx.field(static=True, kw_only=True, default=FIRST_BARRIER, metadata=quantity(positive=True))
+    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
         # Close to a bound, multipliers barrier / distance are as large as with the default values.

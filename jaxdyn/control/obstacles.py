@@ -41,7 +41,7 @@ class Spheres(ConstraintTerm):
             spheres.
 
     Raises:
-        ValueError: The numbers of bodies, centers, ends or radii differ.
+        ValueError: The number of centers, ends or radii is not that of the bodies.
     """
 
     kind: ClassVar[str] = "spheres"
@@ -59,11 +59,12 @@ class Spheres(ConstraintTerm):
     )
 
     def __check_init__(self):
-        if self.centers.shape[0] != len(self.bodies) or self.radii.shape[0] != len(self.bodies):
-            raise ValueError(
-                f"spheres: {len(self.bodies)} bodies, {self.centers.shape[0]} centers and {self.radii.shape[0]} radii; "
-                "give one of each per sphere"
-            )
+        for name, values in (("centers", self.centers), ("radii", self.radii)):
+            if values.shape[0] != len(self.bodies):
+                raise ValueError(
+                    f"spheres: the number of {name} is {values.shape[0]}, but that of bodies is {len(self.bodies)}; "
+                    "give one of each per sphere"
+                )
         for name, ends, centers in (
             ("ends", self.ends, self.centers),
             ("obstacle_ends", self.obstacle_ends, self.obstacle_centers),

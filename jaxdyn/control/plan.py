@@ -6,9 +6,12 @@
 with constraint values g, multipliers lam and penalty parameter mu. Source: Rockafellar 1974; Nocedal and Wright 2006, chapter 17.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.control.problem import (
@@ -22,6 +25,7 @@ from jaxdyn.control.problem import (
 )
 from jaxdyn.display import Display, Displayed, array_text
 from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.mechanism.messages import described
 
 _FALL = 0.25  # ratio of the violations at two successive updates above which the penalty parameter is increased
 _GROWTH, _MOST_PENALTY = 10.0, 1e8  # factor of an increase of the penalty parameter, and its maximum
@@ -43,6 +47,24 @@ class Plan(Displayed, eqx.Module):
     def _display(self) -> Display:
         parts = {"states": self.states, "controls": self.controls, "design": self.design}
         return Display(f"Plan({', '.join(f'{name}: {array_text(part)}' for name, part in parts.items())})", {})
+
+
+def check_problem(problem: Any, name: str, plan: Any = None) -> None:
+    """Check the types of a problem and of a plan.
+
+    Args:
+        problem: The problem.
+        name: Name of the called function, for the message.
+        plan: The plan; it is not checked if it is None.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names the right type.
+    """
+    if not isinstance(problem, ControlProblem):
+        raise TypeError(f"{name}: the problem is {described(problem)}; pass a ControlProblem")
+    if plan is not None and not isinstance(plan, Plan):
+        remedy = "pass its value" if isinstance(getattr(plan, "value", None), Plan) else "pass a Plan"
+        raise TypeError(f"{name}: the plan is {described(plan)}; {remedy}")
 
 
 class Multipliers(eqx.Module):
@@ -84,8 +106,12 @@ def rollout_controls(
         design: The design parameters (P,); by default their initial guess.
 
     Raises:
+        TypeError: The controls are not an array.
         ValueError: The shape of the controls is not (N, nu).
     """
+    check_problem(problem, "rollout_controls")
+    if not isinstance(controls, jax.Array | np.ndarray):
+        raise TypeError(f"controls are {described(controls)}; give an array, jnp.asarray(controls)")
     if controls.shape != (problem.steps, problem.dynamics.nu):
         raise ValueError(
             f"controls have shape {controls.shape}; give shape {(problem.steps, problem.dynamics.nu)}, "

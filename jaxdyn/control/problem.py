@@ -10,6 +10,7 @@ T, may be optimized together with the controls.
 """
 
 import abc
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,10 +25,11 @@ from jaxtyping import Array, Float, PyTree
 from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.equations_of_motion import acceleration
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import check_function
+from jaxdyn.mechanism.messages import check_function, checked_count, described
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import check_settings
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial.arrays import floating
 
@@ -35,6 +37,8 @@ AnyState = PyTree  # `State` of a mechanism, or an array
 Tangent = Float[Array, "nx"]
 Controls = Float[Array, "nu"]
 Time = Float[Array, ""]
+STATE_FIELD = {"state": True}
+"""Metadata of a field of a cost or constraint that is a state of the dynamics; `ControlProblem` checks its type and shape."""
 
 
 class Dynamics(eqx.Module):
@@ -94,6 +98,10 @@ class MultibodyDynamics(Dynamics):
 
     system: System
     integrator: Integrator = RungeKutta4()
+
+    def __check_init__(self):
+        check_system(self.system, type(self).__name__)
+        check_settings(self)
 
     @property
     def nx(self) -> int:
@@ -303,7 +311,11 @@ class ControlProblem(Displayed, eqx.Module):
         check_dynamics(dynamics, "ControlProblem")
         if isinstance(initial, list):
             initial = floating(initial)
-        self.dynamics, self.initial, self.steps = dynamics, jax.tree.map(floating, initial), steps
+        self.dynamics, self.initial, self.steps = (
+            dynamics,
+            jax.tree.map(floating, initial),
+            checked_count("steps", steps),
+        )
         dtype = jax.tree.leaves(self.initial)[0].dtype
         self.duration = jnp.asarray(duration, dtype)
         parts = (running, final, constraints, final_constraints)
@@ -315,8 +327,7 @@ class ControlProblem(Displayed, eqx.Module):
         self.design, self.cost_scale = design, None
 
     def __check_init__(self):
-        if self.steps < 1:
-            raise ValueError(f"the problem has {self.steps} steps; give 1 or more")
+        check_settings(self)
         if not isinstance(self.duration, Tracer) and not np.all(np.asarray(self.duration) > 0):
             raise ValueError(f"the duration is {self.duration} s; give a positive one")
         if not isinstance(self.lower, Tracer) and not isinstance(self.upper, Tracer):
@@ -445,11 +456,33 @@ def check_dynamics(dynamics: Any, where: str) -> None:
     """
     if isinstance(dynamics, Dynamics):
         return
-    what = "the class " + dynamics.__name__ if isinstance(dynamics, type) else type(dynamics).__name__
     remedy = {System: "MultibodyDynamics(system)", Model: "MultibodyDynamics(System(model))"}.get(
         type(dynamics), "an instance of MultibodyDynamics, ContinuousDynamics or DiscreteDynamics"
     )
+    what = described(dynamics) if isinstance(dynamics, type) else type(dynamics).__name__
     raise TypeError(f"{where}: dynamics is {what}; pass {remedy}")
+
+
+def check_start(dynamics: Dynamics, state: Any, name: str) -> None:
+    """Check the type and shape of a state of a mechanism; states of other dynamics are not checked.
+
+    Args:
+        dynamics: Dynamics to which the state belongs.
+        state: The state to check.
+        name: Name of the called function or of the cost, for the message.
+
+    Raises:
+        TypeError: The state of a mechanism is not a `State`.
+        ValueError: The state has the wrong shape.
+    """
+    if isinstance(dynamics, MultibodyDynamics):
+        check_state(dynamics.system, state, name)
+
+
+def _check_states(dynamics: Dynamics, function: Any) -> None:
+    for field in dataclasses.fields(function) if dataclasses.is_dataclass(function) else ():
+        if field.metadata.get("state"):
+            check_start(dynamics, getattr(function, field.name), _name(function))
 
 
 def _check_functions(problem: ControlProblem) -> None:
@@ -473,6 +506,7 @@ def _check_functions(problem: ControlProblem) -> None:
     for where, costs in (("running", problem.running), ("final", problem.final)):
         for k, cost in enumerate(costs, start=1):
             what = f"{where} cost {k}, {_name(cost)},"
+            _check_states(dynamics, cost)
             shape = _shape(what, cost, _ARGUMENTS, (dynamics, problem.duration, x, u))
             if shape != ():
                 raise ValueError(f"{what} returns shape {shape}; return a scalar, for example by jnp.sum")
@@ -481,6 +515,7 @@ def _check_functions(problem: ControlProblem) -> None:
             if not isinstance(constraint, Equality | Inequality):
                 raise TypeError(f"{where} {k} is {_name(constraint)}; wrap the function in Equality or Inequality")
             what = f"{where} {k}, {constraint.name!r},"
+            _check_states(dynamics, constraint.function)
             shape = _shape(what, constraint.function, _ARGUMENTS, (dynamics, problem.duration, x, u))
             if len(shape) != 1:
                 raise ValueError(f"{what} returns shape {shape}; return a vector, for example by jnp.stack")

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from jaxdyn.control.costs import Effort
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Equality, Inequality, Tangent, Time
+from jaxdyn.mechanism.quantity import check_settings
 
 
 class WithRates(Dynamics):
@@ -23,6 +24,9 @@ class WithRates(Dynamics):
     """
 
     inner: Dynamics
+
+    def __check_init__(self):
+        check_settings(self)
 
     @property
     def nx(self) -> int:

@@ -11,10 +11,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
 from jaxdyn.control.plan import Plan
-from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
-from jaxdyn.control.solution import IterativeSolver
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, check_start
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Stats, UnsolvedError
 from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.mechanism.messages import checked_count, described
+from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.results import raise_unsuccessful
 from jaxdyn.simulate.controls import Controller
 
 
@@ -36,13 +39,16 @@ class RecedingHorizon(Controller):
     problem: ControlProblem
     solver: IterativeSolver
     initial: Plan
-    max_steps: int = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True, metadata=quantity(minimum=0.0))
 
     iterations = renamed_property("iterations", "max_steps")
 
     @renamed_argument("iterations", "max_steps")
     def __init__(self, problem: ControlProblem, solver: IterativeSolver, initial: Plan, *, max_steps: int = 5):
         self.problem, self.solver, self.initial, self.max_steps = problem, solver, initial, max_steps
+
+    def __check_init__(self):
+        check_settings(self)
 
     def begin(self, state: AnyState) -> Plan:
         return self.initial
@@ -98,6 +104,21 @@ class HorizonRun(NamedTuple):
     results: Int[np.ndarray, "steps"]
 
     @property
+    def value(self) -> Any:
+        """The states, under the name that the results of rollouts and solvers also have."""
+        return self.states
+
+    @property
+    def result(self) -> Int[np.ndarray, "steps"]:
+        """The `ControlResult` code of each plan."""
+        return self.results
+
+    @property
+    def stats(self) -> Stats:
+        """Computational effort of each plan."""
+        return Stats(jnp.asarray(self.iterations), jnp.zeros_like(self.iterations))
+
+    @property
     def rate(self) -> float:
         """The number of plans per second (Hz), from the median of the computation times of all plans."""
         return 1.0 / float(np.median(self.seconds))
@@ -105,7 +126,13 @@ class HorizonRun(NamedTuple):
 
 @announced_as("the controller")
 def run_receding_horizon(
-    controller: RecedingHorizon, state: AnyState, *, steps: int, plant: Dynamics | None = None, progress: bool = True
+    controller: RecedingHorizon,
+    state: AnyState,
+    *,
+    steps: int,
+    plant: Dynamics | None = None,
+    throw: bool = False,
+    progress: bool = True,
 ) -> HorizonRun:
     """Simulate a plant under model-predictive control, and measure the computation time of each plan.
 
@@ -116,8 +143,19 @@ def run_receding_horizon(
         state: The initial state of the plant.
         steps: The number of time steps.
         plant: The dynamics of the plant; by default the dynamics of the problem.
+        throw: If true, an error is raised at the end if a search for a plan did not converge. By default it is not, because a few
+            iterations in each time step, which need not converge, are usual.
         progress: If true, a progress bar shows the number of plans per second.
+
+    Raises:
+        UnsolvedError: `throw` is true, and a search did not converge.
+        TypeError: An argument has the wrong type.
+        ValueError: The state has the wrong shape, or the number of steps is less than 1.
     """
+    if not isinstance(controller, RecedingHorizon):
+        raise TypeError(f"the controller is {described(controller)}; pass RecedingHorizon(problem, solver, plan)")
+    check_start(controller.problem.dynamics, state, "run_receding_horizon")
+    steps = checked_count("steps", steps)
     problem, placed = controller.problem, controller.problem.with_design(controller.initial.design)
     machine = placed.dynamics if plant is None else plant
     replan = jax.jit(lambda x, guess: controller.replan(x, guess)).lower(state, controller.initial).compile()
@@ -138,6 +176,8 @@ def run_receding_horizon(
             results.append(int(result))
             bar.set_postfix_str(f"{1.0 / seconds[-1]:.0f} Hz", refresh=False)
             bar.update()
+    if throw:
+        raise_unsuccessful(ControlResult, np.array(results), UnsolvedError)
     joined = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *states)
     return HorizonRun(joined, np.stack(controls), np.array(seconds), np.array(iterations), np.array(results))
 

@@ -16,8 +16,9 @@ from jaxtyping import Array, Float, Int
 from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, rollout_controls, violation
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
+from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.lanes import Backend, lane_function
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import EFFORT, check_settings, quantity
 from jaxdyn.spatial.arrays import einsum
 
 _SPREAD_FRACTION = 0.3  # default of the standard deviation as a fraction of the distance between bounds
@@ -26,6 +27,9 @@ _LEAST_SPREAD = 1e-3  # smallest standard deviation as a fraction of the initial
 
 class SamplingRule(eqx.Module):
     """A rule that updates the normal distribution of the controls from samples and their merits (costs including penalties)."""
+
+    def __check_init__(self):
+        check_settings(self)
 
     @abc.abstractmethod
     def updated(
@@ -127,7 +131,7 @@ class Sampling(IterativeSolver):
         samples: Number of samples that are rolled out in each iteration.
         knots: Number of knots at which controls are drawn; between knots, controls are interpolated linearly. None selects one knot
             for each time step.
-        spread: Initial standard deviation of the controls (N m or N); None selects 0.3 times the distance between the bounds of
+        standard_deviation: Initial standard deviation of the controls; None selects 0.3 times the distance between the bounds of
             each control.
         penalty: Weight of the quadratic penalty on constraint violations.
         tolerance: Relative decrease of the penalized cost above which an iteration counts as progress.
@@ -137,20 +141,24 @@ class Sampling(IterativeSolver):
         backend: Compiler of the rollouts, see `lanes`.
 
     Raises:
-        ValueError: Neither the spread nor bounds of all controls are given, or there are fewer than 2 elites or more elites than
-            samples.
+        ValueError: Neither the standard deviation nor bounds of all controls are given, or there are fewer than 2 elites or more
+            elites than samples.
     """
 
     rule: SamplingRule
-    samples: int = eqx.field(static=True, default=256, metadata=quantity(positive=True))
-    knots: int | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
-    spread: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
-    penalty: float = eqx.field(static=True, default=1e3, metadata=quantity(positive=True))
-    tolerance: float = eqx.field(static=True, default=1e-4, metadata=quantity(positive=True))
-    patience: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
-    feasibility: float = eqx.field(static=True, default=1e-2, metadata=quantity(positive=True))
-    seed: int = eqx.field(static=True, default=0, metadata=quantity(minimum=0.0))
-    backend: Backend = eqx.field(static=True, default="auto")
+    samples: int = eqx.field(static=True, kw_only=True, default=256, metadata=quantity(positive=True))
+    knots: int | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
+    standard_deviation: float | None = eqx.field(
+        static=True, kw_only=True, default=None, metadata=quantity(EFFORT, positive=True, alias="spread")
+    )
+    penalty: float = eqx.field(static=True, kw_only=True, default=1e3, metadata=quantity(positive=True))
+    tolerance: float = eqx.field(static=True, kw_only=True, default=1e-4, metadata=quantity(positive=True))
+    patience: int = eqx.field(static=True, kw_only=True, default=20, metadata=quantity(positive=True))
+    feasibility: float = eqx.field(static=True, kw_only=True, default=1e-2, metadata=quantity(positive=True))
+    seed: int = eqx.field(static=True, kw_only=True, default=0, metadata=quantity(minimum=0.0))
+    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
+
+    spread = renamed_property("spread", "standard_deviation")
 
     def __check_init__(self):
         if isinstance(self.rule, CrossEntropy) and not 1 < self.rule.elites <= self.samples:
@@ -160,19 +168,21 @@ class Sampling(IterativeSolver):
 
     def check(self, problem: ControlProblem) -> None:
         bounds = (problem.lower, problem.upper)
-        known = self.spread is None and not any(isinstance(bound, Tracer) for bound in bounds)
+        known = self.standard_deviation is None and not any(isinstance(bound, Tracer) for bound in bounds)
         if known and not all(np.all(np.isfinite(np.asarray(bound))) for bound in bounds):
-            raise ValueError("a control has no bounds; give the spread of the samples, or bounds of all controls")
+            raise ValueError(
+                "a control has no bounds; give the standard_deviation of the samples, or bounds of all controls"
+            )
 
     def begin(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
         plan = rollout_controls(problem, initial.controls, initial.design)
         found = outcome(problem, plan, backend=self.backend)
         count = problem.steps if self.knots is None else self.knots
         rows = np.round(np.linspace(0.0, problem.steps - 1.0, count)).astype(int)
-        if self.spread is None:
+        if self.standard_deviation is None:
             spread = _SPREAD_FRACTION * (problem.upper - problem.lower)
         else:
-            spread = jnp.full_like(problem.lower, self.spread)
+            spread = jnp.full_like(problem.lower, self.standard_deviation)
         spread = jnp.broadcast_to(spread, (count, problem.dynamics.nu))
         now = merit(problem, found, no_multipliers(problem, self.penalty))
         code = jnp.where(jnp.isfinite(now), ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
@@ -228,6 +238,9 @@ class Sampling(IterativeSolver):
         feedback = jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), s.cost.dtype)
         multipliers = no_multipliers(problem, self.penalty)
         return Solution(s.plan, feedback, multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
+
+
+Sampling.__init__ = renamed_argument("spread", "standard_deviation")(Sampling.__init__)
 
 
 def _between(knots: Float[Array, "K nu"], steps: int) -> Float[Array, "N nu"]:

@@ -17,6 +17,7 @@ from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.lanes import stored_outside_jit
+from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.mechanism.quantity import check_settings, quantity
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
@@ -207,7 +208,7 @@ class Recorded(IterativeSolver):
     """
 
     solver: IterativeSolver
-    length: int = eqx.field(static=True, default=200, metadata=quantity(positive=True))
+    length: int = eqx.field(static=True, kw_only=True, default=200, metadata=quantity(positive=True))
 
     def check(self, problem: ControlProblem) -> None:
         self.solver.check(problem)
@@ -250,8 +251,8 @@ def solve(
         solver: The solver, such as `Auto()` or `MultipleShooting()`.
         initial: The initial guess of the plan, see `guess`; by default `guess.simplest(problem)`.
         max_steps: Maximum number of iterations.
-        throw: If true, an error is raised if the search does not find a solution. Inside `jit`, `vmap` and `grad` no error is
-            raised, and only the result code states how the search ended.
+        throw: If true, an error is raised if the search does not find a solution. Under `vmap`, the error is raised if no search of
+            the batch does, and a warning is issued if some do not. Inside `jit`, only the result code states how the search ended.
         history: If true, the solution records cost and violation at every iteration; this requires an `IterativeSolver`.
 
     Returns:
@@ -260,9 +261,10 @@ def solve(
     Raises:
         UnsolvedError: `throw` is true, and the search did not find a solution.
         TypeError: An argument has the wrong type.
-        ValueError: The solver does not support the problem.
+        ValueError: The solver does not support the problem, or `max_steps` is negative.
     """
     check_arguments(problem, solver, initial)
+    max_steps = max_steps if isinstance(max_steps, Tracer) else checked_count("max_steps", max_steps, 0)
     solver.check(problem)
     initial = guess.simplest(problem) if initial is None else initial
     found = with_history(solver, history, max_steps).solve(problem, initial, max_steps)
@@ -296,7 +298,7 @@ def with_history(solver: Any, history: bool, max_steps: int) -> Any:
         return solver
     if not isinstance(solver, IterativeSolver):
         raise TypeError(f"{type(solver).__name__} cannot record a history; use history=False")
-    return solver if isinstance(solver, Recorded) else Recorded(solver, max_steps)
+    return solver if isinstance(solver, Recorded) else Recorded(solver, length=max_steps)
 
 
 def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
@@ -311,7 +313,7 @@ def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
         TypeError: An argument has the wrong type; the message names the right type.
     """
     if not isinstance(problem, ControlProblem):
-        raise TypeError(f"the problem is {type(problem).__name__}; pass a ControlProblem")
+        raise TypeError(f"the problem is {described(problem)}; pass a ControlProblem")
     if not isinstance(solver, Solver):
         what = (
             f"the class {solver.__name__}; pass an instance, {solver.__name__}()" if isinstance(solver, type) else None

@@ -6,13 +6,15 @@ The control law is u = u_k + K_k (x - x_k), clipped to the bounds, with the devi
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jaxdyn.control.linear_quadratic import LinearQuadratic, riccati
-from jaxdyn.control.plan import Plan, closed_loop
-from jaxdyn.control.problem import AnyState, ControlProblem
+from jaxdyn.control.plan import Plan, check_problem, closed_loop
+from jaxdyn.control.problem import AnyState, ControlProblem, check_start
 from jaxdyn.dynamics.system import State
 from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.mechanism.quantity import check_settings
 
 
 def tracking_gains(
@@ -46,6 +48,7 @@ def tracking_gains(
 
     Source: Anderson and Moore 1990.
     """
+    check_problem(problem, "tracking_gains", plan)
     placed = problem.with_design(plan.design)
     dynamics, dt, n = placed.dynamics, placed.dt, placed.dynamics.nx
 
@@ -102,7 +105,18 @@ def follow(
 
     Returns:
         The states and controls of the simulation, as a plan.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: The gains or the initial state have the wrong shape.
     """
+    check_problem(problem, "follow", plan)
+    check_start(problem.dynamics, start, "follow")
+    shape = (*plan.controls.shape, problem.dynamics.nx)
+    if np.shape(feedback) != shape:
+        raise ValueError(
+            f"follow: feedback has shape {np.shape(feedback)}; give gains of shape {shape}, from tracking_gains for instance"
+        )
     lower, upper = (jnp.broadcast_to(bound, plan.controls.shape) for bound in (problem.lower, problem.upper))
     return closed_loop(problem, plan, feedback, start, lower, upper, backend=backend)
 
@@ -130,6 +144,7 @@ def arrives(
     Returns:
         True for each initial state from which the closed loop reaches the final state (B,); false also if the simulation diverges.
     """
+    check_problem(problem, "arrives", plan)
     goal = jax.tree.map(lambda leaf: leaf[-1], plan.states)
 
     def ends_there(start):
@@ -154,6 +169,9 @@ class Tracker(eqx.Module):
     problem: ControlProblem
     plan: Plan
     feedback: Float[Array, "N nu nx"]
+
+    def __check_init__(self):
+        check_settings(self)
 
     def __call__(self, t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nu"]:
         """The controls in the time step of the plan that contains t; after the end of the plan its last time step is used."""

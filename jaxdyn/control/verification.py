@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.control.plan import Plan, gaps, outcome, violation
+from jaxdyn.control.plan import Plan, check_problem, gaps, outcome, violation
 from jaxdyn.control.problem import ControlProblem, DiscreteDynamics
 from jaxdyn.control.rates import WithRates
 from jaxdyn.lanes import Backend, lane_function, stored_outside_jit
@@ -52,6 +52,7 @@ def verify(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") ->
         >>> bool(checked.gap < 1e-5), bool(checked.integration_error < 1e-3)
         (True, True)
     """
+    check_problem(problem, "verify", plan)
     placed = problem.with_design(plan.design)
     off = placed.dynamics.difference(placed.initial, jax.tree.map(lambda leaf: leaf[0], plan.states))
     gap = jnp.maximum(jnp.max(jnp.abs(off)), jnp.max(jnp.abs(gaps(problem, plan, backend=backend))))

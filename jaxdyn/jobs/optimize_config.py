@@ -191,7 +191,7 @@ class MixedStartConfig:
 
     kind: Literal["mixed"]
     count: int = setting(default_of(guess.mixed, "count"), positive=True)
-    spread: float = setting(default_of(guess.mixed, "spread"), unit=POSITION, non_negative=True)
+    spread: float = setting(default_of(guess.mixed, "standard_deviation"), unit=POSITION, non_negative=True)
     seed: int = seed_setting()
 
 

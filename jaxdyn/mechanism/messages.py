@@ -6,6 +6,7 @@ This module imports only the standard library, so that the command line can repo
 import difflib
 import inspect
 import numbers
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -114,3 +115,24 @@ def check_function(name: str, function: Any, names: str) -> None:
         raise TypeError(f"{name} does not take the arguments {names}; define it with these") from None
     except ValueError:  # functions that are implemented in C may have no signature
         pass
+
+
+def checked_count(name: str, value: Any, least: int = 1) -> int:
+    """A number of steps, samples or the like as an integer.
+
+    Args:
+        name: Name of the argument, for messages, such as "max_steps".
+        value: The argument: an integer of Python, NumPy or JAX.
+        least: Smallest allowed value.
+
+    Raises:
+        TypeError: The value is not an integer.
+        ValueError: The value is too small.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; give an integer") from None
+    if number < least:
+        raise ValueError(f"{name} is {number}; give {least} or more")
+    return number

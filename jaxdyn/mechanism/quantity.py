@@ -18,10 +18,13 @@ meaning of a field is its entry in the docstring of the class, see `meanings`.
 import dataclasses
 import inspect
 import re
+import types
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import numpy as np
+
+from jaxdyn.mechanism.messages import described
 
 
 class ComponentUnit(NamedTuple):
@@ -200,23 +203,69 @@ def axes_of(annotation: Any) -> tuple[str, ...] | None:
 
 
 def check_settings(part: Any) -> None:
-    """Check the static fields of an object that are declared with `quantity`; None and values that are not static are left out.
+    """Check the fields of an object by their annotations and declarations.
+
+    A field whose annotation is a class of JAXdyn must hold an instance, and a static field with the annotation `Literal` or `bool`
+    one of these values. Values that are declared with `quantity` must be within their bounds; None, and values that JAX traces, are
+    left out.
 
     Raises:
-        TypeError: A value is neither an integer nor a float.
-        ValueError: A value is not finite or out of its bounds; the message states the remedy.
+        TypeError: A value has the wrong type; the message states the remedy.
+        ValueError: A value is not an allowed one, is not finite, or is out of its bounds.
     """
     for field in dataclasses.fields(part):
-        declared, value = quantity_of(field), getattr(part, field.name)
-        if _KEY not in field.metadata or not field.metadata.get("static") or value is None:
-            continue
-        place = f"{field.name} of {type(part).__name__}"
-        values = value if isinstance(value, tuple) else (value,)
-        if not all(isinstance(entry, int | float | np.number) and not isinstance(entry, bool) for entry in values):
-            raise TypeError(f"{place} is {value!r}; give a number")
-        if not declared.admits(values) or not (declared.infinite or np.all(np.isfinite(values))):
-            wanted = f"a finite value that is {declared.allowed}" if declared.allowed else "a finite value"
-            raise ValueError(f"{place} is {value!r}; give {wanted}")
+        value, place = getattr(part, field.name), f"{field.name} of {type(part).__name__}"
+        kinds = get_args(field.type) if get_origin(field.type) in (Union, types.UnionType) else (field.type,)
+        _check_kind(place, value, kinds, bool(field.metadata.get("static")))
+        if _KEY in field.metadata and value is not None:
+            _check_values(place, value, quantity_of(field), kinds if field.metadata.get("static") else None)
+
+
+def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) -> None:
+    """Check that a value is an instance of a class, or one of the values, that an annotation names."""
+    options = [option for kind in kinds if get_origin(kind) is Literal for option in get_args(kind)]
+    classes = tuple(kind for kind in kinds if isinstance(kind, type))
+    others = [kind for kind in classes if kind not in (bool, types.NoneType)]
+    choices = static and bool(options or bool in classes)
+    instances = all(dataclasses.is_dataclass(kind) and kind.__module__.startswith("jaxdyn.") for kind in others)
+    known = all(isinstance(kind, type) or get_origin(kind) is Literal for kind in kinds)
+    if not known or not (choices or (others and instances)) or isinstance(value, classes):
+        return
+    if any(isinstance(value, type(option)) and value == option for option in options):
+        return
+    if bool in classes and isinstance(value, np.bool_):
+        return
+    if isinstance(value, type) and issubclass(value, tuple(others)):
+        needed = any(f.default is f.default_factory is dataclasses.MISSING for f in dataclasses.fields(value))
+        raise TypeError(f"{place} is {described(value)}; give an instance, {value.__name__}({'...' if needed else ''})")
+    allowed = [repr(option) for option in (*options, *((True, False) if bool in classes else ()))]
+    allowed += [f"an instance of {kind.__name__}" for kind in others] + ["None"] * (types.NoneType in classes)
+    listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}" if len(allowed) > 1 else allowed[0]
+    if isinstance(value, str):
+        raise (ValueError if options else TypeError)(f"{place} is {value!r}; give {listed}")
+    raise TypeError(f"{place} is {described(value)}; give {listed}")
+
+
+def _check_values(place: str, value: Any, declared: Quantity, kinds: tuple[Any, ...] | None) -> None:
+    """Check the types and the bounds of values. The annotation of a static field is given, and None for other fields."""
+    from jax import Array
+    from jax.core import Tracer
+
+    values = value if isinstance(value, tuple) else (value,)
+    if kinds is None:  # entries of a tree, which may be traced or replaced by other objects
+        numbers = [x for x in values if isinstance(x, int | float | np.number | np.ndarray | Array)]
+        known = [x for x in numbers if not isinstance(x, Tracer)]
+        if len(known) == len(values) and not all(map(declared.admits, known)):
+            shown = value if isinstance(value, tuple) else np.asarray(value).tolist()
+            raise ValueError(f"{place} is {shown}; give values that are {declared.allowed}")
+        return
+    if not all(isinstance(entry, int | float | np.number) and not isinstance(entry, bool) for entry in values):
+        raise TypeError(f"{place} is {value!r}; give a number")
+    if int in kinds and float not in kinds and not isinstance(value, int | np.integer):
+        raise TypeError(f"{place} is {value!r}; give an integer")
+    if not declared.admits(values) or not (declared.infinite or np.all(np.isfinite(values))):
+        wanted = f"a finite value that is {declared.allowed}" if declared.allowed else "a finite value"
+        raise ValueError(f"{place} is {value!r}; give {wanted}")
 
 
 def invalid(part: Any, sizes: Mapping[str, int]) -> str | None:

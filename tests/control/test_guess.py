@@ -35,7 +35,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def plans(problem):
-    return guess.mixed(problem, COUNT, spread=0.3)
+    return guess.mixed(problem, COUNT, standard_deviation=0.3)
 
 
 def largest_gaps(problem, plans):

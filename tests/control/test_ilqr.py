@@ -384,7 +384,7 @@ def test_a_batch_of_problems(together, monkeypatch):
 
 
 def test_wrong_problems_are_refused(as_a_user):
-    with pytest.raises(ValueError, match="the problem has 0 steps"):
+    with pytest.raises(ValueError, match="steps is 0; give 1 or more"):
         ControlProblem(DiscreteDynamics(sutton, 4, 1), jnp.zeros(4), duration=1.0, steps=0)
     with pytest.raises(ValueError, match="the duration is 0"):
         ControlProblem(DiscreteDynamics(sutton, 4, 1), jnp.zeros(4), duration=0.0, steps=3)

@@ -29,7 +29,10 @@ def test_linear_problem(rule, above):
     problem = regulator(lower=-4.0, upper=4.0)
     spread = None if isinstance(rule, CrossEntropy) else 0.15
     found = solved(
-        problem, Sampling(rule, samples=256, spread=spread, tolerance=1e-3), start_of(problem), max_steps=300
+        problem,
+        Sampling(rule, samples=256, standard_deviation=spread, tolerance=1e-3),
+        start_of(problem),
+        max_steps=300,
     )
     P, _ = cost_to_go_of_regulator()
     best = 0.5 * problem.initial @ P @ problem.initial
@@ -43,7 +46,7 @@ def test_the_first_sample_is_the_mean_itself():
     """So a single sample stays where it is, and no iteration makes the best plan worse."""
     problem = regulator()
     start = rollout_controls(problem, jnp.sin(jnp.arange(30.0))[:, None])
-    found = solved(problem, Sampling(PredictiveSampling(), samples=1, spread=0.5), start, max_steps=3)
+    found = solved(problem, Sampling(PredictiveSampling(), samples=1, standard_deviation=0.5), start, max_steps=3)
     np.testing.assert_array_equal(found.value.controls, start.controls)
 
 
@@ -75,5 +78,5 @@ def test_wrong_solvers_are_refused():
     with pytest.raises(ValueError, match="elites = 300"):
         Sampling(CrossEntropy(elites=300))
     problem = regulator()
-    with pytest.raises(ValueError, match="no bounds; give the spread"):
+    with pytest.raises(ValueError, match="no bounds; give the standard_deviation"):
         solve(problem, Sampling(PathIntegral()), start_of(problem))

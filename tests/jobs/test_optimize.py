@@ -169,7 +169,7 @@ def test_mixed_initial_guesses_are_those_of_the_library_and_are_reported_by_kind
         settings = read_config(config, OptimizeConfig, [start])
         problem = problem_of(settings)
         plans = jax.tree.map(lambda leaf: leaf[64:], starts_of(settings, problem))
-        expected = guess.mixed(problem, 6, seed=3, spread=0.5)
+        expected = guess.mixed(problem, 6, seed=3, standard_deviation=0.5)
     for leaf, other in zip(jax.tree.leaves(plans), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(leaf, other)
 
@@ -281,7 +281,7 @@ def test_feedback_brings_samples_back_to_the_plan(swing, tmp_path):
             ["start 1: controls has 2 values; give 1, or 1: one per control"],
         ),
         (["solver={kind='cem', samples=8, elites=9}"], ["solver: elites = 9", "give 2 or more"]),
-        (["solver.kind=mppi", "bounds.upper=inf"], ["solver: a control has no bounds; give the spread"]),
+        (["solver.kind=mppi", "bounds.upper=inf"], ["solver: a control has no bounds; give the standard_deviation"]),
         (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
         (
             ["initial.v=1e99", "running=[{kind='energy', level=0}]", "solver.kind=ddp"],
@@ -422,7 +422,7 @@ def test_experiment_states_a_problem(path):
         ("{kind='ddp', feasibility=1e-3, penalty=5.0}", ILQR(second_order=True, feasibility=1e-3, penalty=5.0)),
         ("{kind='multiple_shooting', tolerance=1e-5, parallel=true}", MultipleShooting(parallel=True, tolerance=1e-5)),
         ("{kind='predictive', samples=9, knots=3}", Sampling(PredictiveSampling(), samples=9, knots=3)),
-        ("{kind='mppi', temperature=0.5, spread=2.0}", Sampling(PathIntegral(0.5), spread=2.0)),
+        ("{kind='mppi', temperature=0.5, spread=2.0}", Sampling(PathIntegral(0.5), standard_deviation=2.0)),
         ("{kind='cem', elites=5, patience=7, seed=2}", Sampling(CrossEntropy(5), patience=7, seed=2)),
     ],
 )

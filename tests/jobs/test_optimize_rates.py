@@ -140,7 +140,7 @@ def test_initial_guesses_follow_the_given_controls_as_fast_as_the_bounds_of_rate
         (["rates.lower=12"], "rates of control 0: 12 is not below 12; exchange lower and upper"),
         (["rates.initial=2.5"], "rates.initial: 2.5 of control 0 is not within its bounds, -4 to 1.4; change it"),
         (["solver={kind='collocation'}"], 'solver: "collocation" changes the controls within the time steps'),
-        (["solver.kind=mppi", "rates.upper=inf"], "solver: a control has no bounds; give the spread"),
+        (["solver.kind=mppi", "rates.upper=inf"], "solver: a control has no bounds; give the standard_deviation"),
     ],
 )
 def test_bad_input_is_one_line_with_a_remedy(overrides, said, config, tmp_path, capsys):
