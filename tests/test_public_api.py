@@ -1,5 +1,6 @@
 """The public surface: what it promises exists, every name is explained, and every cited equation can be looked up."""
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -159,6 +160,54 @@ def test_options_of_functions_are_given_by_name():
         and parameter.default is not parameter.empty
         and parameter.name not in DATA
     }
+    assert not by_position
+
+
+# Optional arguments of methods and constructors of jaxdyn.identify that are data, or parts of the thing itself, or results.
+PARTS = {
+    *(
+        "recording",
+        "start",
+        "end",
+        "entries",
+        "chart",
+        "prior",
+        "name",
+        "unit",
+        "mean",
+        "ties",
+        "factor",
+        "offset",
+        "loss",
+    ),
+    *(
+        "inputs",
+        "processing",
+        "estimates",
+        "a",
+        "forces",
+        "history",
+        "names",
+        "calibrate",
+        "tilt",
+        "distortion",
+        "shift",
+    ),
+    *("beside", "tolerance", "larger_is_better"),
+    *(field.name for field in dataclasses.fields(jaxdyn.identify.Uncertainty)),
+}
+
+
+def test_options_of_identification_are_given_by_name():
+    """A class whose arguments are all optional is a record of settings, such as `Smoothing`; it has no data beside them."""
+    by_position = set()
+    classes = {name: item for name, item in CLASSES.items() if not issubclass(item, Exception)}
+    for name, item in (classes | METHODS).items():
+        if name.startswith("jaxdyn.identify."):
+            positional = [p for p in inspect.signature(item).parameters.values() if p.kind == p.POSITIONAL_OR_KEYWORD]
+            if any(p.default is p.empty for p in positional):
+                options = {p.name for p in positional if p.default is not p.empty}
+                by_position |= {f"{name}: {option}" for option in options - DATA - PARTS}
     assert not by_position
 
 

@@ -58,6 +58,43 @@ def described(thing: Any) -> str:
     return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
+def check_instance(name: str, thing: Any, kind: type, example: str) -> None:
+    """Check that an argument is an instance of a class.
+
+    Args:
+        name: Name of the argument, for messages, such as "the loss".
+        thing: The argument to check.
+        kind: Class of which it must be an instance.
+        example: Text that shows how to make one, such as "Huber()".
+
+    Raises:
+        TypeError: The argument is a class, or an instance of another class.
+    """
+    if isinstance(thing, type) and issubclass(thing, kind):
+        raise TypeError(f"{name} is {described(thing)}; give an instance, such as {thing.__name__}()")
+    if not isinstance(thing, kind):
+        raise TypeError(f"{name} is {described(thing)}; give {example}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Check that an argument is an integer that is not negative, of any type, or infinite.
+
+    Args:
+        name: Name of the argument, for messages.
+        value: The argument to check.
+
+    Raises:
+        TypeError: The argument cannot be compared with 0.
+        ValueError: The value is negative, or not whole.
+    """
+    try:
+        whole = bool(value >= 0 and (value == float("inf") or value % 1 == 0))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}; give an integer") from None
+    if not whole:
+        raise ValueError(f"{name} is {value!r}; give an integer that is not negative")
+
+
 def check_function(name: str, function: Any, names: str) -> None:
     """Check that an argument is a function of the user with certain arguments.
 
