@@ -57,7 +57,7 @@ def fit_by_gradient_descent(
         stacklevel=2,
     )
     identify = pkgutil.resolve_name("jaxdyn.identify")
-    solver = identify.GradientDescent(optimizer, batch, key)
+    solver = identify.GradientDescent(optimizer, batch=batch, key=key)
     found = identify.fit(problem, solver, unknowns, max_steps=steps, throw=False, progress=progress, history=True)
     return found.unknowns, found.history
 

@@ -73,7 +73,7 @@ def simulated(plant: Plant, duration: float, seed: int, *, irregular: bool = Tru
         STEP,
         steps,
     )
-    measurements = np.asarray(eqx.filter_jit(predict)(plant, state, window)[0])
+    measurements = np.asarray(eqx.filter_jit(predict)(plant, window, state)[0])
     recorded = np.stack([np.interp(times, grid, column) for column in u.T], axis=1)
     return Recording(name, times, measurements, None, recorded)
 

@@ -1,5 +1,6 @@
 """The public surface: what it promises exists, every name is explained, and every cited equation can be looked up."""
 
+import dataclasses
 import enum
 import functools
 import importlib
@@ -172,7 +173,7 @@ def test_options_of_functions_methods_and_constructors_are_given_by_name():
 
 
 # Arguments of constructors of jaxdyn.control that may be given by position: what the object consists of, and its weights.
-PARTS = {
+PARTS_OF_CONTROL = {
     *(
         "weight",
         "margin",
@@ -198,8 +199,56 @@ def test_options_of_constructors_of_control_are_given_by_name():
         for parameter in inspect.signature(item).parameters.values()
         if parameter.kind == parameter.POSITIONAL_OR_KEYWORD
         and parameter.default is not parameter.empty
-        and parameter.name not in DATA | PARTS
+        and parameter.name not in DATA | PARTS_OF_CONTROL
     }
+    assert not by_position
+
+
+# Optional arguments of methods and constructors of jaxdyn.identify that are data, or parts of the thing itself, or results.
+PARTS_OF_IDENTIFICATION = {
+    *(
+        "recording",
+        "start",
+        "end",
+        "entries",
+        "chart",
+        "prior",
+        "name",
+        "unit",
+        "mean",
+        "ties",
+        "factor",
+        "offset",
+        "loss",
+    ),
+    *(
+        "inputs",
+        "processing",
+        "estimates",
+        "a",
+        "forces",
+        "history",
+        "names",
+        "calibrate",
+        "tilt",
+        "distortion",
+        "shift",
+    ),
+    *("beside", "tolerance", "larger_is_better"),
+    *(field.name for field in dataclasses.fields(jaxdyn.identify.Uncertainty)),
+}
+
+
+def test_options_of_identification_are_given_by_name():
+    """A class whose arguments are all optional is a record of settings, such as `Smoothing`; it has no data beside them."""
+    by_position = set()
+    classes = {name: item for name, item in CLASSES.items() if not issubclass(item, Exception)}
+    for name, item in (classes | METHODS).items():
+        if name.startswith("jaxdyn.identify."):
+            positional = [p for p in inspect.signature(item).parameters.values() if p.kind == p.POSITIONAL_OR_KEYWORD]
+            if any(p.default is p.empty for p in positional):
+                options = {p.name for p in positional if p.default is not p.empty}
+                by_position |= {f"{name}: {option}" for option in options - DATA - PARTS_OF_IDENTIFICATION}
     assert not by_position
 
 

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,7 +25,12 @@ from jaxdyn.identify.validation import (
 )
 from jaxdyn.identify.zeros import estimated_zeros
 from jaxdyn.mechanism.components import component_names
-from jaxdyn.mechanism.quantity import EFFORT, Quantity, quantity
+from jaxdyn.mechanism.quantity import EFFORT, Quantity, check_settings, quantity
+
+
+def _values(given: Any) -> tuple[Any, ...]:
+    """Values of a list or an array, or one value, as a tuple."""
+    return tuple(np.ravel(given).tolist())
 
 
 class Check(eqx.Module):
@@ -36,9 +41,15 @@ class Check(eqx.Module):
 
     Attributes:
         larger_is_better: If true, larger figures are better, as for prediction times; otherwise the figures are errors.
+
+    Raises:
+        ValueError: A setting that is declared with `quantity` is out of its bounds.
     """
 
     larger_is_better: ClassVar[bool] = False
+
+    def __check_init__(self):
+        check_settings(self)
 
     @abc.abstractmethod
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
@@ -72,7 +83,9 @@ class WindowsCheck(Check):
     """
 
     kind: Literal["windows"] = eqx.field(static=True, default="windows")
-    durations: tuple[float, ...] = eqx.field(static=True, default=(0.5,), metadata=quantity("s", positive=True))
+    durations: tuple[float, ...] = eqx.field(
+        static=True, converter=_values, default=(0.5,), metadata=quantity("s", positive=True)
+    )
     interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
     first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
     zeros_from: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
@@ -151,12 +164,16 @@ class ValidTimeCheck(Check):
     larger_is_better: ClassVar[bool] = True
 
     kind: Literal["valid_time"] = eqx.field(static=True, default="valid_time")
-    durations: tuple[float, ...] = eqx.field(static=True, default=(0.5,), metadata=quantity("s", positive=True))
+    durations: tuple[float, ...] = eqx.field(
+        static=True, converter=_values, default=(0.5,), metadata=quantity("s", positive=True)
+    )
     interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
     first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
     stride: float = eqx.field(static=True, default=1.0, metadata=quantity("s", positive=True))
     count: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
-    thresholds: tuple[float, ...] = eqx.field(static=True, default=(0.1,), metadata=quantity(positive=True))
+    thresholds: tuple[float, ...] = eqx.field(
+        static=True, converter=_values, default=(0.1,), metadata=quantity(positive=True)
+    )
     samples: int = eqx.field(static=True, default=15, metadata=quantity(positive=True))
     absolute: bool = eqx.field(static=True, default=False)
 
@@ -201,7 +218,9 @@ class ForcesCheck(Check):
     """
 
     kind: Literal["forces"] = eqx.field(static=True, default="forces")
-    limits: tuple[float, ...] = eqx.field(static=True, default=(), metadata=quantity(EFFORT, positive=True))
+    limits: tuple[float, ...] = eqx.field(
+        static=True, converter=_values, default=(), metadata=quantity(EFFORT, positive=True)
+    )
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
         errors = force_errors(plant, smoothed_motions(parts))

@@ -7,7 +7,15 @@ from jaxtyping import Array, PyTree
 
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.held_out import held_out_errors
-from jaxdyn.identify.least_squares import Problem, Unknowns, compiled_parts, information, prior_terms
+from jaxdyn.identify.least_squares import (
+    Problem,
+    Unknowns,
+    check_problem,
+    check_unknowns,
+    compiled_parts,
+    information,
+    prior_terms,
+)
 from jaxdyn.identify.pseudoinverse import pseudoinverse
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -39,11 +47,14 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         scale: For the kind "noise": if true, the noise scale s is estimated from the residuals; otherwise s = 1.
 
     Raises:
+        TypeError: An argument has the wrong type.
         ValueError: The kind is unknown, or the information is not finite, because the fit failed or the measurements of a window do
             not determine its initial state.
 
     Source: White 1982 for "groups".
     """
+    check_problem(problem)
+    check_unknowns("unknowns", unknowns)
     if kind not in ("groups", "noise"):
         raise ValueError(f'unknown kind {kind!r} of uncertainty; use "groups" or "noise"')
     parameters = problem.parameters

@@ -8,7 +8,7 @@ from jaxdyn.identify.checks import Check, WindowsCheck
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.processing import Processing
 from jaxdyn.identify.recording import Part, Recording
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance, described
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -56,6 +56,11 @@ def evaluate(
         RecordingError: A recording is too short for a check.
     """
     named = {"plant": plants} if isinstance(plants, Plant) else plants
+    if not isinstance(named, Mapping):
+        raise TypeError(f'plants is {described(plants)}; give a Plant, or a dictionary such as {{"name": plant}}')
+    for name, entries in (("recordings", recordings), ("checks", checks)):
+        if isinstance(entries, Recording | Part | Check):
+            raise TypeError(f"{name} is {described(entries)}; give a list of them")
     for name, plant in named.items():
         if not isinstance(plant, Plant):
             raise TypeError(
@@ -64,6 +69,10 @@ def evaluate(
     for entry in recordings:
         if not isinstance(entry, Recording | Part):
             raise TypeError(f"among the recordings there is {described(entry)}; give Recording or Part objects")
+    for entry in checks:
+        check_instance("one of the checks", entry, Check, "a Check, such as WindowsCheck()")
+    if not isinstance(processing, Processing | None):
+        raise TypeError(f"processing is {described(processing)}; give Processing(smoothing, ...)")
     return Evaluation(
         {name: _figures(plant, recordings, checks, processing, intervals) for name, plant in named.items()}
     )

@@ -12,7 +12,7 @@ drive force (D-optimal design). The optimizer Adam starts from many random motio
 Source: Swevers et al. 1997 (Fourier series); Nocedal and Wright 2006, chapter 17 (multipliers).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.deprecated import refuse_renamed, renamed_property
+from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.system import State, System, checked_system
@@ -31,6 +31,7 @@ from jaxdyn.identify.regression import regressor
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.messages import check_count
 from jaxdyn.mechanism.model import Model
 from jaxdyn.results import ResultCode, UnsuccessfulError, raise_unsuccessful
 from jaxdyn.spatial import factorizations
@@ -109,6 +110,7 @@ class Excitation(eqx.Module):
     motion = renamed_property("motion", "value")
 
 
+@renamed_argument("steps", "max_steps")
 @checked_system
 @announced_as("the design of motions")
 def design_excitation(
@@ -124,7 +126,6 @@ def design_excitation(
     base: BaseParameters | None = None,
     throw: bool = True,
     history: bool = False,
-    **renamed: Any,
 ) -> Excitation:
     """Design a periodic motion, at rest at its ends, whose measured forces determine the base parameters as accurately as possible.
 
@@ -143,14 +144,13 @@ def design_excitation(
         base: Base parameters to determine; by default all base parameters of the system.
         throw: If true, an error is raised if no motion is within the limits; if false, only the result code states this.
         history: If true, the log determinants of all motions are recorded before each step.
-        renamed: Arguments of earlier releases; the error names the new arguments.
 
     Raises:
         ExcitationError: `throw` is true, and no motion was found that the drives can hold.
         ValueError: Some joints have quaternions or a prescribed motion, are not driven, are in closed loops, or have limits of
             neither position nor speed.
     """
-    refuse_renamed("design_excitation", renamed, steps="max_steps")
+    check_count("max_steps", max_steps)
     _check(system, harmonics)
     base_key, start_key = jax.random.split(key)
     base = system_base_parameters(system, base_key) if base is None else base

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.measurement import Plant
@@ -35,15 +36,18 @@ class UndeterminedPrediction(NamedTuple):
     Attributes:
         motion: Name of the motion.
         parameters: Names of the parameters, the most influential first.
-        share: Standard deviation of the prediction because of these parameters, divided by its total standard deviation; 1 if
+        fraction: Standard deviation of the prediction because of these parameters, divided by its total standard deviation; 1 if
             neither data nor priors determine them.
-        training_share: The same ratio for the training data.
+        training_fraction: The same ratio for the training data.
     """
 
     motion: str
     parameters: tuple[str, ...]
-    share: float
-    training_share: float
+    fraction: float
+    training_fraction: float
+
+    share = renamed_property("share", "fraction")
+    training_share = renamed_property("training_share", "training_fraction")
 
     @property
     def message(self) -> str:
@@ -51,36 +55,37 @@ class UndeterminedPrediction(NamedTuple):
         more = len(self.parameters) - _MOST_NAMES
         names = ", ".join(self.parameters[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
         remedy = "record a motion that excites them, or give a prior"
-        if self.share == 1.0:
+        if self.fraction == 1.0:
             return (
                 f"{self.motion}: the prediction depends on {names}, which neither training recordings nor priors determine; "
                 f"{remedy}"
             )
         return (
-            f"{self.motion}: {100 * self.share:.0f} % of the predicted standard deviation come from {names}, which the training "
-            f"recordings hardly determine ({100 * self.training_share:.0f} % there); {remedy}"
+            f"{self.motion}: {100 * self.fraction:.0f} % of the predicted standard deviation come from {names}, which the training "
+            f"recordings hardly determine ({100 * self.training_fraction:.0f} % there); {remedy}"
         )
 
 
+@renamed_argument("least_share", "least_fraction")
 def undetermined_predictions(
     plant: Plant,
     training: Windows | Motions,
     motions: Mapping[str, Windows | Motions],
     *,
-    least_share: float = 0.7,
+    least_fraction: float = 0.7,
     factor: float = 3.0,
 ) -> list[UndeterminedPrediction]:
     """Find motions whose prediction depends on parameters that the training data do not determine.
 
     Let C = L L' be the covariance of the estimates, S the mean of J' J over all predicted values of a motion, where J is the
     derivative of a prediction with respect to the estimated values divided by the noise, and w_k the orthonormal eigenvectors of
-    L' S L with the eigenvalues e_k. The parameter errors along L w_k are independent, and the share of direction k in the standard
-    deviation of the prediction is
+    L' S L with the eigenvalues e_k. The parameter errors along L w_k are independent, and the fraction of the standard deviation of
+    the prediction that comes from direction k is
 
         sqrt(e_k / (1 + sum_j e_j)).
 
-    A direction is reported if this share is at least `least_share` and the standard deviation that it causes is at least `factor`
-    times that in the training data. The second condition leaves out chaotic motions, which increase all errors. Directions
+    A direction is reported if this fraction is at least `least_fraction` and the standard deviation that it causes is at least
+    `factor` times that in the training data. The second condition leaves out chaotic motions, which increase all errors. Directions
     without any information in the training data (`Uncertainty.undetermined`) are reported if a prediction depends on them.
 
     Args:
@@ -88,11 +93,11 @@ def undetermined_predictions(
         training: Training data of the fit: `Windows` of measurements or `Motions` with forces.
         motions: Data of other motions by name, of the kind of the training data. Only their inputs, initial states and times are
             used for `Windows`, and only the motions for `Motions`.
-        least_share: Smallest reported share; the default is about half of the variance of a prediction.
+        least_fraction: Smallest reported fraction; the default is about half of the variance of a prediction.
         factor: Smallest reported ratio of the standard deviations in a motion and in the training data.
 
     Returns:
-        The findings of each motion, in the order of `motions` and with decreasing share.
+        The findings of each motion, in the order of `motions` and with decreasing fraction.
 
     Raises:
         ValueError: The plant has no estimates from a fit.
@@ -108,13 +113,13 @@ def undetermined_predictions(
     found = []
     for name, data in motions.items():
         S = _sensitivity(plant, known, data)
-        each = [*_unknown(known, S, before, factor), *_uncertain(known, root, S, before, least_share, factor)]
+        each = [*_unknown(known, S, before, factor), *_uncertain(known, root, S, before, least_fraction, factor)]
         found += [finding._replace(motion=name) for finding in each]
     return found
 
 
 def _uncertain(
-    known: Uncertainty, root: np.ndarray, S: np.ndarray, before: np.ndarray, least_share: float, factor: float
+    known: Uncertainty, root: np.ndarray, S: np.ndarray, before: np.ndarray, least_fraction: float, factor: float
 ) -> list[UndeterminedPrediction]:
     """Directions of finite variance that dominate a prediction."""
     effects, directions = np.linalg.eigh(root.T @ S @ root)
@@ -124,10 +129,10 @@ def _uncertain(
     total_before = 1.0 + np.trace(trained)
     found = []
     for effect, direction in zip(effects, directions.T, strict=True):
-        share, earlier = np.sqrt(effect / total), max(float(direction @ before @ direction), 0.0)
-        if share >= least_share and effect >= factor**2 * earlier:
+        fraction, earlier = np.sqrt(effect / total), max(float(direction @ before @ direction), 0.0)
+        if fraction >= least_fraction and effect >= factor**2 * earlier:
             names = _names(known, S, direction)
-            found.append(UndeterminedPrediction("", names, float(share), float(np.sqrt(earlier / total_before))))
+            found.append(UndeterminedPrediction("", names, float(fraction), float(np.sqrt(earlier / total_before))))
     return found
 
 

@@ -11,14 +11,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
 
-from jaxdyn.deprecated import refuse_renamed
+from jaxdyn.deprecated import refuse_renamed, renamed_argument
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
-from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, check_problem, check_unknowns
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes.announcements import announced_as
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_count, described
 from jaxdyn.results import UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
 
@@ -97,6 +97,7 @@ class Fit(Displayed, eqx.Module):
         return Display(f"Fit({title}, loss = {rows['loss']})", rows | self.parameters._display().rows)
 
 
+@renamed_argument("max_iterations", "max_steps")
 @announced_as("the fit")
 def fit(
     problem: Problem,
@@ -144,11 +145,10 @@ def fit(
         "fit",
         renamed,
         unknowns="initial",
-        max_iterations="max_steps",
         tolerance="that of the solver, LevenbergMarquardt(tolerance=...)",
         after_iteration="after_step",
     )
-    _check(problem, solver, initial)
+    _check(problem, solver, initial, max_steps)
     start = problem.initial if initial is None else initial
     earlier: Any = resume
     batched = (start.x if resume is None else earlier.unknowns.x).ndim == 2
@@ -172,13 +172,9 @@ def fit(
     return Fit(problem.parameters, search, recorded if history else None)
 
 
-def _check(problem: Any, solver: Any, initial: Any) -> None:
+def _check(problem: Any, solver: Any, initial: Any, max_steps: Any) -> None:
     """Check the types of the arguments of `fit`; errors are one line and state the remedy."""
-    if not isinstance(problem, Problem):
-        raise TypeError(
-            f"problem is {described(problem)}; give a problem, such as OutputError(parameters, windows) or "
-            "InverseDynamicsError(parameters, motions, noise)"
-        )
+    check_problem(problem)
     if isinstance(solver, Unknowns):
         raise TypeError("the second argument is the solver; write fit(problem, LevenbergMarquardt(), initial)")
     if isinstance(solver, type) and issubclass(solver, Solver):
@@ -187,7 +183,6 @@ def _check(problem: Any, solver: Any, initial: Any) -> None:
         raise TypeError(
             f"solver is {described(solver)}; give LevenbergMarquardt(), or GradientDescent(optimizer, ...) with an optax optimizer"
         )
-    if initial is not None and not isinstance(initial, Unknowns):
-        raise TypeError(
-            f"initial is {described(initial)}; give Unknowns(x, problem.initial.local), where x are the unconstrained parameters"
-        )
+    if initial is not None:
+        check_unknowns("initial", initial)
+    check_count("max_steps", max_steps)

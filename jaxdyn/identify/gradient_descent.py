@@ -4,6 +4,7 @@ Levenberg-Marquardt computes one tangent per parameter. Gradient descent compute
 one backward pass, and simulates only a few windows per step, but needs many more steps.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes import stored_jit
+from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.quantity import quantity
 
 
@@ -71,13 +73,19 @@ class GradientDescent(Solver):
 
     Raises:
         ValueError: A batch is given without a key.
+        TypeError: The optimizer is not one of optax.
     """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
-    batch: int | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
-    key: PRNGKeyArray | None = None
+    batch: int | None = eqx.field(static=True, default=None, kw_only=True, metadata=quantity(positive=True))
+    key: PRNGKeyArray | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):
+        optimizer: Any = self.optimizer
+        # Optimizers of other libraries need only have these two functions.
+        if isinstance(optimizer, type) or not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+            shown = "a function" if inspect.isfunction(optimizer) else described(optimizer)
+            raise TypeError(f"the optimizer is {shown}; give one of optax, such as optax.adam(0.01)")
         if self.batch is not None and self.key is None:
             raise ValueError("a batch of windows is drawn at random; give a key, such as key=jax.random.key(0)")
 

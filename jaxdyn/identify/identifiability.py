@@ -144,8 +144,9 @@ def base_parameters(Y: Float[Array | np.ndarray, "*rows parameters"], labels: Se
         labels: Name and unit of each column.
 
     Raises:
-        ValueError: The numbers of labels and columns differ; the regressor is zero or not finite; or its singular values decrease
-            without a gap, so that the rank is not well defined. In this case, give more motions, or motions of larger amplitude.
+        ValueError: The number of labels is not that of the columns; the regressor is zero or not finite; or its singular values
+            decrease without a gap, so that the rank is not well defined. In this case, give more motions, or motions of larger
+            amplitude.
 
     Source: Gautier 1991.
     """

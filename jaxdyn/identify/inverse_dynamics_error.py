@@ -77,7 +77,7 @@ class InverseDynamicsError(Problem):
     motions: Motions
     noise: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(EFFORT, positive=True))
     loss: Loss = Squares()
-    block: int = eqx.field(static=True, default=50)
+    block: int = eqx.field(static=True, default=50, kw_only=True)
 
     def __check_init__(self):
         check_plant(self.parameters)

@@ -15,7 +15,7 @@ and the number of operations for its solution is proportional to the number of w
 import abc
 import functools
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -28,6 +28,7 @@ from jaxdyn.deprecated import renamed_property
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.devices import divided, each_on_its_own, rounded_up, whole
+from jaxdyn.mechanism.messages import described
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
@@ -62,6 +63,38 @@ class Unknowns(eqx.Module):
 
     x: Float[Array, "*starts P"]
     local: PyTree
+
+
+def check_unknowns(name: str, unknowns: Any) -> None:
+    """Check that an argument is an instance of `Unknowns`.
+
+    Args:
+        name: Name of the argument, for the message.
+        unknowns: The argument to check.
+
+    Raises:
+        TypeError: The argument has another type, for example that of a fit.
+    """
+    if not isinstance(unknowns, Unknowns):
+        remedy = (
+            "give its unknowns, fit.unknowns"
+            if isinstance(getattr(unknowns, "unknowns", None), Unknowns)
+            else "give Unknowns(x, problem.initial.local), where x are the unconstrained parameters"
+        )
+        raise TypeError(f"{name} is {described(unknowns)}; {remedy}")
+
+
+def check_problem(problem: Any) -> None:
+    """Check that an argument is a `Problem`.
+
+    Raises:
+        TypeError: The argument has another type.
+    """
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"problem is {described(problem)}; give a problem, such as OutputError(parameters, windows) or "
+            "InverseDynamicsError(parameters, motions, noise)"
+        )
 
 
 class Problem(eqx.Module):

@@ -13,7 +13,7 @@ Source: Golub and Van Loan 2013, section 5.3; weights per joint: Gautier 1997, S
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.spatial.arrays import dot, floating
 
 
 class Prior(NamedTuple):
@@ -62,7 +62,7 @@ class LinearFit(eqx.Module):
         return jnp.sqrt(jnp.diagonal(self.covariance, axis1=-2, axis2=-1))
 
     def intervals(
-        self, confidence: float = 0.95
+        self, *, confidence: float = 0.95
     ) -> tuple[Float[Array, "*batch parameters"], Float[Array, "*batch parameters"]]:
         """Lower and upper bounds, by Student's t distribution, that contain each parameter with the probability `confidence`."""
         from scipy.special import stdtrit  # this import takes 0.2 s
@@ -110,12 +110,14 @@ def weighted_least_squares(
     """
     if prior is not None and noise is None:
         raise ValueError("a prior requires the standard deviation of the noise; give noise")
+    Y, tau = _rows(Y, tau)
     _, channels, parameters = Y.shape
-    noise = jnp.broadcast_to(jnp.ones(channels, tau.dtype) if noise is None else noise, tau.shape)
+    noise = jnp.broadcast_to(jnp.ones(channels, tau.dtype) if noise is None else floating(noise), tau.shape)
     columns, right = (Y / noise[..., None]).reshape(-1, parameters), (tau / noise).ravel()
     if prior is not None:
-        columns = jnp.concatenate([columns, jnp.diag(1.0 / prior.std)])
-        right = jnp.concatenate([right, prior.mean / prior.std])
+        mean, std = floating(prior.mean), floating(prior.std)
+        columns = jnp.concatenate([columns, jnp.diag(1.0 / std)])
+        right = jnp.concatenate([right, mean / std])
     return _fit(columns, right, noise)
 
 
@@ -135,6 +137,7 @@ def reweighted_least_squares(
     Raises:
         ValueError: See `weighted_least_squares`.
     """
+    Y, tau = _rows(Y, tau)
     samples, channels, parameters = Y.shape
     _check_size(samples * channels, parameters)
     rows = jnp.concatenate([Y, tau[..., None]], axis=-1).swapaxes(0, 1)
@@ -153,6 +156,22 @@ def reweighted_least_squares(
 
     noise = jax.lax.fori_loop(0, iterations, round_, jnp.ones(channels, tau.dtype))
     return weighted_least_squares(Y, tau, noise)
+
+
+def _rows(Y: Any, tau: Any) -> tuple[Float[Array, "samples channels parameters"], Float[Array, "samples channels"]]:
+    """Regressors and forces as arrays.
+
+    Raises:
+        ValueError: An array has the wrong shape.
+    """
+    Y, tau = floating(Y), floating(tau)
+    if Y.ndim != 3:
+        raise ValueError(f"Y has shape {Y.shape}; give the shape (samples, channels, parameters)")
+    if tau.shape != Y.shape[:2]:
+        raise ValueError(
+            f"tau has shape {tau.shape}; give {Y.shape[:2]}, one row per sample of Y and one column per channel"
+        )
+    return Y, tau
 
 
 def _fit(

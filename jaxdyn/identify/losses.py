@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.quantity import check_settings, quantity
 
 
@@ -38,9 +38,7 @@ def check_loss(loss: Any) -> None:
     Raises:
         TypeError: The argument is not a loss; for example, it is the class of a loss instead of an instance.
     """
-    if not isinstance(loss, Loss):
-        name = loss.__name__ if isinstance(loss, type) else "Huber"
-        raise TypeError(f"the loss is {described(loss)}; give an instance, such as {name}()")
+    check_instance("the loss", loss, Loss, "an instance, such as Huber()")
 
 
 class Squares(Loss):

@@ -17,7 +17,7 @@ from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.processing import Processing
 from jaxdyn.mechanism.components import units_along
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_function, check_instance, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, invalid, quantity
 from jaxdyn.simulate.controls import Changed, Controls, Knots
@@ -84,6 +84,7 @@ class Sensors(eqx.Module):
 
     Raises:
         MeasurementError: An array has the wrong length, or the noise is not positive.
+        TypeError: `observe` is not a function of (system, state).
     """
 
     noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(
@@ -115,6 +116,7 @@ class Sensors(eqx.Module):
         self.observe = observe
 
     def __check_init__(self):
+        check_function("observe of Sensors", self.observe, "system, state")
         wrong = invalid(self, {"ny": self.noise.shape[0]})
         if wrong is not None:
             raise MeasurementError(f"sensors: {wrong}")
@@ -280,7 +282,8 @@ class Plant(Displayed, eqx.Module):
 
     Raises:
         TypeError: An argument has the wrong type.
-        MeasurementError: The numbers of inputs and of controls of the system differ.
+        MeasurementError: The number of inputs is not that of the controls of the system, or the number of standard deviations of
+            the sensors is not that of the measured quantities.
     """
 
     system: System
@@ -300,8 +303,7 @@ class Plant(Displayed, eqx.Module):
         if not isinstance(system, System):
             remedy = "wrap it, System(model)" if isinstance(system, Model) else "give a System"
             raise TypeError(f"the argument system of Plant is {described(system)}; {remedy}")
-        if not isinstance(sensors, Sensors):
-            raise TypeError(f"the argument sensors of Plant is {described(sensors)}; give Sensors(noise=...)")
+        check_instance("the argument sensors of Plant", sensors, Sensors, "Sensors(noise=...)")
         if not isinstance(inputs, Inputs | None):
             raise TypeError(f"the argument inputs of Plant is {described(inputs)}; give Inputs(gain, offset, delay)")
         zero = jnp.zeros(system.nu, system.model.dtype)
@@ -315,17 +317,35 @@ class Plant(Displayed, eqx.Module):
                 f"the plant has {self.inputs.gain.shape[0]} inputs, but its system has {self.system.nu} controls; "
                 "give one input per control"
             )
+        model, count = self.system.model, self.sensors.noise.shape[0]
+        q, v = (jax.ShapeDtypeStruct((size,), model.dtype) for size in (model.nq, model.nv))
+        observed = jax.eval_shape(lambda q, v: self.sensors.observe(self.system, State(q, v)), q, v)
+        shape = getattr(observed, "shape", None)
+        if shape != (count,) and (shape != () or count != 1):
+            name = getattr(self.sensors.observe, "__name__", type(self.sensors.observe).__name__)
+            given = described(observed) if shape is None else f"shape {shape}"
+            raise MeasurementError(
+                f"sensors: observe {name!r} returns {given}, but the noise has {count} values; give one standard deviation per "
+                "value of the array that it returns"
+            )
+
+    def _changed(self, **parts: Any) -> "Plant":
+        """Copy in which some parts are replaced; these fit the plant and are not checked again."""
+        other = object.__new__(Plant)
+        for field in dataclasses.fields(self):
+            object.__setattr__(other, field.name, parts.get(field.name, getattr(self, field.name)))
+        return other
 
     @property
     def without_zeros(self) -> "Plant":
         """The plant without the zeros of individual recordings and without estimates of zeros, for predictions of any recording."""
         estimates = None if self.estimates is None else self.estimates.without("sensors.zeros")
-        return Plant(self.system, self.sensors.without_zeros, self.inputs, self.processing, estimates)
+        return self._changed(sensors=self.sensors.without_zeros, estimates=estimates)
 
     @property
     def bare(self) -> "Plant":
         """The parts on which predictions depend (system, sensors, inputs); plants of several runs then share compiled code."""
-        return Plant(self.system, self.sensors, self.inputs)
+        return self._changed(processing=Processing(), estimates=None)
 
     def controls(self, commands: Any) -> Controls:
         """Controls for `rollout`, so that the commands act as in the fit: gain * command(t - delay) + offset.

@@ -4,7 +4,8 @@ Single shooting uses one long window per recording. Multiple shooting uses many 
 coupled by continuity constraints. All windows of all recordings are simulated at once.
 """
 
-from typing import ClassVar
+import warnings
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -30,7 +31,7 @@ from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.recording import Windows
 from jaxdyn.lanes import Backend
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
@@ -40,8 +41,8 @@ from jaxdyn.spatial.arrays import einsum, floating_or_none
 
 def predict(
     plant: Plant,
-    start: State,
     window: Windows,
+    start: State,
     *,
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
     backend: Backend = "auto",
@@ -52,11 +53,25 @@ def predict(
 
     Args:
         plant: Plant that is simulated.
-        start: State at the beginning of the window.
         window: One window (not a batch) with its inputs, time stamps and steps.
+        start: State at the beginning of the window.
         integrator: Integrator of the simulation.
         backend: Compiler of the simulation, see `rollout`.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: There are several windows.
     """
+    if isinstance(window, State) and isinstance(start, Windows):
+        warnings.warn(
+            "predict: the order is now (plant, window, start); the old order will be refused in the next release",
+            FutureWarning,
+            stacklevel=2,
+        )
+        window, start = start, window
+    check_prediction("predict", plant, window)
+    if window.times.ndim != 1:
+        raise ValueError(f"predict: there are {window.count} windows; use predicted_measurements")
     trajectory = rollout(
         plant.system,
         start,
@@ -79,6 +94,21 @@ def predict(
 
     end = jax.tree.map(lambda z: jnp.where(trajectory.steps == window.steps, z, jnp.nan), trajectory.final)
     return jax.vmap(reading)(window.times), end
+
+
+def check_prediction(name: str, plant: Any, windows: Any) -> None:
+    """Check the types of the plant and of the windows of a prediction.
+
+    Args:
+        name: Name of the function, for messages.
+        plant: Argument that must be a `Plant`.
+        windows: Argument that must be `Windows`.
+
+    Raises:
+        TypeError: An argument has another type.
+    """
+    check_instance(f"the plant of {name}", plant, Plant, "Plant(system, sensors)")
+    check_instance(f"the data of {name}", windows, Windows, "windows, cut(recordings, duration=..., interval=...)")
 
 
 def _check_lead(parameters: Parameters, windows: Windows) -> None:
@@ -153,22 +183,23 @@ class OutputError(Problem):
     parameters: Parameters
     windows: Windows
     loss: Loss = Squares()
-    free_starts: bool = eqx.field(static=True, default=True)
+    free_starts: bool = eqx.field(static=True, default=True, kw_only=True)
     start_noise: Float[Array, "L"] | None = eqx.field(
-        converter=floating_or_none, default=None, metadata=quantity(positive=True)
+        converter=floating_or_none, default=None, kw_only=True, metadata=quantity(positive=True)
     )
     continuity: Float[Array, "L"] | None = eqx.field(
-        converter=floating_or_none, default=None, metadata=quantity(positive=True)
+        converter=floating_or_none, default=None, kw_only=True, metadata=quantity(positive=True)
     )
     growth_time: Float[Array, ""] | None = eqx.field(
-        converter=floating_or_none, default=None, metadata=quantity("s", positive=True)
+        converter=floating_or_none, default=None, kw_only=True, metadata=quantity("s", positive=True)
     )
-    integrator: Integrator = RungeKutta4()
-    backend: Backend = eqx.field(static=True, default="auto")
+    integrator: Integrator = eqx.field(default=RungeKutta4(), kw_only=True)
+    backend: Backend = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
         check_plant(self.parameters)
         check_loss(self.loss)
+        check_instance("the integrator", self.integrator, Integrator, "an Integrator, such as RungeKutta4()")
         if not isinstance(self.windows, Windows):
             raise TypeError(
                 f"the windows are {described(self.windows)}; cut recordings, cut(recordings, duration=..., interval=...)"
@@ -211,7 +242,7 @@ class OutputError(Problem):
         """
         plant = self.parameters.place(x)
         start = start if self.free_starts else plant.sensors.state_read(start, window.sources)
-        measurements, end = predict(plant, start, window, integrator=self.integrator, backend=self.backend)
+        measurements, end = predict(plant, window, start, integrator=self.integrator, backend=self.backend)
         whitened = jax.vmap(plant.sensors.whitened)(measurements - window.measurements, window.weights)
         if self.growth_time is not None:
             whitened = whitened / (1.0 + window.times / self.growth_time)[:, None]

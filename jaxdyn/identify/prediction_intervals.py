@@ -97,7 +97,7 @@ def window_deviations(
 
         def of_step(z):
             changed = moved_values(plant, known, root @ z[:rank])
-            return predict(changed, moved(plant.system.model, start, start_noise * z[rank:]), window)[0]
+            return predict(changed, window, moved(plant.system.model, start, start_noise * z[rank:]))[0]
 
         return jnp.sum(jax.jacfwd(of_step)(jnp.zeros(rank + start_noise.size, root.dtype)) ** 2, axis=-1)
 

@@ -3,12 +3,14 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
+
 from jaxdyn.identify.markers import Markers
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import check_settings, quantity
 
 
 def _value(default: Any, unit: str | None = None, *, positive: bool = False, minimum: float | None = None) -> Any:
-    return dataclasses.field(default=default, metadata=quantity(unit, positive=positive, minimum=minimum))
+    return eqx.field(static=True, default=default, metadata=quantity(unit, positive=positive, minimum=minimum))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +23,9 @@ class Smoothing:
         order: Order of the low-pass filter.
         drop: Number of samples that are removed at each end.
         decimate: Decimation factor n: every n-th sample is used.
+
+    Raises:
+        ValueError: A value is out of its bounds.
     """
 
     interval: float = _value(0.001, "s", positive=True)
@@ -28,6 +33,9 @@ class Smoothing:
     order: int = _value(4, positive=True)
     drop: int = _value(300, minimum=0.0)
     decimate: int = _value(5, positive=True)
+
+    def __post_init__(self):
+        check_settings(self)
 
     @property
     def in_words(self) -> str:
@@ -45,6 +53,9 @@ class Processing:
         velocity_cutoff: Cutoff frequency of the low-pass filter for the initial velocities of windows.
         markers: Description of the markers of filmed recordings, with the calibrated camera; None for other recordings.
         checks: Checks that compute the figures of merit.
+
+    Raises:
+        ValueError: A value is out of its bounds.
     """
 
     smoothing: Smoothing = Smoothing()
@@ -52,6 +63,9 @@ class Processing:
     velocity_cutoff: float = _value(20.0, "Hz", positive=True)
     markers: Markers | None = None
     checks: tuple[Any, ...] = ()
+
+    def __post_init__(self):
+        check_settings(self)
 
     @property
     def angles(self) -> str:

@@ -90,7 +90,7 @@ class Recording(eqx.Module):
 
         return self._with(grid, on_grid)
 
-    def smoothed(self, interval: float, cutoff: float | None = None, order: int = 4) -> "Recording":
+    def smoothed(self, interval: float, *, cutoff: float | None = None, order: int = 4) -> "Recording":
         """The recording on a regular grid with velocities and accelerations, low-pass filtered without delay.
 
         Velocities and accelerations that were not recorded are computed by central differences, which are valid if velocities are
@@ -184,7 +184,7 @@ class Part:
             RecordingError: No samples are left.
         """
         how = self.processed.smoothing
-        grid = self.recording.smoothed(how.interval, how.cutoff or None, how.order)
+        grid = self.recording.smoothed(how.interval, cutoff=how.cutoff or None, order=how.order)
         since = grid.time - grid.time[0]
         kept = np.arange(how.drop, len(since) - how.drop, how.decimate)
         kept = kept[(since[kept] >= self.start) & (since[kept] < self.end)]

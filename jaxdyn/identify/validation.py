@@ -13,7 +13,7 @@ from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import PhysicalInertia
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.output_error import check_zeros, moved, predict
+from jaxdyn.identify.output_error import check_prediction, check_zeros, moved, predict
 from jaxdyn.identify.recording import Part, Windows
 from jaxdyn.lanes import Backend, lane_function, stored_jit
 from jaxdyn.mechanism.model import Model
@@ -54,12 +54,17 @@ def predicted_measurements(
 
     Raises:
         MeasurementError: The sensors have zeros, but not one for each recording.
+        TypeError: An argument has the wrong type.
+        ValueError: There is one window without a leading axis.
     """
+    check_prediction("predicted_measurements", plant, windows)
+    if windows.times.ndim != 2:
+        raise ValueError("predicted_measurements: there is one window without a leading axis; use predict")
     check_zeros(plant, windows)
     starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources) if starts is None else starts
 
     def of_window(plant, start, window):
-        return predict(plant, start, window, integrator=integrator, backend=backend)[0]
+        return predict(plant, window, start, integrator=integrator, backend=backend)[0]
 
     # The plant is an input of the compiled code, which is valid for all plants of the same structure.
     return stored_jit(jax.vmap(of_window, (None, 0, 0)))(plant.bare, starts, windows)
@@ -67,7 +72,7 @@ def predicted_measurements(
 
 def end_states(plant: Plant, windows: Windows, starts: State) -> State:
     """Simulated states at the ends of windows."""
-    end = jax.vmap(lambda plant, start, window: predict(plant, start, window)[1], (None, 0, 0))
+    end = jax.vmap(lambda plant, start, window: predict(plant, window, start)[1], (None, 0, 0))
     return stored_jit(end)(plant.bare, starts, windows)
 
 
@@ -86,7 +91,7 @@ def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State
         model = plant.system.model
 
         def errors(start, step):
-            measurements, _ = predict(plant, moved(model, start, step), window)
+            measurements, _ = predict(plant, window, moved(model, start, step))
             return (window.weights * jax.vmap(plant.sensors.whitened)(measurements - window.measurements)).ravel()
 
         def iteration(carry, _):

@@ -139,7 +139,7 @@ def _guessed(entry: StartConfig, problem: ControlProblem, system: System, key: s
     match entry:
         case MixedStartConfig():
             return guess.mixed(
-                problem, entry.count, seed=entry.seed, spread=for_all(entry.spread, system, f"{key} spread")
+                problem, entry.count, seed=entry.seed, standard_deviation=for_all(entry.spread, system, f"{key} spread")
             )
         case StatesStartConfig():
             return _moved_through(entry, problem, system, key)

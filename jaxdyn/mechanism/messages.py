@@ -5,7 +5,6 @@ This module imports only the standard library, so that the command line can repo
 
 import difflib
 import inspect
-import numbers
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -60,18 +59,18 @@ def described(thing: Any) -> str:
     return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
-def check_instance(name: str, value: Any, kind: type, remedy: str, arguments: str = "...") -> None:
-    """Check that an argument is an object of a certain class.
+def check_instance(name: str, value: Any, kind: type, remedy: str, arguments: str = "") -> None:
+    """Check that an argument is an instance of a class.
 
     Args:
-        name: Name of the argument, for messages.
+        name: Name of the argument, for messages, such as "the loss".
         value: The argument to check.
-        kind: The class.
-        remedy: Valid value in words, such as "an Integrator, RungeKutta4() for instance".
+        kind: Class of which it must be an instance.
+        remedy: Text that shows how to make one, such as "Huber()".
         arguments: Arguments with which messages construct an instance of a class that was given instead.
 
     Raises:
-        TypeError: The argument is not such an object, or it is the class itself.
+        TypeError: The argument is a class, or an instance of another class.
     """
     if not isinstance(value, kind):
         if isinstance(value, type) and issubclass(value, kind):
@@ -79,19 +78,23 @@ def check_instance(name: str, value: Any, kind: type, remedy: str, arguments: st
         raise TypeError(f"{name} is {described(value)}; give {remedy}")
 
 
-def count(name: str, value: Any) -> int:
-    """The number of steps or the like as an int, which is a constant of compiled code.
+def check_count(name: str, value: Any) -> None:
+    """Check that an argument is an integer that is not negative, of any type, or infinite.
 
     Args:
         name: Name of the argument, for messages.
-        value: An integer of Python or NumPy.
+        value: The argument to check.
 
     Raises:
-        TypeError: The value is of another type.
+        TypeError: The argument cannot be compared with 0.
+        ValueError: The value is negative, or not whole.
     """
-    if not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} is {value!r}; give an integer")
-    return int(value)
+    try:
+        whole = bool(value >= 0 and (value == float("inf") or value % 1 == 0))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}; give an integer") from None
+    if not whole:
+        raise ValueError(f"{name} is {value!r}; give an integer that is not negative")
 
 
 def check_function(name: str, function: Any, names: str) -> None:

@@ -17,7 +17,7 @@ from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, correction_over_step, instant
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import count, described
+from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.simulate.controls import Controls, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import RolloutResult, report
 from jaxdyn.simulate.trajectory import Trajectory
@@ -66,7 +66,7 @@ def rollout_adaptive(
     check_system(system, "rollout_adaptive")
     check_masses(system.model, "rollout_adaptive")
     check_state(system, state, "rollout_adaptive")
-    max_steps = count("max_steps", max_steps)
+    max_steps = checked_count("max_steps", max_steps)
     _check_times(times)
     model = system.model
     source = as_controls(controls, system, state, None)

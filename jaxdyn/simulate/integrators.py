@@ -23,7 +23,7 @@ from jaxdyn.dynamics.equations_of_motion import (
 )
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import check_instance, count
+from jaxdyn.mechanism.messages import check_instance, checked_count
 from jaxdyn.mechanism.quantity import Quantity, check_settings, quantity, quantity_of
 from jaxdyn.simulate.newton import solve_by_newton
 
@@ -43,7 +43,7 @@ class Integrator(eqx.Module):
     def __check_init__(self):
         for field in dataclasses.fields(self):
             if field.type is int and quantity_of(field) != Quantity():
-                count(f"{field.name} of {type(self).__name__}", getattr(self, field.name))
+                checked_count(f"{field.name} of {type(self).__name__}", getattr(self, field.name))
         check_settings(self)
 
     @abc.abstractmethod

@@ -29,7 +29,7 @@ from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
-from jaxdyn.mechanism.messages import check_function, count, described
+from jaxdyn.mechanism.messages import check_function, checked_count, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import outcome_text
@@ -324,12 +324,9 @@ def rollout(
     check_integrator(integrator)
     _check_functions(state, save, cost, stop)
     steps, substeps, save_every = (
-        count(name, value) for name, value in (("steps", steps), ("substeps", substeps), ("save_every", save_every))
+        checked_count(name, value)
+        for name, value in (("steps", steps), ("substeps", substeps), ("save_every", save_every))
     )
-    if steps < 1 or substeps < 1 or save_every < 1:
-        raise ValueError(
-            f"steps, substeps and save_every are {steps}, {substeps}, {save_every}; each must be at least 1"
-        )
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} does not divide steps = {steps}; choose a divisor")
     if key is not None:

@@ -145,5 +145,8 @@ def test_systems_that_cannot_follow_are_refused():
     endless = eqx.tree_at(lambda s: s.model.limits.velocity, arm(), jnp.full(2, jnp.inf))
     with pytest.raises(ValueError, match="joint 'lift' has no limits of position and speed"):
         design_excitation(endless, key)
-    with pytest.raises(TypeError, match="'steps' is now max_steps"):
-        design_excitation(arm(), key, steps=10)
+    with (
+        pytest.warns(FutureWarning, match="'steps' is now 'max_steps'"),
+        pytest.raises(ValueError, match="max_steps is -1"),
+    ):
+        design_excitation(arm(), key, steps=-1)

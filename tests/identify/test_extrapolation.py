@@ -58,7 +58,7 @@ def unseen() -> dict[str, Motions]:
 def test_an_arm_of_which_training_moves_one_joint_is_warned_about_the_friction_of_the_other(unseen):
     training = motions(0, elbow=0.0)
     (found,) = undetermined_predictions(arm_fitted_to(training), training, unseen)
-    assert (found.motion, found.share) == ("swing", 1.0)
+    assert (found.motion, found.fraction) == ("swing", 1.0)
     assert found.parameters == ("viscous [2_joint]",)
     assert "swing: the prediction depends on viscous [2_joint], which neither training" in found.message
 
@@ -73,9 +73,9 @@ def test_a_prior_makes_the_share_finite_and_a_narrow_one_makes_it_small(unseen):
     assert plant.estimates is not None
     noise = np.asarray(plant.estimates.noise)[1]
     by_hand = np.mean(speed**2) / noise**2 / 2
-    np.testing.assert_allclose(found.share, np.sqrt(by_hand / (1 + by_hand)), rtol=2e-3)
-    assert found.training_share < 1e-3
-    assert f"swing: {100 * found.share:.0f} % of the predicted standard deviation come from viscous" in found.message
+    np.testing.assert_allclose(found.fraction, np.sqrt(by_hand / (1 + by_hand)), rtol=2e-3)
+    assert found.training_fraction < 1e-3
+    assert f"swing: {100 * found.fraction:.0f} % of the predicted standard deviation come from viscous" in found.message
     assert not undetermined_predictions(arm_fitted_to(training, GaussianPrior(1e-3)), training, unseen)
 
 
@@ -84,8 +84,8 @@ def test_a_fit_of_motions_of_all_joints_is_silent(unseen):
     plant = arm_fitted_to(training)
     assert undetermined_predictions(plant, training, unseen) == []
     # A motion as in training is no extrapolation, however small the reported share.
-    assert undetermined_predictions(plant, training, {"same": training}, least_share=0.01) == []
-    assert undetermined_predictions(plant, training, {"same": training}, least_share=0.01, factor=0.5)
+    assert undetermined_predictions(plant, training, {"same": training}, least_fraction=0.01) == []
+    assert undetermined_predictions(plant, training, {"same": training}, least_fraction=0.01, factor=0.5)
 
 
 def test_windows_of_a_pendulum_at_rest_do_not_determine_its_friction():

@@ -1,5 +1,7 @@
 """The call that all solvers share: its result, its errors, and its answers to wrong arguments."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from recorded import pendulum_plant, simulated
 
 from jaxdyn.identify.charts import Positive
+from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.fitting import FitError, fit
 from jaxdyn.identify.gradient_descent import GradientDescent
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
@@ -65,7 +68,9 @@ def test_messages_of_codes_are_sentences():
 def test_wrong_arguments_are_answered_in_one_line_with_the_remedy(problem, as_a_user):
     x = np.asarray(problem.initial.x)
     attempts = [
-        (lambda: fit(problem, max_iterations=3), "'max_iterations' is now max_steps"),
+        (lambda: fit(problem, max_steps="3"), "max_steps is '3'; give an integer"),
+        (lambda: uncertainty(problem, SimpleNamespace(unknowns=problem.initial)), "give its unknowns, fit.unknowns"),
+        (lambda: uncertainty(problem.parameters, problem.initial), "give a problem, such as OutputError"),
         (lambda: fit(problem, tolerance=1e-3), r"LevenbergMarquardt\(tolerance"),
         (lambda: fit(problem, unknowns=problem.initial), "'unknowns' is now initial"),
         (lambda: fit(problem, max_stepps=3), "'max_stepps' is unknown"),
@@ -81,6 +86,18 @@ def test_wrong_arguments_are_answered_in_one_line_with_the_remedy(problem, as_a_
         with pytest.raises(TypeError, match=remedy) as caught:
             attempt()
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("steps", [1.5, -1])
+def test_a_number_of_steps_is_whole_and_not_negative(problem, steps, as_a_user):
+    with pytest.raises(ValueError, match=f"max_steps is {steps}; give an integer that is not negative"):
+        fit(problem, max_steps=steps, progress=False)
+
+
+def test_the_old_name_of_the_number_of_steps_warns(problem):
+    with pytest.warns(FutureWarning, match="fit: the argument 'max_iterations' is now 'max_steps'"):
+        found = fit(problem, max_iterations=1, throw=False, progress=False)
+    assert int(found.iterations) == 1
 
 
 def test_the_old_name_of_the_initial_guess_warns(problem):

@@ -94,7 +94,7 @@ def test_the_old_form_warns_and_gives_the_same(problem):
 
 def test_what_gradient_descent_cannot_do_is_refused(problem):
     def attempt(batch=1, initial=None, of=problem):
-        solver = GradientDescent(optax.sgd(0.1), batch, jax.random.key(0))
+        solver = GradientDescent(optax.sgd(0.1), batch=batch, key=jax.random.key(0))
         return fit(of, solver, initial, max_steps=1, progress=False)
 
     with pytest.raises(ValueError, match="11 windows cannot be drawn from 10"):

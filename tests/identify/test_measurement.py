@@ -224,7 +224,7 @@ def test_what_makes_no_problem_is_answered_with_the_remedy(as_a_user):
         ),
         (lambda: OutputError(plant, windows), r"a Plant; give Parameters\(plant"),
         (lambda: OutputError(parameters, [recording]), r"a list; cut recordings"),
-        (lambda: OutputError(parameters, windows, Huber), r"the class Huber; give an instance, such as Huber\(\)"),
+        (lambda: OutputError(parameters, windows, Huber), r"the class Huber; give an instance, Huber\(\)"),
         (lambda: InverseDynamicsError(system, motions, [0.1]), r"a System; give Parameters"),
         (lambda: InverseDynamicsError(parameters, recording, [0.1]), r"a Recording; give Motions"),
         (lambda: cut(recording, duration=0.2, interval=STEP), r"a Recording; give a list of Recording"),

@@ -81,7 +81,7 @@ class TestFilters:
 
     def test_motion(self):
         t = np.arange(0, 4, 0.01)
-        smooth = recording(t).smoothed(0.01, 20.0)
+        smooth = recording(t).smoothed(0.01, cutoff=20.0)
         q, v, a = smooth.q, smooth.v, smooth.a
         inner = slice(60, -60)
         np.testing.assert_allclose(q[inner, 0], np.sin(t)[inner], atol=1e-4)
@@ -90,7 +90,7 @@ class TestFilters:
 
     def test_motion_takes_measured_velocities(self):
         t = np.arange(0, 2, 0.01)
-        smooth = recording(t, v=np.stack([t, 5.0 + 0 * t], axis=1)).smoothed(0.01, 20.0)
+        smooth = recording(t, v=np.stack([t, 5.0 + 0 * t], axis=1)).smoothed(0.01, cutoff=20.0)
         v, a = smooth.v, smooth.a
         np.testing.assert_allclose(v[60:-60], np.stack([t, 5.0 + 0 * t], axis=1)[60:-60], atol=1e-4)
         np.testing.assert_allclose(a[60:-60, 0], 1.0, atol=1e-3)

@@ -156,7 +156,7 @@ def test_archives_of_mechanisms_and_of_plants_are_told_apart(tmp_path):
 
 def height(system, state):
     """A sensor of a user."""
-    return jaxdyn.frame_placement(system.model, state.q, "tip").translation[2:]
+    return jaxdyn.frame_placement(system.model, state.q, "2").translation[2:]
 
 
 def test_the_function_of_a_sensor_must_be_given_by_its_user(tmp_path):

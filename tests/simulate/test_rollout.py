@@ -324,7 +324,7 @@ def test_reverse_mode_takes_no_more_memory_than_the_stated_bound(steps, save_eve
             r"policy '<lambda>' returns shape \(3,\); return an array of shape \(2,\)",
         ),
         ({"save_every": 4}, r"save_every = 4 does not divide steps = 6; choose a divisor"),
-        ({"substeps": 0}, r"each must be at least 1"),
+        ({"substeps": 0}, r"substeps is 0; give 1 or more"),
         (
             {"controls": jnp.zeros((6, 2), jnp.float32)},
             r"mixed precision \(system: float64; state: float64; controls: float32\)",
