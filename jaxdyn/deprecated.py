@@ -104,7 +104,6 @@ _MOVED = {
 }
 RENAMED["jaxdyn.dynamics.attitude"] = "jaxdyn.formulations.attitude"
 RENAMED["jaxdyn.io.markers"] = "jaxdyn.identify.markers"
-RENAMED["jaxdyn.lanes.set_cache_directory"] = "jaxdyn.cache.set_directory"
 RENAMED["jaxdyn.Reactions"] = "jaxdyn.dynamics.JointReaction"
 RENAMED["jaxdyn.Result"] = "jaxdyn.simulate.RolloutResult"
 RENAMED |= {f"jaxdyn.{name}": f"jaxdyn.{home}.{name}" for home, names in _MOVED.items() for name in names.split()}

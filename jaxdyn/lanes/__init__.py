@@ -4,9 +4,7 @@ The lane compiler is independent of mechanics.
 """
 
 from types import ModuleType as _Module
-from typing import Any as _Any
 
-from jaxdyn.deprecated import renamed as _renamed
 from jaxdyn.lanes import announcements as announcements  # listens for long compilations
 from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.batched import Backend as Backend
@@ -35,10 +33,3 @@ __all__ = sorted(name for name, item in globals().items() if not name.startswith
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def __getattr__(name: str) -> _Any:
-    old = _renamed(f"{__name__}.{name}", stacklevel=3)
-    if old is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return old
