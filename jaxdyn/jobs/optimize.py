@@ -196,10 +196,10 @@ def _report(
     else:
         ended = f"NOT solved: {code.message}"
     # One line for each optimum, then those about the other searches.
-    told = describe_optima(outcome.found, alike=config.alike).splitlines()
+    lines = describe_optima(outcome.found, alike=config.alike).splitlines()
     count = len(optima(outcome.found, alike=config.alike))
     more = [f"and {count - _SHOWN} optima of higher cost"] if count > _SHOWN else []
-    shown = ["", "optima:", *told[: min(count, _SHOWN)], *more, *told[count:], *attempts]
+    shown = ["", "optima:", *lines[: min(count, _SHOWN)], *more, *lines[count:], *attempts]
     verified = (
         f"checked: gaps of the dynamics {float(checked.gap):.1e}, violation of constraints {float(checked.violation):.1e} and of "
         f"bounds {float(checked.excess):.1e}, error of the time steps about {float(checked.integration_error):.1e} "

@@ -36,7 +36,7 @@ def rollout_template(file: Path, source: Mapping[str, Any], model: Model) -> str
         "dtype": DEFAULT,
         "limits": "enforced",
         "time": {"duration": "2 s", "rate": "1 kHz", "substeps": 4, "save_every": 10, "integrator": DEFAULT},
-        "initial": {"spread": 0.5, "speed": "0.5 rad/s"},
+        "initial": {"spread": 0.5, "speed": 0.5},
         "control": {
             "target": DEFAULT,
             "stiffness": Noted(
