@@ -183,6 +183,11 @@ def blue(picture: np.ndarray) -> int:
     return int(np.sum((blue > red + 70) & (blue > green + 25)))
 
 
+def moved(picture: np.ndarray, other: np.ndarray) -> float:
+    """Share of the pixels in which two pictures differ clearly."""
+    return float(np.mean(np.abs(picture - other).sum(axis=-1) > 60))
+
+
 def until_blue(page, area: slice) -> np.ndarray:
     """The picture as soon as the mechanism stands in it."""
     for _ in range(100):
@@ -204,9 +209,8 @@ def test_file_plays_in_a_browser_without_network(page_file, browser):
     player.locator("[role=slider]").wait_for(state="attached", timeout=FIRST_PICTURE)
     scene, bar = slice(0, 340), 350  # the player without its bar below
     first = until_blue(page, scene)[:bar]
-    picture = pixels(page)
-    assert blue(picture[:, 360:]) > 100, "the charts show curves"
-    assert np.mean(np.abs(picture[:bar, scene] - first).sum(axis=-1) > 60) > 1e-3, "it plays by itself"
+    assert blue(pixels(page)[:, 360:]) > 100, "the charts show curves"
+    wait_until(page, lambda: moved(pixels(page)[:bar, scene], first) > 1e-3)  # it plays by itself
 
     assert page.locator("h1").inner_text() == "double_pendulum: 2 of 3 samples"
     captions = page.locator("figcaption").all_inner_texts()
@@ -246,15 +250,14 @@ def test_served_replay_shows_the_time_that_is_set(replay, browser, capsys):
 
         played = page.get_by_label("play").first
         played.click()
-        wait_until(page, lambda: served._time.value > 0.1)
+        # The page shows a pose some time after the server has set it. It draws moving scenes with fewer pixels, so edges
+        # differ from the picture before: in 1.2e-3 of the pixels at the same pose.
+        wait_until(page, lambda: moved(pixels(page)[:, scene], start) > 6e-3)
         played.click()
-        moved = pixels(page)[:, scene]
-        assert np.mean(np.abs(moved - start).sum(axis=-1) > 60) > 2e-3
+        assert served._time.value > 0.1
 
         served._time.value = 0.0  # as if the slider had been drawn back
-        page.wait_for_timeout(300)
-        back = pixels(page)[:, scene]
-        assert np.mean(np.abs(back - start).sum(axis=-1) > 60) < 0.3 * np.mean(np.abs(moved - start).sum(axis=-1) > 60)
+        wait_until(page, lambda: moved(pixels(page)[:, scene], start) < 2e-3)
         assert not problems
         context.close()
     assert capsys.readouterr().out == ""
