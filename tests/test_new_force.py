@@ -11,6 +11,7 @@ import magnetic_spring
 import numpy as np
 import pytest
 from magnetic_spring import MagneticSpring
+from site_generator import rows_of_reference
 
 import jaxdyn
 from jaxdyn import cli, identify
@@ -126,7 +127,7 @@ def test_its_parameters_are_free_in_a_fit_with_their_units_and_bounds(levitation
         assert float(placed.forces[0].reach) > 0.0
 
 
-def test_help_and_the_reference_have_a_row_for_each_key(capsys):
+def test_the_help_has_a_row_for_each_key(capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["convert", "--help"])
     assert end.value.code == 0
@@ -137,4 +138,13 @@ def test_help_and_the_reference_have_a_row_for_each_key(capsys):
         "    point (m): body that carries the magnet, and the magnet on its axes from O'.",
         "    force (N): repulsion of magnets that touch. [not negative]",
         "    reach (m): distance over which the repulsion falls to 37 %. [positive, default 0.1]",
+    ]
+
+
+def test_the_reference_has_a_row_for_each_attribute():
+    assert rows_of_reference(MagneticSpring) == [
+        "| `body` | body that carries the magnet, and the magnet on its axes from O'. |  |  | index of a body, -1 for the ground |",
+        "| `point` | body that carries the magnet, and the magnet on its axes from O'. | m | shape (3) |  |",
+        "| `force` | repulsion of magnets that touch. | N |  | not negative |",
+        "| `reach` | distance over which the repulsion falls to 37 %. | m |  | positive |",
     ]

@@ -1,27 +1,16 @@
 """The documentation site has a place for every package and every public name. `.ci/docs/build` builds it and checks its links."""
 
 import functools
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 
 import pytest
+import site_generator
 
 import jaxdyn
 
-GENERATOR = Path(__file__).parents[1] / ".ci/docs/pages.py"
-if not GENERATOR.exists():
-    pytest.skip("the generator of the site is in a checkout only", allow_module_level=True)
-
-
-def _generator():
-    specification = importlib.util.spec_from_file_location("site_pages", GENERATOR)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-pages = _generator()
+pages = site_generator.load("pages")
 FOLDERS = {path.parent.name for path in Path(jaxdyn.__file__).parent.glob("*/__init__.py")}
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
+from site_generator import rows_of_reference
 from small_jobs import OPTIMIZE
 
 from jaxdyn.cli import main
@@ -155,3 +156,16 @@ def test_keys_of_the_help_stand_below_their_kind():
     assert lines[start + 1].endswith("[default 5]")
     power = next(k for k, line in enumerate(lines) if line.startswith('running.kind = "power"'))
     assert lines[power + 1] == "running.scale (W): The powers are divided by this power. [required]"
+
+
+def test_the_reference_has_a_row_for_each_attribute_of_a_new_class():
+    assert rows_of_reference(PowerCost) == [
+        "| `scale` | The powers are divided by this power. | W |  | positive |",
+        "| `weights` | The powers of the controls have these weights. |  | shape (nu) | not negative |",
+        "| `exponent` | The powers are raised to this exponent. |  |  | from 1 to 4 |",
+    ]
+    assert [row.split("|")[1].strip() for row in rows_of_reference(Polished)] == [
+        "`coarse`",
+        "`tolerance`",
+        "`backend`",
+    ]
