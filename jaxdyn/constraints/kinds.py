@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import Coordinates, Poses, point_on_body
+from jaxdyn.mechanism.components import coordinate_units
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Cylindrical, Fixed, Planar, Prismatic, Revolute, Spherical, Universal
 from jaxdyn.mechanism.model import Model
@@ -191,7 +192,7 @@ class Coupling(Constraint):
     Attributes:
         name: Name of the constraint in messages and files.
         driven, driver: Indices of the two coordinates, which must belong to joints whose velocities are coordinate rates.
-        coefficients: Coefficients c0, c1, ... of the polynomial, in rad or m by the kinds of joints.
+        coefficients: Coefficients c0, c1, ... of the polynomial, in the units of `coefficient_units`.
     """
 
     table_name: ClassVar[str] = "coupling"
@@ -206,6 +207,18 @@ class Coupling(Constraint):
         for k in reversed(range(self.coefficients.shape[0])):
             value = value * q[self.driver] + self.coefficients[k]
         return (q[self.driven] - value)[None]
+
+    def coefficient_units(self, model: Model) -> list[str]:
+        """Unit of each coefficient, such as "m", "m/rad", "m/rad^2" if a revolute joint drives a prismatic one.
+
+        Args:
+            model: Model whose coordinates are coupled.
+        """
+        driven, driver = (coordinate_units(model)[i] for i in (self.driven, self.driver))
+        # With equal units, one power of the unit cancels.
+        powers = range(self.coefficients.shape[0]) if driven != driver else range(-1, self.coefficients.shape[0] - 1)
+        over = ["" if power == 0 else f"/{driver}" if power == 1 else f"/{driver}^{power}" for power in powers[1:]]
+        return [driven, *(("1" if driven == driver else driven) + text for text in over)]
 
     def describe(self, model: Model) -> str:
         names = model.topology.joint_names

@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.constraints.kinds import Coupling
 from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Plant
@@ -20,6 +21,7 @@ from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import Quantity, quantities
+from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -76,6 +78,8 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
     system = plant.system if system is None and plant is not None else system
     if system is None:
         return indices
+    if isinstance(path[-2], Coupling):
+        return [f"c{k}" for k in range(length)]
     contact = _innermost(path, Contact)
     if contact is not None:
         return _names_in_contact(contact, system.model, leaf[-1], indices)
@@ -117,6 +121,12 @@ def units_of(subject: PyTree, leaf: tuple[str, ...]) -> Callable[[int, int], str
         columns = path[-1].shape[-1]
         driven = [component_units(model.joint(body).released(), declared) for body in members.tolist()]
         return lambda row, part: driven[row][part % columns] if declared.along else declared.unit_of(turns=True)
+    if isinstance(owner, Rotors) and declared.along == "rotor" and model is not None:
+        driving = units_along(model, dataclasses.replace(declared, along="velocity"))
+        return lambda row, part: driving[owner.columns[row]]
+    if isinstance(owner, Coupling) and model is not None:
+        coefficients = owner.coefficient_units(model)
+        return lambda row, part: coefficients[row]
     if declared.along in ("coordinate", "velocity") and model is not None:
         along = units_along(model, declared)
         return lambda row, part: along[row]

@@ -122,8 +122,8 @@ class RotorEntry:
         carrier: Name of the body that carries the rotor, or "ground".
         joint: Name of the driven joint, or of its body; the joint must have one velocity component.
         inertia: Moment of inertia about the axis of the rotor.
-        ratio: Gear ratio: rate of the rotor relative to the carrier divided by the rate of the joint (rad/m if the joint is
-            prismatic); negative if the rotor turns in the opposite direction.
+        ratio: Gear ratio: rate of the rotor relative to the carrier divided by the rate of the joint; negative if the rotor turns
+            in the opposite direction.
         axis: Unit vector of the axis on the axes of the carrier. It may be omitted if the rotor turns about the axis of a revolute
             joint that is adjacent to the carrier.
     """
@@ -132,7 +132,7 @@ class RotorEntry:
     carrier: str
     joint: str
     inertia: float = setting_of(Rotors, "inertia")
-    ratio: float
+    ratio: float = setting_of(Rotors, "ratio")
     axis: tuple[float, float, float] | None = None
 
 
@@ -172,7 +172,7 @@ class CouplingEntry:
         name: Name of the constraint.
         driven: Name of the joint whose coordinate is the value of the polynomial.
         driver: Name of the joint whose coordinate is the argument of the polynomial.
-        coefficients: Coefficients c0, c1, ... of the polynomial, beginning with the constant term c0 (rad or m).
+        coefficients: Coefficients c0, c1, ... of the polynomial, beginning with the constant term c0, in the units of the joints.
         driven_component: Index of the coordinate of the driven joint, from 0; needed if the joint has several coordinates.
         driver_component: Index of the coordinate of the driver joint, from 0; needed if the joint has several coordinates.
     """

@@ -48,8 +48,7 @@ from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place, check_keys, keys_of, made, read_keys, read_kind, read_value
 from jaxdyn.io.toml import toml_value
 from jaxdyn.mechanism import checks, configuration
-from jaxdyn.mechanism.components import component_units, joint_of
-from jaxdyn.mechanism.model import Limits, Model
+from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
 from jaxdyn.mechanism.quantity import Quantity, first_sentence, meanings, quantities, quantity_of
 from jaxdyn.spatial import quaternion
@@ -284,10 +283,9 @@ def _write_loop(model: Model, loop: LoopJoint, _: Place) -> dict[str, Any]:
 
 
 def _read_coupling(model: Model, entry: CouplingEntry, place: Place) -> Coupling:
-    driven, unit = _coordinate(model, entry.driven, entry.driven_component, "driven", place)
-    driver, _ = _coordinate(model, entry.driver, entry.driver_component, "driver", place)
-    # The constant term is a coordinate; the other coefficients have mixed units.
-    units = (unit, *["1"] * (len(entry.coefficients) - 1))
+    driven = _coordinate(model, entry.driven, entry.driven_component, "driven", place)
+    driver = _coordinate(model, entry.driver, entry.driver_component, "driver", place)
+    units = Coupling(entry.name, driven, driver, np.zeros(len(entry.coefficients))).coefficient_units(model)
     coefficients = [
         read_value(float, x, place.key("coefficients"), Quantity(unit))
         for x, unit in zip(entry.coefficients, units, strict=True)
@@ -295,13 +293,12 @@ def _read_coupling(model: Model, entry: CouplingEntry, place: Place) -> Coupling
     return Coupling(entry.name, driven, driver, coefficients)
 
 
-def _coordinate(model: Model, joint: str, component: int | None, key: str, place: Place) -> tuple[int, str]:
-    """Index and unit of a coordinate of a joint."""
+def _coordinate(model: Model, joint: str, component: int | None, key: str, place: Place) -> int:
+    """Index of a coordinate of a joint."""
     body = joint_index(model, joint, place.key(key))
-    units = component_units(joint_of(model, body), quantities(Limits)["lower"])
     where, several = place.key(f"{key}_component"), "coordinates: give the index of one, from 0"
-    index = component_index(joint, len(units), component, where, "coordinate", several)
-    return int(model.topology.q_starts[body]) + index, units[index]
+    index = component_index(joint, model.topology.joint_classes[body].nq, component, where, "coordinate", several)
+    return int(model.topology.q_starts[body]) + index
 
 
 def _write_coupling(model: Model, coupling: Coupling, _: Place) -> dict[str, Any]:

@@ -10,10 +10,15 @@ from jaxdyn.io.mechanism_joints import component_index, joint_index, joint_quant
 from jaxdyn.io.mechanism_parts import part_classes, read_parts
 from jaxdyn.io.reading import MOST_BODIES
 from jaxdyn.io.tables import Place, check_keys, read_value
+from jaxdyn.io.units import ComponentValue
 from jaxdyn.mechanism.builder import MechanismBuilder
+from jaxdyn.mechanism.components import component_units, joint_of
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import quantities
+from jaxdyn.mechanism.rotors import Rotors
+
+_RATIO = quantities(Rotors)["ratio"]
 
 
 def system_from_tables(tables: dict[str, Any], file: Place) -> System:
@@ -65,7 +70,16 @@ def _model(entry: MechanismEntry, file: Place) -> Model:
         builder.add_frame(frame.name, body=frame.body, position=frame.position, orientation=frame.quaternion)
     for rotor in entry.rotor:
         builder.add_rotor(**dataclasses.asdict(rotor))
-    return builder.build()
+    model = builder.build()
+    for row, rotor in enumerate(entry.rotor):
+        driven = int(model.topology.body_of_column[model.rotors.columns[row]])
+        (unit,) = component_units(joint_of(model, driven), _RATIO)
+        if isinstance(rotor.ratio, ComponentValue) and rotor.ratio.unit != unit:
+            place = file.key("rotor").item(row, rotor.name).key("ratio")
+            raise place.error(
+                f"the unit {rotor.ratio.unit!r} does not fit joint {rotor.joint!r}; give a value in {unit}"
+            )
+    return model
 
 
 def _inertia(value: Any, place: Place) -> tuple:

@@ -44,9 +44,11 @@ STIFFNESS = ComponentUnit("N m/rad", "N/m")
 DAMPING = ComponentUnit("N m s/rad", "N s/m")
 DRAG = ComponentUnit("N m s^2/rad^2", "N s^2/m^2")
 LEVER = ComponentUnit("m", "1")
+GEAR_RATIO = ComponentUnit("1", "rad/m")
 
-# Owner of each component of a vector: a velocity component or a coordinate of a joint, an input or a measurement of a plant.
-Along = Literal["velocity", "coordinate", "input", "measurement"]
+# Owner of each component of a vector: a velocity component or a coordinate of a joint, a rotor, which has the units of the velocity
+# component that drives it, or an input or a measurement of a plant.
+Along = Literal["velocity", "coordinate", "rotor", "input", "measurement"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +135,9 @@ def quantity(
     Args:
         unit: SI unit, or a `ComponentUnit` for values along components of joints; None for text and counts.
         along: "velocity" for values per velocity component (the default with a `ComponentUnit`), "coordinate" for values per
-            coordinate, "input" for values per input of a plant, "measurement" for values per measurement, which have the unit of
-            the measurement if no other unit is given.
+            coordinate, "rotor" for values per rotor, which have the unit of the component that drives the rotor, "input" for values
+            per input of a plant, "measurement" for values per measurement, which have the unit of the measurement if no other
+            unit is given.
         minimum, maximum: Bounds of every value.
         positive: Excludes zero and all negative values.
         infinite: Allows infinite values.

@@ -15,7 +15,7 @@ from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Revolute, axis_problem
 from jaxdyn.mechanism.messages import MechanismError, unknown
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import GEAR_RATIO, quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.arrays import floating, on_device
 from jaxdyn.spatial.inertia import symmetric_matrix
@@ -36,8 +36,7 @@ class Rotors(eqx.Module):
         columns: Index of the velocity component that drives each rotor; its joint has no other velocity component.
         axis: Unit vector e on axes of the carrier (or of the ground).
         inertia: Moment of inertia J about the axis.
-        ratio: Rate of the rotor relative to its carrier divided by the rate of the joint, in rad/m if the joint is prismatic;
-            negative for the opposite direction.
+        ratio: Rate of the rotor relative to its carrier divided by the rate of the joint; negative for the opposite direction.
 
     Source: theory.md (R1).
     """
@@ -47,7 +46,7 @@ class Rotors(eqx.Module):
     columns: tuple[int, ...] = eqx.field(static=True)
     axis: Float[Array, "nr 3"] = eqx.field(converter=floating, metadata=quantity("1"))
     inertia: Float[Array, "nr"] = eqx.field(converter=floating, metadata=quantity("kg m^2", positive=True))
-    ratio: Float[Array, "nr"] = eqx.field(converter=floating, metadata=quantity("1"))
+    ratio: Float[Array, "nr"] = eqx.field(converter=floating, metadata=quantity(GEAR_RATIO, along="rotor"))
 
     @property
     def count(self) -> int:

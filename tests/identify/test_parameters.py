@@ -11,6 +11,7 @@ from mechanisms import slider_tree
 from recorded import double_pendulum_plant, pendulum
 
 import jaxdyn
+from jaxdyn.constraints import Coupling
 from jaxdyn.dynamics.forces import JointDrives
 from jaxdyn.identify.charts import Bounded, PhysicalInertia, Positive, Rotation, UnitVector
 from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
@@ -185,6 +186,25 @@ class TestUnits:
         assert self.units(own, "sensors.offset", "sensors.scale") == ["", "1"]
         correlated = Plant(plant.system, Sensors(np.eye(2)))
         assert self.units(correlated, "sensors.noise") == [""] * 4
+
+    def test_of_rotors_and_couplings(self):
+        builder = jaxdyn.MechanismBuilder("gears")
+        builder.add_body("wheel", joint=jaxdyn.Revolute((0, 0, 1)), mass=1.0, inertia=(1, 1, 1))
+        builder.add_body("slide", joint=jaxdyn.Prismatic((1, 0, 0)), mass=1.0, inertia=(1, 1, 1))
+        builder.add_body("crank", joint=jaxdyn.Revolute((0, 0, 1)), mass=1.0, inertia=(1, 1, 1))
+        for joint in ("slide", "wheel"):
+            builder.add_rotor(joint, carrier="ground", joint=joint, inertia=1.0, ratio=9.0, axis=(0, 0, 1))
+        model = builder.build()
+        assert self.units(model, "rotors.ratio", "rotors.inertia") == ["rad/m", "1", "kg m^2", "kg m^2"]
+        # Three coefficients are not taken for one value per velocity component, of which there are three, too.
+        cam = Coupling("cam", driven=1, driver=0, coefficients=[0.0, 0.1, 0.2])
+        gear = Coupling("gear", driven=2, driver=0, coefficients=[0.0, 0.1, 0.2, 0.3])
+        labels = Parameters(
+            jaxdyn.System(model, constraints=(cam, gear)),
+            [Parameter("constraints.0.coefficients"), Parameter("constraints.1.coefficients", name="gear")],
+        ).labels
+        assert [name for name, _ in labels[:3]] == [f"coefficients [c{k}]" for k in range(3)]
+        assert [unit for _, unit in labels] == ["m", "m/rad", "m/rad^2", "rad", "1", "1/rad", "1/rad^2"]
 
     def test_of_prescribed_motion(self):
         builder = jaxdyn.MechanismBuilder("crank")

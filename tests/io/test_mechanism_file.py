@@ -406,7 +406,7 @@ name = "cam"
 driven = "slide_joint"
 driven_component = 1
 driver = "crank_joint"
-coefficients = ["3 mm", 0, 0.5]
+coefficients = ["3 mm", 0, "0.5 m/rad^2"]
 """
 
 
@@ -435,6 +435,7 @@ def test_loops_rods_and_couplings_are_read_and_written(write, tmp_path):
         ("length = ", "lenght = ", ['rod "connecting rod": lenght: unknown key; did you mean \'length\'?']),
         ('"50 cm"', "0", ['rod "connecting rod": length: 0 is out of range; give a value that is positive']),
         ('"3 mm"', '"3 deg"', ['coupling "cam": coefficients: \'3 deg\': the unit \'deg\' does not fit']),
+        ('m/rad^2"', 'm/rad"', ["coefficients: '0.5 m/rad': the unit 'm/rad' does not fit; give a value in m/rad^2"]),
         ("driven_component = 1\n", "", ['coupling "cam": driven_component: missing; joint \'slide_joint\' has 2 coordinates']),
         ("driven_component = 1\n", "driven_component = 2\n", ["driven_component: joint 'slide_joint' has no coordinate 2; use"]),
         ('driver = "crank_joint"', 'driver = "crank"', ['coupling "cam": driver: there is no moving joint \'crank\'; did you']),
@@ -612,3 +613,28 @@ def test_a_servo_that_bounds_some_components_of_a_joint_has_no_form_in_a_file(tm
     assert "joint 'ball_joint'" in message
     assert "for no component" in message
     assert not (tmp_path / "ball.toml").exists()
+
+
+ROTOR = """
+name = "geared"
+source = "invented for this test"
+[[body]]
+name = "slide"
+joint = {kind = "prismatic", axis = [1, 0, 0]}
+mass = 1
+[[rotor]]
+name = "motor"
+carrier = "ground"
+joint = "slide"
+inertia = "2 kg m^2"
+ratio = "50 rad/m"
+axis = [0, 0, 1]
+"""
+
+
+def test_the_ratio_of_a_rotor_has_the_unit_of_its_joint(write, refusal):
+    assert load_mechanism(write(ROTOR)).model.rotors.ratio.tolist() == [50.0]
+    message = refusal(ConfigError, load_mechanism, write(ROTOR.replace("prismatic", "revolute")))
+    assert "rotor \"motor\": ratio: the unit 'rad/m' does not fit joint 'slide'; give a value in 1" in message
+    message = refusal(ConfigError, load_mechanism, write(ROTOR.replace("50 rad/m", "50 rad")))
+    assert "'rad' does not fit; give a value in 1 or rad/m" in message
