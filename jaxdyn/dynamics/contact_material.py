@@ -45,7 +45,7 @@ class ContactMaterial(eqx.Module):
         damping: Damping coefficient d of a contact.
         friction: Friction coefficient mu.
         slip_speed: Slip speed s at which the friction force is 71 % of its final value.
-        onset: Depth at which the stiffness reaches k.
+        onset: Depth at which the stiffness reaches its final value k.
         torsion_radius: Radius r of the contact patch, which resists rotation about the normal with the moment mu N r.
 
     Source: theory.md (T2)-(T4).

@@ -237,7 +237,7 @@ class AppliedForce(BodyForce):
         body: Index of the body.
         point: Point of application, on body axes, relative to O'.
         force: Force vector.
-        torque: Couple.
+        torque: Couple, which acts in addition to the moment of the force.
         body_fixed: True if force and torque are given on body axes and rotate with the body, False if they are on ground axes.
 
     Source: theory.md (H1).

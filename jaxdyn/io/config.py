@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.tables import Place, read_value, table_of
 from jaxdyn.io.toml import read_toml, toml_text
-from jaxdyn.mechanism.quantity import ComponentUnit, quantity_of
+from jaxdyn.mechanism.quantity import ComponentUnit, quantity_of, stated_by
 from jaxdyn.mechanism.quantity import quantity as declare
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def default_of(function: Callable[..., Any], name: str) -> Any:
 
 
 def setting_of(owner: type, name: str, default: Any = dataclasses.MISSING) -> Any:
-    """Declare a field of a config with the unit, the bounds and the default that another class declares for its field.
+    """Declare a field of a config with the unit, the bounds, the default and the meaning of a field of another class.
 
     Args:
         owner: Class with the field.
@@ -79,7 +79,7 @@ def setting_of(owner: type, name: str, default: Any = dataclasses.MISSING) -> An
     """
     field = next(field for field in dataclasses.fields(owner) if field.name == name)
     default = field.default if default is dataclasses.MISSING else default
-    return dataclasses.field(default=default, metadata=field.metadata)
+    return dataclasses.field(default=default, metadata=field.metadata | stated_by(owner))
 
 
 def read_config(path: Path | str, cls: type[T], overrides: Sequence[str] = (), *, smoke: bool = False) -> T:

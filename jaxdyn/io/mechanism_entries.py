@@ -121,9 +121,6 @@ class RotorEntry:
         name: Name of the rotor.
         carrier: Name of the body that carries the rotor, or "ground".
         joint: Name of the driven joint, or of its body; the joint must have one velocity component.
-        inertia: Moment of inertia about the axis of the rotor.
-        ratio: Gear ratio: rate of the rotor relative to the carrier divided by the rate of the joint; negative if the rotor turns
-            in the opposite direction.
         axis: Unit vector of the axis on the axes of the carrier. It may be omitted if the rotor turns about the axis of a revolute
             joint that is adjacent to the carrier.
     """
@@ -194,8 +191,6 @@ class AppliedForceEntry:
         axes: "body" if force and torque are given on the axes of the body or frame and turn with it, "ground" if they are given on
             ground axes.
         point: Point of application relative to the origin of the body or frame, on its axes.
-        force: Force vector.
-        torque: Couple, which acts in addition to the moment of the force.
     """
 
     body: str
@@ -227,10 +222,6 @@ class MaterialEntry:
     Attributes:
         stiffness: Stiffness of a contact; by default a quarter of the weight of the mechanism sinks 1 mm into the ground.
         damping: Damping coefficient of a contact; by default critical for a quarter of the mass of the mechanism.
-        friction: Friction coefficient.
-        slip_speed: Slip speed at which the friction force is 71 % of its final value.
-        onset: Depth at which the stiffness reaches its final value.
-        torsion_radius: Radius of the contact patch, which resists rotation about the normal.
     """
 
     stiffness: float | None = setting_of(ContactMaterial, "stiffness", None)
@@ -309,7 +300,6 @@ class MechanismEntry:
         name: Name of the mechanism.
         source: Source of the values in words, such as a data sheet.
         body: Bodies, one table each, with the joint that connects the body to its parent.
-        gravity: Gravitational acceleration on ground axes.
         frame: Named frames that are fixed in bodies, such as a flange or a sensor, one table each.
         rotor: Rotors of geared drives, one table each.
         drives: Joints that the controls drive; if this table is not given, every velocity component is driven.

@@ -135,7 +135,6 @@ class FitConfig:
         loss: Loss of the residuals, "squares", "huber" or "cauchy".
         threshold: Threshold of a robust loss, in standard deviations; by default that of the class of the loss.
         max_steps: Maximum number of Levenberg-Marquardt steps.
-        tolerance: Predicted relative decrease of the loss in the next step, below which the fit has converged.
         starts: Number of fits: the first starts from the given initial guess, the others start from random initial guesses around
             it. The best fit is used.
         standard_deviation: Standard deviation of the random initial guesses, in the unconstrained parameters of the charts.

@@ -114,6 +114,7 @@ class Quantity:
 
 
 _KEY = "quantity"
+_OWNER = "stated by"
 
 
 def quantity(
@@ -177,14 +178,27 @@ def quantities(cls: type) -> dict[str, Quantity]:
     return {field.name: quantity_of(field) for field in dataclasses.fields(cls) if _KEY in field.metadata}
 
 
+def stated_by(owner: type) -> dict[str, type]:
+    """Metadata of a field whose meaning is that of the field with the same name of another class, see `meanings`."""
+    return {_OWNER: owner}
+
+
 def first_sentence(cls: type) -> str:
     """The first paragraph of the docstring of a class on one line, without the section "Source:"."""
     return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split()).split(" Source: ")[0]
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """Meaning of each field of a class, from the sections "Attributes:" of the docstrings of the class and of its bases."""
-    found: dict[str, str] = {}
+    """Meaning of each field of a class, from the sections "Attributes:" of the docstrings of the class and of its bases.
+
+    If they do not explain a field, its meaning is that in the class of `stated_by`.
+    """
+    owners = (
+        {field.name: field.metadata.get(_OWNER) for field in dataclasses.fields(cls)}
+        if dataclasses.is_dataclass(cls)
+        else {}
+    )
+    found = {name: meanings(owner).get(name, "") for name, owner in owners.items() if owner is not None}
     for base in reversed(cls.__mro__):
         section = re.search(r"^Attributes:\n((?: .*\n?|\n)+)", inspect.cleandoc(base.__doc__ or ""), re.MULTILINE)
         entries = re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", section[1], re.MULTILINE) if section else []

@@ -35,8 +35,9 @@ class Rotors(eqx.Module):
         carriers: Index of the body that carries each rotor, -1 for the ground.
         columns: Index of the velocity component that drives each rotor; its joint has no other velocity component.
         axis: Unit vector e on axes of the carrier (or of the ground).
-        inertia: Moment of inertia J about the axis.
-        ratio: Rate of the rotor relative to its carrier divided by the rate of the joint; negative for the opposite direction.
+        inertia: Moment of inertia J about the axis of the rotor.
+        ratio: Gear ratio: rate of the rotor relative to its carrier divided by the rate of the joint; negative for the opposite
+            direction.
 
     Source: theory.md (R1).
     """
