@@ -71,7 +71,7 @@ class Config:
     coarsest_step: float = setting(0.2, unit="s", positive=True)
     halvings: int = setting(5, positive=True)
     starts: int = setting(256, positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
     timed_steps: int = setting(20000, positive=True)
     rounds: int = setting(7, positive=True)
 

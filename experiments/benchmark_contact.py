@@ -71,7 +71,7 @@ class Config:
     batch: int = setting(4096, positive=True)
     steps: int = setting(50, positive=True)
     dt: float = setting(0.002, unit="s", positive=True)
-    speed: float = setting(0.1, non_negative=True)
+    speed: float = setting(0.1, minimum=0.0)
     seconds: float = setting(3.0, unit="s", positive=True)
     most_time: float = setting(900.0, unit="s", positive=True)
     peer_environments: PeerEnvironments = PeerEnvironments()

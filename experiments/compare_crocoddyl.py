@@ -124,7 +124,7 @@ class Config:
     batch_repeats: int = setting(3, positive=True)
     threads: int = setting(2, positive=True)
     torque_limit: float = setting(math.inf, unit="N m", positive=True, infinite=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
 
 
 @dataclasses.dataclass

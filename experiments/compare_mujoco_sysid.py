@@ -108,11 +108,11 @@ class Config:
     noise_position: float = setting(1e-3, unit="rad", positive=True)
     noise_velocity: float = setting(1e-2, unit="rad/s", positive=True)
     offset: float = setting(0.3, positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
     solvers: tuple[Solver, ...] = ("mujoco", "mujoco, scaled")
     iterations: int = setting(100, positive=True)
     repeats: int = setting(3, positive=True)
-    threads: int = setting(0, non_negative=True)
+    threads: int = setting(0, minimum=0.0)
 
     def __post_init__(self):
         if not self.joints or min(self.joints) < 2:

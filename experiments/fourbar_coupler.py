@@ -72,7 +72,7 @@ class Config:
     steps: int = setting(1500, positive=True)
     rate: float = setting(0.03, positive=True)
     transmission: float = setting(0.5, unit="rad", positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
     density: float = setting(1.0, positive=True)
     weight: float = setting(0.5, unit="kg", positive=True)
     rotor: float = setting(0.01, unit="kg m^2", positive=True)

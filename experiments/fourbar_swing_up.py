@@ -61,9 +61,9 @@ class Config:
     duration: float = setting(1.5, unit="s", positive=True)
     steps: int = setting(150, positive=True)
     starts: int = setting(6, positive=True)
-    swing: float = setting(1.5, unit="rad", non_negative=True)
+    swing: float = setting(1.5, unit="rad", minimum=0.0)
     iterations: int = setting(200, positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
 
 
 def linkage(config: Config) -> jaxdyn.System:

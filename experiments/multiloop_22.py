@@ -67,8 +67,8 @@ class Body:
     at: tuple[float, float, float] = setting(unit="m")
     end: tuple[float, float, float] = setting(unit="m")
     mass: float = setting(unit="kg", positive=True)
-    stiffness: float = setting(0.0, non_negative=True)
-    damping: float = setting(0.0, non_negative=True)
+    stiffness: float = setting(0.0, minimum=0.0)
+    damping: float = setting(0.0, minimum=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Config:
         "Runge-Kutta 4",
         "projected Runge-Kutta 4",
     )
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
 
     def __post_init__(self):
         if not self.integrators:

@@ -74,11 +74,11 @@ class Config:
     goal: tuple[float, ...] = setting((0.8, 0.2, 0.0, -2.0, 0.0, 2.2, 0.785), unit="rad")
     duration: float = setting(1.0, unit="s", positive=True)
     steps: int = setting(50, positive=True)
-    margin: float = setting(0.01, unit="m", non_negative=True)
+    margin: float = setting(0.01, unit="m", minimum=0.0)
     starts: int = setting(8, positive=True)
-    bulge: float = setting(0.4, unit="rad", non_negative=True)
+    bulge: float = setting(0.4, unit="rad", minimum=0.0)
     iterations: int = setting(150, positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
 
 
 def reaching(config: Config, system: jaxdyn.System) -> tuple[control.ControlProblem, control.Spheres]:

@@ -57,8 +57,8 @@ class Config:
     run: int = setting(100, positive=True)
     iterations: int = setting(2, positive=True)
     push: tuple[float, ...] = setting((15.0, 15.0, 0.0, 0.0, 0.0, 0.0, 0.0), unit="N m")
-    push_start: float = setting(0.4, unit="s", non_negative=True)
-    push_end: float = setting(0.7, unit="s", non_negative=True)
+    push_start: float = setting(0.4, unit="s", minimum=0.0)
+    push_end: float = setting(0.7, unit="s", minimum=0.0)
 
 
 class Pushed(control.Dynamics):

@@ -62,7 +62,7 @@ class Config:
     lengths: int = setting(7, positive=True)
     starts: int = setting(3, positive=True)
     iterations: int = setting(300, positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
 
     def __post_init__(self):
         if self.shortest >= self.longest:

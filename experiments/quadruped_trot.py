@@ -95,13 +95,13 @@ class Config:
     period: float = setting(0.5, unit="s", positive=True)
     speed: float = setting(0.5, unit="m/s")
     clearance: float = setting(0.06, unit="m", positive=True)
-    bumps: float = setting(0.03, unit="m", non_negative=True)
-    masses: float = setting(0.2, non_negative=True)
+    bumps: float = setting(0.03, unit="m", minimum=0.0)
+    masses: float = setting(0.2, minimum=0.0)
     friction: tuple[float, float] = setting((0.5, 1.0))
     every: int = setting(50, positive=True)
     tested: int = setting(256, positive=True)
     duration: float = setting(10.0, unit="s", positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
 
     @property
     def dt(self) -> float:

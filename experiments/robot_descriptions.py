@@ -53,7 +53,7 @@ class Config:
     folders: tuple[Path, ...] = ()
     own: tuple[str, ...] = ()
     states: int = setting(3, positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
 
 
 @dataclasses.dataclass(frozen=True)

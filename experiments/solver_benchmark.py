@@ -106,7 +106,7 @@ class Config:
     iterations: int = setting(3000, positive=True)
     peer_python: str = ""
     workers: int = setting(2, positive=True)
-    seed: int = setting(0, non_negative=True)
+    seed: int = setting(0, minimum=0.0)
 
 
 @dataclasses.dataclass

@@ -36,7 +36,7 @@ def setting(
     *,
     unit: str | ComponentUnit | None = None,
     positive: bool = False,
-    non_negative: bool = False,
+    minimum: float | None = None,
     broadcast: bool = False,
     infinite: bool = False,
     alias: str | None = None,
@@ -48,14 +48,14 @@ def setting(
         unit: SI unit of a float or of a tuple of floats. Text such as "30 deg" is converted to this unit. For values along
             components of joints, which have a `ComponentUnit`, the text may have the unit of either kind of component; the caller
             checks the unit of a `ComponentValue` when the mechanism is known.
-        positive, non_negative: Whether the value, or every entry of a tuple, must be positive, or must not be negative.
+        positive: Whether the value, or every entry of a tuple, must be positive.
+        minimum: Lower bound of the value, or of every entry of a tuple.
         broadcast: If true, a single value may be given for a tuple. This value is read as a tuple of one entry, which the caller
             broadcasts.
         infinite: If true, inf, -inf and values of any magnitude are allowed.
         alias: Former name of the key, which is also accepted.
     """
-    least = 0.0 if non_negative else None
-    rules = declare(unit, minimum=least, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
+    rules = declare(unit, minimum=minimum, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
     return dataclasses.field(default=default, metadata=rules)
 
 

@@ -178,8 +178,8 @@ class CouplingEntry:
     driven: str
     driver: str
     coefficients: tuple[Any, ...]
-    driven_component: int | None = setting(None, non_negative=True)
-    driver_component: int | None = setting(None, non_negative=True)
+    driven_component: int | None = setting(None, minimum=0.0)
+    driver_component: int | None = setting(None, minimum=0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -288,7 +288,7 @@ class DrivesEntry:
     """
 
     joints: tuple[str, ...]
-    components: tuple[int, ...] | None = setting(None, non_negative=True)
+    components: tuple[int, ...] | None = setting(None, minimum=0.0)
     gear: tuple[float, ...] | None = None
 
 

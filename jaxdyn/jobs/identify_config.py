@@ -86,7 +86,7 @@ class WindowsConfig:
     duration: float = setting(0.5, unit="s", positive=True)
     interval: float = setting(0.002, unit="s", positive=True)
     stride: float | None = setting(default_of(cut, "stride"), unit="s", positive=True)
-    first: float = setting(default_of(cut, "first"), unit="s", non_negative=True)
+    first: float = setting(default_of(cut, "first"), unit="s", minimum=0.0)
     lead: float = setting_of(Processing, "lead")
     velocity_cutoff: float = setting_of(Processing, "velocity_cutoff")
     free_starts: bool = setting_of(OutputError, "free_starts")
@@ -143,15 +143,15 @@ class FitConfig:
 
     method: Literal["output_error", "inverse_dynamics"] = "output_error"
     noise: tuple[float, ...] = setting((1e-2,), positive=True, broadcast=True)
-    quantization: tuple[float, ...] = setting((0.0,), non_negative=True, broadcast=True)
-    rounds: int = setting(0, non_negative=True)
+    quantization: tuple[float, ...] = setting((0.0,), minimum=0.0, broadcast=True)
+    rounds: int = setting(0, minimum=0.0)
     block_length: int = setting(1, positive=True, alias="alike")
     loss: LossName = default_of(OutputError, "loss").kind
     threshold: float | None = setting(None, positive=True)
     max_steps: int = setting(default_of(fit, "max_steps"), positive=True, alias="iterations")
     tolerance: float = setting_of(LevenbergMarquardt, "tolerance")
     starts: int = setting(1, positive=True)
-    standard_deviation: float = setting(0.3, non_negative=True, alias="spread")
+    standard_deviation: float = setting(0.3, minimum=0.0, alias="spread")
     seed: int = seed_setting()
 
     def __post_init__(self):

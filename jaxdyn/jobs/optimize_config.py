@@ -80,7 +80,7 @@ class RatesConfig:
         initial: Controls in the first time step, one value for all controls or one per control.
     """
 
-    weights: tuple[float, ...] = setting((0.0,), broadcast=True, non_negative=True)
+    weights: tuple[float, ...] = setting((0.0,), broadcast=True, minimum=0.0)
     lower: tuple[float, ...] | None = setting(None, unit=EFFORT_RATE, broadcast=True, infinite=True)
     upper: tuple[float, ...] | None = setting(None, unit=EFFORT_RATE, broadcast=True, infinite=True)
     initial: tuple[float, ...] = setting((0.0,), unit=EFFORT, broadcast=True)
@@ -136,7 +136,7 @@ class RandomStartConfig:
 
     kind: Literal["random"]
     count: int = setting(64, positive=True)
-    amplitude: tuple[float, ...] = setting((1.0,), unit=EFFORT, broadcast=True, non_negative=True)
+    amplitude: tuple[float, ...] = setting((1.0,), unit=EFFORT, broadcast=True, minimum=0.0)
     interval: float | None = setting(None, unit="s", positive=True)
     seed: int = seed_setting()
 
@@ -158,10 +158,10 @@ class StatesStartConfig:
     """
 
     kind: Literal["states"]
-    times: tuple[float, ...] = setting(unit="s", non_negative=True)
+    times: tuple[float, ...] = setting(unit="s", minimum=0.0)
     q: tuple[tuple[float, ...], ...] = setting(unit=POSITION)
     count: int = setting(1, positive=True)
-    spread: float = setting(0.0, unit=POSITION, non_negative=True)
+    spread: float = setting(0.0, unit=POSITION, minimum=0.0)
     distribution: Literal["normal", "uniform"] = "normal"
     seed: int = seed_setting()
 
@@ -191,7 +191,7 @@ class MixedStartConfig:
 
     kind: Literal["mixed"]
     count: int = setting(default_of(guess.mixed, "count"), positive=True)
-    spread: float = setting(default_of(guess.mixed, "standard_deviation"), unit=POSITION, non_negative=True)
+    spread: float = setting(default_of(guess.mixed, "standard_deviation"), unit=POSITION, minimum=0.0)
     seed: int = seed_setting()
 
 

@@ -31,7 +31,7 @@ class FreeConfig:
     """
 
     inertia: tuple[str, ...] = ()
-    divergence: float = setting(0.0, non_negative=True)
+    divergence: float = setting(0.0, minimum=0.0)
     path: str = ""
     entries: tuple[str, ...] = ()
     chart: ChartName | None = None

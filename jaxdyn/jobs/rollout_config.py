@@ -24,8 +24,8 @@ class InitialConfig:
             deviations from the initial velocities of the plan.
     """
 
-    spread: float | None = setting(None, non_negative=True)
-    speed: tuple[float, ...] = setting((0.0,), unit=VELOCITY, non_negative=True, broadcast=True)
+    spread: float | None = setting(None, minimum=0.0)
+    speed: tuple[float, ...] = setting((0.0,), unit=VELOCITY, minimum=0.0, broadcast=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +47,10 @@ class ControlConfig:
     """
 
     target: Literal["middle", "initial"] = "middle"
-    stiffness: tuple[float, ...] = setting((0.0,), unit=STIFFNESS, non_negative=True, broadcast=True)
-    damping: tuple[float, ...] = setting((0.0,), unit=DAMPING, non_negative=True, broadcast=True)
+    stiffness: tuple[float, ...] = setting((0.0,), unit=STIFFNESS, minimum=0.0, broadcast=True)
+    damping: tuple[float, ...] = setting((0.0,), unit=DAMPING, minimum=0.0, broadcast=True)
     compensate_gravity: bool = False
-    random_torque: tuple[float, ...] = setting((0.0,), unit=EFFORT, non_negative=True, broadcast=True)
+    random_torque: tuple[float, ...] = setting((0.0,), unit=EFFORT, minimum=0.0, broadcast=True)
     random_interval: float = setting(0.05, unit="s", positive=True)
     replay: Path | None = None
     replay_feedback: bool = False
@@ -136,14 +136,14 @@ class RolloutConfig:
     seed: int = seed_setting()
     dtype: Precision = "float32"
     method: MethodName | None = None
-    stabilization: float | None = setting(None, unit="1/s", non_negative=True)
+    stabilization: float | None = setting(None, unit="1/s", minimum=0.0)
     limits: Literal["data", "enforced"] = "data"
     contact: ContactName = "none"
     backend: BackendName = "auto"
     devices: DeviceChoice = "all"
     memory: float = setting(4e9, unit="B", positive=True)
     chunk: int | None = setting(None, positive=True)
-    most_failed: float = setting(0.01, non_negative=True)
+    most_failed: float = setting(0.01, minimum=0.0)
     outputs: tuple[str, ...] = ()
     pictures: bool = True
     initial: InitialConfig = InitialConfig()

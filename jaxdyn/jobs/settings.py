@@ -1,4 +1,4 @@
-"""The settings of a config class as text: every key with its meaning, unit, choices and default, by table.
+"""The settings of a config class as text: every key with its meaning, unit, choices, bounds and default, by table.
 
 Help texts and the templates of `jaxdyn new` are derived from the classes, so that the texts always agree with the classes.
 """
@@ -85,8 +85,9 @@ def table_lines(table: Any, name: str) -> Iterator[str]:
 
 def _line(name: str, setting: Key) -> str:
     unit = f" ({setting.rules.unit_text})" if setting.rules.unit_text else ""
-    stated = "" if setting.default is None else f" [{default_of(setting)}]"
-    return f"  {name}{unit}: {setting.explanation}{stated}"
+    rules = [setting.rules.allowed, None if setting.default is None else default_of(setting)]
+    stated = ", ".join(filter(None, rules))
+    return f"  {name}{unit}: {setting.explanation}{f' [{stated}]' if stated else ''}"
 
 
 def default_of(setting: Key) -> str:

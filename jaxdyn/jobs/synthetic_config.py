@@ -17,7 +17,7 @@ class SyntheticConfig:
 
     Attributes:
         period: Period of the motions.
-        harmonics: Number of harmonics of the Fourier series of each joint, at least 2.
+        harmonics: Number of harmonics of the Fourier series of each joint.
         starts: Number of random candidate motions; the candidates with the most information on the base parameters are used.
         max_steps: Number of gradient steps that improve the selected motions (D-optimal design); 0 for no improvement.
         noise: Standard deviation of the forces in training recordings, one value for all joints or one per joint.
@@ -30,10 +30,10 @@ class SyntheticConfig:
     """
 
     period: float = setting(default_of(excitations, "period"), unit="s", positive=True)
-    harmonics: int = setting(default_of(excitations, "harmonics"), positive=True)
+    harmonics: int = setting(default_of(excitations, "harmonics"), minimum=2.0)
     starts: int = setting(default_of(excitations, "starts"), positive=True)
-    max_steps: int = setting(default_of(excitations, "max_steps"), non_negative=True, alias="steps")
+    max_steps: int = setting(default_of(excitations, "max_steps"), minimum=0.0, alias="steps")
     noise: tuple[float, ...] = setting((0.1,), unit=EFFORT, positive=True, broadcast=True)
     repetitions: int = setting(default_of(compare_base_parameters, "repetitions"), positive=True)
-    perturbation: float = setting(0.2, non_negative=True)
+    perturbation: float = setting(0.2, minimum=0.0)
     seed: int = seed_setting()

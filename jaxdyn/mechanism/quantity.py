@@ -99,12 +99,12 @@ class Quantity:
     def allowed(self) -> str | None:
         """Bounds in words, such as "positive" or "from 0 to 1"; None without bounds."""
         if self.minimum is None:
-            return None if self.maximum is None else f"{self.maximum:g} or less"
+            return None if self.maximum is None else f"{self.maximum:.10g} or less"
         if self.maximum is not None:
-            return f"{'above' if self.exclusive else 'from'} {self.minimum:g} to {self.maximum:g}"
+            return f"{'above' if self.exclusive else 'from'} {self.minimum:.10g} to {self.maximum:.10g}"
         if self.minimum == 0.0:
             return "positive" if self.exclusive else "not negative"
-        return f"above {self.minimum:g}" if self.exclusive else f"{self.minimum:g} or more"
+        return f"above {self.minimum:.10g}" if self.exclusive else f"{self.minimum:.10g} or more"
 
     def admits(self, values: Any) -> bool:
         """True if all values are within the bounds. NaN is outside of any bounds."""

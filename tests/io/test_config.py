@@ -16,7 +16,7 @@ from jaxdyn.io.toml import toml_text
 class Time:
     duration: float = setting(unit="s", positive=True)
     rate: float = setting(1000.0, unit="Hz", positive=True)
-    window: tuple[float, float] = setting((0.0, 1.0), unit="s", non_negative=True)
+    window: tuple[float, float] = setting((0.0, 1.0), unit="s", minimum=0.0)
 
     def __post_init__(self):
         if self.window[1] < self.window[0]:
@@ -35,7 +35,7 @@ class Study:
     time: Time
     method: Literal["fast", "exact"] = "fast"
     batch: int = setting(8, positive=True)
-    gains: tuple[float, ...] = setting((1.0,), non_negative=True, broadcast=True)
+    gains: tuple[float, ...] = setting((1.0,), minimum=0.0, broadcast=True)
     names: tuple[str, ...] = ()
     label: str | None = None
     plots: bool = True

@@ -140,7 +140,7 @@ def test_the_help_explains_every_key_by_a_sentence(config, least):
     keys = [line for line in lines if ".kind = " not in line]
     assert len(keys) >= least
     for line in keys:
-        said = re.fullmatch(r" +[\w.]+(?: \([^)]*\))?: (.*?)(?: \[(?:required|default .*)\])?", line)
+        said = re.fullmatch(r" +[\w.]+(?: \([^)]*\))?: (.*?)(?: \[[^.]*(?:\d\.\d[^.]*)*\])?", line)
         assert said, line
         meaning = said[1]
         assert re.match(r'[A-Z"]', meaning), line
@@ -153,9 +153,9 @@ def test_keys_of_the_help_stand_below_their_kind():
     lines = [line.strip() for line in describe_settings(OptimizeConfig).splitlines()]
     start = next(k for k, line in enumerate(lines) if line.startswith('solver.kind = "polished"'))
     assert lines[start + 1].startswith("solver.coarse: The search with iLQR")
-    assert lines[start + 1].endswith("[default 5]")
+    assert lines[start + 1].endswith("[positive, default 5]")
     power = next(k for k, line in enumerate(lines) if line.startswith('running.kind = "power"'))
-    assert lines[power + 1] == "running.scale (W): The powers are divided by this power. [required]"
+    assert lines[power + 1] == "running.scale (W): The powers are divided by this power. [positive, required]"
 
 
 def test_the_reference_has_a_row_for_each_attribute_of_a_new_class():

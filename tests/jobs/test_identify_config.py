@@ -184,7 +184,7 @@ def test_help_explains_every_key_by_a_sentence_under_the_kind_that_it_belongs_to
     assert {f'force.kind = "{kind}"' for kind in ForceTable.kinds()} <= {line.split(":")[0].strip() for line in lines}
     meaning_of = {line.split(": ", 1)[0].strip(): line.split(": ", 1)[1] for line in lines}
     for key, meaning in meaning_of.items():
-        sentence = re.sub(r" \[(required|default .*)\]$", "", meaning)
+        sentence = re.sub(r" \[[^.]*(\d\.\d[^.]*)*\]$", "", meaning)
         assert len(sentence.split()) > 1, key
         own = not key.startswith("force.")  # their meanings stand in the classes of the dynamics
         assert not own or (sentence[0].isupper() and sentence.endswith(".")), key
