@@ -47,7 +47,7 @@ def predictions(
             for instant in breaks:
                 axis.axvline(instant, color=GRAY, lw=0.6, ls=":")
         above.set_ylabel(units[k], fontsize=8)
-        below.set_ylabel("error", fontsize=8)
+        below.set_ylabel(with_unit("error", units[k]), fontsize=8)
         if k == 0:
             above.legend(frameon=False, fontsize=8)
     return figure
