@@ -28,6 +28,7 @@ from jaxdyn.control import (  # noqa: F401
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.tables import Key, Place, keys_of, read_keys, read_kind
+from jaxdyn.io.toml import toml_value
 from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.optimize_parts import (
     ConfigurationPart,
@@ -146,6 +147,11 @@ class Table:
         Raises:
             ValueError: The keys are inconsistent; the message states the remedy.
         """
+        stands_for, fixed = ALIASES.get(self.kind, (self.kind, {}))
+        for name, value in fixed.items():
+            if self.values[name] != value:
+                means = f'kind "{self.kind}" is "{stands_for}" with {name} = {toml_value(value)}'
+                raise ValueError(f'{means}; omit {name}, or choose kind = "{stands_for}"')
         for part in {key.owner for key in self.keys(self.kind).values()} & set(PARTS.values()):
             part(**self._fields_of(part))
 
@@ -187,6 +193,7 @@ class SolverTable(Table):
     base = Solver
 
     def check(self) -> None:
+        super().check()
         self.build(None, "solver:")
 
 

@@ -98,7 +98,11 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
         return format_help()
 
     parser.format_help = with_settings  # settings are described only if help is requested
-    text = "config file (TOML)" if job.of_runs is None else "run directory, and further run directories that are compared with it"
+    text = (
+        "config file (TOML)"
+        if job.of_runs is None
+        else "run directory, and further run directories that are compared with it"
+    )
     text += "" if job.of_mechanism is None else ", or a mechanism file, which is simulated with default settings"
     text += f"; default {default_config}" if default_config else ""
     # The config is a positional argument like key=value, so a script distinguishes them by the "=".

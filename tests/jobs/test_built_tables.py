@@ -117,6 +117,10 @@ def test_a_new_solver_is_chosen_by_a_config_and_solves_its_problem(config, tmp_p
         ),
         ("running=[{kind='powr', scale=1}]", "running 1: kind: 'powr' is unknown; did you mean 'power'"),
         ("solver={kind='polished', coarse=0}", "solver.coarse: 0 is out of range"),
+        (
+            "solver={kind='ddp', second_order=false}",
+            'solver: kind "ddp" is "ilqr" with second_order = true; omit second_order, or choose kind = "ilqr"',
+        ),
         ("solver={kind='polish'}", "solver.kind: 'polish' is unknown; did you mean 'polished'"),
         ("solver={kind='polished', tolerance='fine'}", "solver.tolerance: 'fine' is text"),
     ],
