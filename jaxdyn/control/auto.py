@@ -58,7 +58,7 @@ class Auto(Solver):
     by which solver.
 
     Attributes:
-        feasibility: Largest violation of a constraint that a solution may have; None selects 1e-6 in double and 1e-4 in single
+        feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
             precision.
         starts: Number of other initial guesses for the last attempt.
         backend: Compiler of all solvers, see `lanes`.

@@ -28,11 +28,11 @@ class ILQR(NewtonSolver):
     second derivatives are omitted for some iterations. Constraints are included by an augmented Lagrangian.
 
     Attributes:
-        second_order: If true, second derivatives of the dynamics are used (DDP); if false, they are omitted (iLQR). None selects
-            DDP for problems with design parameters and iLQR for all others.
-        tolerance: Expected relative decrease of the cost below which the search ends; None selects 1e-9 in double and 1e-5 in
+        second_order: If true, second derivatives of the dynamics are used (DDP); if false, they are omitted (iLQR). By default, DDP
+            is used for problems with design parameters and iLQR for all others.
+        tolerance: Expected relative decrease of the cost below which the search ends; by default 1e-9 in double and 1e-5 in
             single precision.
-        feasibility: Largest violation of a constraint that a solution may have; None selects 1e-6 in double and 1e-4 in single
+        feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
             precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         backend: Compiler of expansions, recursions and rollouts, see `lanes`.

@@ -69,7 +69,7 @@ class MultipleShooting(IterativeSolver):
     Attributes:
         parallel: If true, the Riccati recursion is computed by associative scans, in O(log N) parallel rounds instead of N
             sequential steps; this is faster on hardware with many threads, such as GPUs.
-        tolerance: Largest violation, and largest scaled residual of the KKT conditions, that a solution may have; None selects 1e-8
+        tolerance: Largest violation, and largest scaled residual of the KKT conditions, that a solution may have; by default 1e-8
             in double and 1e-4 in single precision.
         barrier: Barrier parameter at the initial guess. With a small value, such as 1e-4, a search from nearly optimal states and
             controls takes fewer iterations (warm start); from other guesses it may fail.

@@ -112,10 +112,10 @@ class NewtonSolver(IterativeSolver):
 
     Attributes:
         second_order: If true, second derivatives of dynamics and constraints are used (Newton); if false, they are omitted
-            (Gauss-Newton). None selects Newton only for problems with design parameters.
-        tolerance: Expected relative decrease of the cost below which the search ends; None selects 1e-9 in double and 1e-5 in
+            (Gauss-Newton). By default, Newton is used only for problems with design parameters.
+        tolerance: Expected relative decrease of the cost below which the search ends; by default 1e-9 in double and 1e-5 in
             single precision.
-        feasibility: Largest violation of a constraint that a solution may have; None selects 1e-6 in double and 1e-4 in single
+        feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
             precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         backend: Compiler of expansions, recursions and rollouts, see `lanes`.

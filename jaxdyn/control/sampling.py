@@ -129,9 +129,9 @@ class Sampling(IterativeSolver):
     Attributes:
         rule: `PredictiveSampling`, `PathIntegral` or `CrossEntropy`.
         samples: Number of samples that are rolled out in each iteration.
-        knots: Number of knots at which controls are drawn; between knots, controls are interpolated linearly. None selects one knot
-            for each time step.
-        standard_deviation: Initial standard deviation of the controls; None selects 0.3 times the distance between the bounds of
+        knots: Number of knots at which controls are drawn; between knots, controls are interpolated linearly. By default, there is
+            one knot for each time step.
+        standard_deviation: Initial standard deviation of the controls; by default 0.3 times the distance between the bounds of
             each control.
         penalty: Weight of the quadratic penalty on constraint violations.
         tolerance: Relative decrease of the penalized cost above which an iteration counts as progress.

@@ -68,9 +68,9 @@ class SingleShooting(IterativeSolver):
         optimizer: The optimizer "lbfgs" (with a line search) or "adam"; in Python also any optimizer of optax, which receives the
             augmented Lagrangian as `value_fn`.
         rate: Learning rate of "adam"; other optimizers do not use it.
-        tolerance: Relative decrease of the augmented Lagrangian over `window` iterations below which the search has converged; None
-            selects 1e-9 in double and 1e-5 in single precision.
-        feasibility: Largest violation of a constraint that a solution may have; None selects 1e-6 in double and 1e-4 in single
+        tolerance: Relative decrease of the augmented Lagrangian over `window` iterations below which the search has converged; by
+            default 1e-9 in double and 1e-5 in single precision.
+        feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
             precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         window: Number of iterations between two tests of convergence.

@@ -310,7 +310,7 @@ class JointServo(JointForce):
         stiffness: Proportional gains k.
         damping: Derivative gains d.
         target: Desired coordinates.
-        effort: Bound on the magnitude of each component; no bound if None.
+        effort: Bound on the magnitude of each component; no bound by default.
 
     Source: theory.md (H14).
     """
