@@ -103,7 +103,7 @@ class Config:
         peer_python: Python of an environment with Crocoddyl; empty for none.
         compiler: Command of the C++ compiler, for the program that uses Crocoddyl.
         starts: Number of initial guesses of the batch.
-        spread: Standard deviation of the torques of the initial guesses.
+        standard_deviation: Standard deviation of the torques of the initial guesses.
         tolerance: Decrease of the cost below which the iteration ends.
         iterations: Maximum number of iterations.
         methods: Names of the methods of jaxdyn, "iLQR" and "DDP".
@@ -116,7 +116,7 @@ class Config:
     peer_python: str = ""
     compiler: str = "g++"
     starts: int = setting(1000, positive=True)
-    spread: float = setting(0.3, unit="N m", positive=True)
+    standard_deviation: float = setting(0.3, unit="N m", positive=True, alias="spread")
     tolerance: float = setting(1e-9, positive=True)
     iterations: int = setting(300, positive=True)
     methods: tuple[Literal["iLQR", "DDP"], ...] = ("iLQR", "DDP")
@@ -326,7 +326,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     with jax.enable_x64(True):
         problem = pendulum(config.torque_limit)
         let_go = control.rollout_controls(problem, jnp.zeros((STEPS, 1)))
-        torques = config.spread * np.random.default_rng(config.seed).normal(size=(config.starts, STEPS, 1))
+        torques = config.standard_deviation * np.random.default_rng(config.seed).normal(size=(config.starts, STEPS, 1))
         plans = jax.jit(jax.vmap(lambda u: control.rollout_controls(problem, u)))(jnp.asarray(torques))
         agreement = check_agreement(problem, peer, plans)
         print("\n".join(agreement))

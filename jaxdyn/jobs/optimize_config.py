@@ -185,13 +185,15 @@ class MixedStartConfig:
     Attributes:
         kind: Kind of the initial guesses, "mixed".
         count: Number of initial guesses.
-        spread: Standard deviation of the random deviations from the straight line.
+        standard_deviation: Standard deviation of the random deviations from the straight line.
         seed: Seed of the random deviations.
     """
 
     kind: Literal["mixed"]
     count: int = setting(default_of(guess.mixed, "count"), positive=True)
-    spread: float = setting(default_of(guess.mixed, "standard_deviation"), unit=POSITION, minimum=0.0)
+    standard_deviation: float = setting(
+        default_of(guess.mixed, "standard_deviation"), unit=POSITION, minimum=0.0, alias="spread"
+    )
     seed: int = seed_setting()
 
 

@@ -138,9 +138,8 @@ def _guessed(entry: StartConfig, problem: ControlProblem, system: System, key: s
     steps, nu = problem.steps, problem.dynamics.nu
     match entry:
         case MixedStartConfig():
-            return guess.mixed(
-                problem, entry.count, seed=entry.seed, standard_deviation=for_all(entry.spread, system, f"{key} spread")
-            )
+            deviation = for_all(entry.standard_deviation, system, f"{key} standard_deviation")
+            return guess.mixed(problem, entry.count, seed=entry.seed, standard_deviation=deviation)
         case StatesStartConfig():
             return _moved_through(entry, problem, system, key)
         case StillStartConfig():

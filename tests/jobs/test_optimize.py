@@ -152,7 +152,7 @@ def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
 
 
 def test_mixed_initial_guesses_are_those_of_the_library_and_are_reported_by_kind(config, tmp_path):
-    start = "start=[{kind='random'}, {kind='mixed', count=6, spread=0.5, seed=3}]"
+    start = "start=[{kind='random'}, {kind='mixed', count=6, standard_deviation=0.5, seed=3}]"
     assert main(["optimize", config, start, "start.0.count=2", "--out", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [(row["kind"], row["count"]) for row in metrics["by_start"]] == [
