@@ -49,9 +49,9 @@ class Spheres(ConstraintTerm):
 
     bodies: tuple[str, ...] = eqx.field(static=True)
     centers: Float[Array, "spheres 3"] = eqx.field(converter=floating, metadata=quantity("m"))
-    radii: Float[Array, "spheres"] = eqx.field(converter=floating, metadata=quantity("m", positive=True))
+    radii: Float[Array, "spheres"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
     obstacle_centers: Float[Array, "obstacles 3"] = eqx.field(converter=floating, metadata=quantity("m"))
-    obstacle_radii: Float[Array, "obstacles"] = eqx.field(converter=floating, metadata=quantity("m", positive=True))
+    obstacle_radii: Float[Array, "obstacles"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
     margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
     ends: Float[Array, "spheres 3"] | None = eqx.field(converter=floating_or_none, default=None, metadata=quantity("m"))
     obstacle_ends: Float[Array, "obstacles 3"] | None = eqx.field(

@@ -45,7 +45,8 @@ class RecedingHorizon(Controller):
 
     @renamed_argument("iterations", "max_steps")
     def __init__(self, problem: ControlProblem, solver: IterativeSolver, initial: Plan, *, max_steps: int = 5):
-        self.problem, self.solver, self.initial, self.max_steps = problem, solver, initial, max_steps
+        self.problem, self.solver, self.initial = problem, solver, initial
+        self.max_steps = checked_count("max_steps", max_steps, 0)
 
     def __check_init__(self):
         check_settings(self)

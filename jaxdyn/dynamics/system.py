@@ -127,6 +127,8 @@ class System(Displayed, eqx.Module):
         check_model(self.model, "System")
         for name, kind in (("forces", Force), ("constraints", Constraint)):
             parts = getattr(self, name)
+            if isinstance(parts, str):
+                raise TypeError(f"{name} is {parts!r}; write method={parts!r}, by name, if this is the method")
             if not isinstance(parts, tuple | list):
                 raise TypeError(f"{name} is {described(parts)}; give a tuple, ({name.removesuffix('s')},)")
             for part in parts:

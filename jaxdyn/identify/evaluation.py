@@ -61,6 +61,7 @@ def evaluate(
     for name, entries in (("recordings", recordings), ("checks", checks)):
         if isinstance(entries, Recording | Part | Check):
             raise TypeError(f"{name} is {described(entries)}; give a list of them")
+    recordings, checks = tuple(recordings), tuple(checks)  # iterators can be read only once
     for name, plant in named.items():
         if not isinstance(plant, Plant):
             raise TypeError(

@@ -318,6 +318,8 @@ class Plant(Displayed, eqx.Module):
                 "give one input per control"
             )
         model, count = self.system.model, self.sensors.noise.shape[0]
+        if model.gravity.ndim > 1:
+            return  # a batch of plants, whose measurements are those of `jax.vmap`
         q, v = (jax.ShapeDtypeStruct((size,), model.dtype) for size in (model.nq, model.nv))
         observed = jax.eval_shape(lambda q, v: self.sensors.observe(self.system, State(q, v)), q, v)
         shape = getattr(observed, "shape", None)

@@ -246,6 +246,11 @@ def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) ->
     choices = static and bool(options or bool in classes)
     instances = all(dataclasses.is_dataclass(kind) and kind.__module__.startswith("jaxdyn.") for kind in others)
     known = all(isinstance(kind, type) or get_origin(kind) is Literal for kind in kinds)
+    fields = [
+        getattr(kind, "_fields", ()) for kind in others
+    ]  # of named tuples, which may be replaced by similar objects
+    if any(names and all(hasattr(value, name) for name in names) for names in fields) and not isinstance(value, type):
+        return
     if not known or not (choices or (others and instances)) or isinstance(value, classes):
         return
     if any(isinstance(value, type(option)) and value == option for option in options):

@@ -4,7 +4,6 @@ All methods change coordinates by `configuration.integrate`, so they are valid f
 """
 
 import abc
-import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -23,8 +22,8 @@ from jaxdyn.dynamics.equations_of_motion import (
 )
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import check_instance, checked_count
-from jaxdyn.mechanism.quantity import Quantity, check_settings, quantity, quantity_of
+from jaxdyn.mechanism.messages import check_instance
+from jaxdyn.mechanism.quantity import check_settings, quantity
 from jaxdyn.simulate.newton import solve_by_newton
 
 Time = Float[Array, ""]
@@ -41,9 +40,6 @@ class Integrator(eqx.Module):
     order: eqx.AbstractVar[int]
 
     def __check_init__(self):
-        for field in dataclasses.fields(self):
-            if field.type is int and quantity_of(field) != Quantity():
-                checked_count(f"{field.name} of {type(self).__name__}", getattr(self, field.name))
         check_settings(self)
 
     @abc.abstractmethod

@@ -1,5 +1,6 @@
 """Wrong arguments of optimal control: each is refused in one line that names the remedy, and every valid one is accepted."""
 
+import collections
 from typing import Any
 
 import equinox as eqx
@@ -55,7 +56,7 @@ MISTAKES = {
     ),
     "a negative radius": (
         lambda: control.Spheres(("pole",), [[0.0, 0.0, 0.0]], [-1.0], [[0.0, 0.0, 0.0]], [1.0]),
-        r"radii of Spheres is \[-1.0\]; give values that are positive",
+        r"radii of Spheres is \[-1.0\]; give values that are not negative",
     ),
     "a negative weight of a user's cost": (lambda: Own(START, -1.0), r"weight of Own is -1.0; .* not negative"),
     "an unknown optimizer": (
@@ -160,6 +161,11 @@ def test_traced_values_and_scalars_of_numpy_are_accepted():
     assert problem_with(steps=np.int64(4)).steps == 4
     assert ILQR(second_order=True, penalty=2).penalty == 2
     assert control.SingleShooting(optax.sgd(0.1)).transformation is not None
+    similar = collections.namedtuple("Similar", ["init", "update"])(*optax.adam(0.1))
+    assert control.SingleShooting(similar).transformation is similar
+    points = control.Spheres(("pole",), [[0.0, 0.0, 0.0]], [0.5], [[0.0, 0.0, -1.0]], [0.0])
+    assert points.obstacle_radii == 0.0
+    assert control.RecedingHorizon(PROBLEM, ILQR(), PLAN, max_steps=np.array(2)).max_steps == 2
     vectors = control.DiscreteDynamics(lambda x, u, t, dt: x + dt * u, 1, 1)
     goal = control.Equality(control.TargetState(jnp.ones(1), of_velocities=True))
     assert control.ControlProblem(vectors, jnp.zeros(1), duration=1.0, steps=2, final_constraints=goal).steps == 2

@@ -136,6 +136,19 @@ def test_sensors_of_one_number_and_objects_that_are_called_are_functions():
     assert plant(joint_velocities).sensors.noise.shape == (2,)
 
 
+def test_a_batch_of_plants_is_built_in_one_piece():
+    both = jax.tree.map(lambda x: jnp.stack([x, x]), TWO)
+    assert identify.Plant(both, identify.Sensors(jnp.ones(2))).system.model.mass.shape == (2, 2)
+
+
+def test_checks_and_recordings_may_be_iterators():
+    check = identify.WindowsCheck(durations=(0.1,), interval=STEP)
+    expected = identify.evaluate(PLANT, [RECORDING], [check], intervals=False)
+    found = identify.evaluate(PLANT, iter([RECORDING]), iter([check]), intervals=False)
+    assert expected.figures == found.figures
+    assert expected.figures["plant"]
+
+
 def test_lists_fit_like_arrays():
     Y, tau, noise = np.array([[[1.0]], [[2.0]], [[3.0]]]), np.array([[1.0], [2.1], [2.9]]), np.array([0.1])
     prior = identify.Prior([0.9], [0.5])

@@ -3,6 +3,7 @@
 import inspect
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ from test_public_api import FUNCTIONS
 import jaxdyn
 from jaxdyn import Knots, RungeKutta4, State, library, rollout
 from jaxdyn.constraints import minimal_acceleration
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.simulate import PDControl, geodesic, rollout_adaptive
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
@@ -129,9 +131,9 @@ MISTAKES = {
         lambda: rollout_adaptive(SYSTEM, START, times=[0.0, 0.1]),
         r"times is a list; give an array, jnp.asarray\(times\)",
     ),
-    "times that decrease": (
-        lambda: rollout_adaptive(SYSTEM, START, times=jnp.array([0.1, 0.0])),
-        r"times do not increase; sort them",
+    "times in no order": (
+        lambda: rollout_adaptive(SYSTEM, START, times=jnp.array([0.0, 0.1, 0.05])),
+        r"times are not in order; sort them",
     ),
     "a fraction of a step of diffrax": (
         lambda: rollout_adaptive(SYSTEM, START, times=Q, max_steps=1.5),
@@ -208,7 +210,7 @@ MISTAKES = {
     ),
     "a method by position": (
         lambda: jaxdyn.System(SYSTEM.model, (), None, "cholesky"),
-        r"constraints is a str; give a tuple, \(constraint,\)",
+        r"constraints is 'cholesky'; write method='cholesky', by name",
     ),
     "text for a stabilization": (
         lambda: jaxdyn.System(SYSTEM.model, stabilization="3"),
@@ -287,6 +289,22 @@ def test_numbers_of_steps_are_integers_of_python_or_numpy():
         found = rollout(SYSTEM, START, dt=0.01, **{name: convert(count) for name, count in counts.items()})
         np.testing.assert_array_equal(found.saved.q, expected.saved.q)
     assert geodesic(SYSTEM.model, Q, Q, dt=0.01, steps=np.int64(2)).steps == 2
+
+
+def test_times_of_records_may_go_backward_and_repeat():
+    forward = rollout_adaptive(SYSTEM, START, times=jnp.array([0.0, 0.05, 0.05, 0.1]))
+    np.testing.assert_array_equal(forward.saved.q[1], forward.saved.q[2])
+    back = rollout_adaptive(SYSTEM, forward.final, times=jnp.array([0.1, 0.05, 0.0]))
+    np.testing.assert_allclose(back.saved.q, forward.saved.q[jnp.array([3, 1, 0])], atol=1e-4)
+
+
+def test_integrators_of_users_declare_their_own_bounds():
+    class Corrected(RungeKutta4):
+        corrections: int = eqx.field(static=True, default=0, metadata=quantity(minimum=0.0))
+
+    assert Corrected().corrections == 0
+    with pytest.raises(ValueError, match="corrections of Corrected is -1; give"):
+        Corrected(corrections=-1)
 
 
 def test_raw_and_typed_random_keys_are_accepted():
