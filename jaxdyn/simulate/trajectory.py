@@ -275,7 +275,7 @@ def rollout(
         controls: None; an array with one row per step, constant during the step; `Knots`, a function of time; a policy
             u = policy(t, state, key), evaluated at the start of each step and constant during it; or a `Controller`, a policy with
             a memory.
-        dt: Duration of a control step, s.
+        dt: Duration of a control step, s; negative to simulate backward in time.
         integrator: One-step method.
         substeps: Number of integrator steps per control step.
         save_every: Number of steps between records; it must divide `steps`.
@@ -335,8 +335,8 @@ def rollout(
     _check_precision(system, state, source)
     dtype = state.v.dtype
     dt, t0 = _duration("dt", dt, dtype), _duration("t0", t0, dtype)
-    if isinstance(dt, float) and not dt > 0.0:
-        raise ValueError(f"dt is {dt} s; give a positive duration")
+    if isinstance(dt, float) and not 0.0 < abs(dt) < float("inf"):
+        raise ValueError(f"dt is {dt} s; give a finite duration other than zero")
     saved, end, served = _simulated(
         system,
         state,

@@ -171,7 +171,7 @@ def _consistent(problem):
     run = eqx.filter_jit(functools.partial(predict, integrator=problem.integrator, backend=problem.backend))
     for k in range(problem.windows.count):
         states.append(first)
-        y, first = run(plant, first, jax.tree.map(lambda z, k=k: z[k], problem.windows))
+        y, first = run(plant, jax.tree.map(lambda z, k=k: z[k], problem.windows), first)
         measurements.append(y)
     starts = jax.tree.map(lambda *z: jnp.stack(z), *states)
     exact = eqx.tree_at(

@@ -1,6 +1,7 @@
 """Mistakes of type at the doors of models, systems and rollouts: each is refused in one line that names the remedy."""
 
 import inspect
+import math
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +137,14 @@ MISTAKES = {
         lambda: rollout_adaptive(SYSTEM, START, times=Q, max_steps=1.5),
         r"max_steps is 1.5; give an integer",
     ),
-    "a duration of zero": (lambda: rollout(SYSTEM, START, dt=0.0, steps=2), r"dt is 0.0 s; give a positive duration"),
+    "a duration of zero": (
+        lambda: rollout(SYSTEM, START, dt=0.0, steps=2),
+        r"dt is 0.0 s; give a finite duration other than",
+    ),
+    "no duration": (
+        lambda: rollout(SYSTEM, START, dt=math.nan, steps=2),
+        r"dt is nan s; give a finite duration other than zero",
+    ),
     "a negative interval": (lambda: Knots(Q[:, None], -0.1), r"interval of Knots is -0.1 s; give a positive time"),
     "a seed for a random key": (
         lambda: jaxdyn.configuration.random(SYSTEM.model, 0),
