@@ -43,7 +43,7 @@ def rollout_adaptive(
         controls: Knots, or a function policy(t, state, key), which is called with the key None at every evaluation of the solver;
             None for no controls. Near discontinuities of knots the solver takes short steps; smooth knots (interpolation="cubic")
             are fastest.
-        times: Increasing times of the records, s.
+        times: Times of the records, s, in ascending or descending order.
         solver: ODE solver of diffrax; by default `diffrax.Dopri8()`.
         rtol, atol: Allowed error per step, relative and absolute (rad, m, rad/s, m/s, and 1 for quaternions).
         max_steps: Maximum number of steps. A sample that needs more steps ends with `RolloutResult.STEP_FAILED`; the remaining
