@@ -283,10 +283,12 @@ def _check_values(place: str, value: Any, declared: Quantity, kinds: tuple[Any, 
         return
     if not all(isinstance(entry, int | float | np.number) and not isinstance(entry, bool) for entry in values):
         raise TypeError(f"{place} is {value!r}; give a number")
-    if int in kinds and float not in kinds and not isinstance(value, int | np.integer):
+    counts = int in kinds and float not in kinds
+    if counts and not isinstance(value, int | np.integer):
         raise TypeError(f"{place} is {value!r}; give an integer")
     if not declared.admits(values) or not (declared.infinite or np.all(np.isfinite(values))):
-        wanted = f"a finite value that is {declared.allowed}" if declared.allowed else "a finite value"
+        wanted = "an integer" if counts else "a finite value"
+        wanted += f" that is {declared.allowed}" if declared.allowed else ""
         raise ValueError(f"{place} is {value!r}; give {wanted}")
 
 

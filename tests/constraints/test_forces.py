@@ -244,7 +244,7 @@ def test_what_is_held_stays_and_what_cannot_be_held_is_refused():
     assert float(found.q[0]) == float(Q[0] + 0.2)
     with pytest.raises(ValueError, match=r"held \(3,\) of 'mechanism': there is no velocity component 3; use 0 to 2"):
         jaxdyn.assemble(CUT_AT_GROUND, CUT_AT_GROUND.at_rest(Q), held=(3,))
-    with pytest.raises(ValueError, match="iterations of Projected is 0; give 1 or more"):
+    with pytest.raises(ValueError, match="iterations of Projected is 0; give an integer that is 1 or more"):
         Projected(iterations=0)
 
 

@@ -125,7 +125,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, cap
         (["data=nowhere"], ["give either data", "or a table [synthetic]"]),
         (["fit.method=output_error"], ["synthetic recordings contain forces only", 'set fit.method = "inverse']),
         (["synthetic.noise=[1, 2, 3]"], ["synthetic.noise has 3 values; give 1, or 2"]),
-        (["synthetic.harmonics=1"], ["harmonics is 1; give at least 2"]),
+        (["synthetic.harmonics=1"], ["synthetic.harmonics: 1 is out of range; give a value that is 2 or more"]),
         (['free=[{path="system.forces.0.viscos"}]'], ["system.forces.0 has no 'viscos'", "did you mean 'viscous'"]),
         (['free=[{inertia=["middle"]}]'], ["there is no entry 'middle'; use one of upper, lower"]),
         (
