@@ -35,7 +35,7 @@ import numpy as np
 from tqdm import tqdm
 
 from jaxdyn.formulations import attitude
-from jaxdyn.io import RunDirectory, setting
+from jaxdyn.io import RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.spatial import attitude as maps
 from jaxdyn.spatial import quaternion
@@ -71,7 +71,7 @@ class Config:
     coarsest_step: float = setting(0.2, unit="s", positive=True)
     halvings: int = setting(5, positive=True)
     starts: int = setting(256, positive=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
     timed_steps: int = setting(20000, positive=True)
     rounds: int = setting(7, positive=True)
 

@@ -63,7 +63,7 @@ from tqdm import tqdm
 
 import jaxdyn
 from jaxdyn import control
-from jaxdyn.io import ConfigError, RunDirectory, setting
+from jaxdyn.io import ConfigError, RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 
 INSTALL = (
@@ -105,7 +105,7 @@ class Config:
         starts: Number of initial guesses of the batch.
         standard_deviation: Standard deviation of the torques of the initial guesses.
         tolerance: Decrease of the cost below which the iteration ends.
-        iterations: Maximum number of iterations.
+        max_steps: Maximum number of iterations.
         methods: Names of the methods of jaxdyn, "iLQR" and "DDP".
         repeats, batch_repeats: Number of repetitions of single solutions and of batches.
         threads: Number of threads of Crocoddyl in the row with several threads.
@@ -118,13 +118,13 @@ class Config:
     starts: int = setting(1000, positive=True)
     standard_deviation: float = setting(0.3, unit="N m", positive=True, alias="spread")
     tolerance: float = setting(1e-9, positive=True)
-    iterations: int = setting(300, positive=True)
+    max_steps: int = setting(300, positive=True, alias="iterations")
     methods: tuple[Literal["iLQR", "DDP"], ...] = ("iLQR", "DDP")
     repeats: int = setting(5, positive=True)
     batch_repeats: int = setting(3, positive=True)
     threads: int = setting(2, positive=True)
     torque_limit: float = setting(math.inf, unit="N m", positive=True, infinite=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
 
 
 @dataclasses.dataclass
@@ -242,7 +242,7 @@ class Crocoddyl:
         )
         self.compile = time.perf_counter() - begin
         self.method = "FDDP" if math.isinf(config.torque_limit) else "Box-FDDP"
-        numbers = [*START, STEPS, DT, CONTROL_WEIGHT, STATE_WEIGHT, FINAL_WEIGHT, config.tolerance, config.iterations]
+        numbers = [*START, STEPS, DT, CONTROL_WEIGHT, STATE_WEIGHT, FINAL_WEIGHT, config.tolerance, config.max_steps]
         numbers += [config.torque_limit]
         self.process = subprocess.Popen(
             [str(program), str(model), *map(str, numbers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -336,8 +336,8 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             name = f"jaxdyn {method}"
             solver = control.ILQR(second_order=method == "DDP", tolerance=config.tolerance / SHIPPED_COST)
             for start, plan in singles.items():
-                rows.append(Row(start, name, *single(problem, solver, plan, config.iterations)))
-            rows.append(Row("batch", name, *batch(problem, solver, plans, config.iterations)))
+                rows.append(Row(start, name, *single(problem, solver, plan, config.max_steps)))
+            rows.append(Row("batch", name, *batch(problem, solver, plans, config.max_steps)))
         if peer is not None:
             name = f"Crocoddyl {peer.version} {peer.method}"
             for start, plan in singles.items():

@@ -37,7 +37,7 @@ from jax import Array
 from tqdm import tqdm
 
 import jaxdyn
-from jaxdyn.io import ConfigError, RunDirectory, setting
+from jaxdyn.io import ConfigError, RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 
 
@@ -67,7 +67,7 @@ class Config:
     duration: float = setting(2.0, unit="s", positive=True)
     gradient_steps: int = setting(200, positive=True)
     states: int = setting(16, positive=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
     perturbation: float = setting(1e-5, unit="rad/s", positive=True)
     integrators: tuple[Literal["semi-implicit Euler", "Runge-Kutta 4", "projected Runge-Kutta 4"], ...] = (
         "semi-implicit Euler",

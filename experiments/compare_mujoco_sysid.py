@@ -57,7 +57,7 @@ from tqdm import tqdm
 import jaxdyn
 from jaxdyn import identify
 from jaxdyn.identify.measurement import joint_positions_and_velocities
-from jaxdyn.io import ConfigError, RunDirectory, setting
+from jaxdyn.io import ConfigError, RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 
 Solver = Literal["mujoco", "mujoco, scaled", "scipy", "scipy, scaled"]
@@ -77,7 +77,7 @@ class Config:
     """Settings.
 
     Attributes:
-        joints: Number of joints of each chain, at least 2.
+        joints: Number of joints of each chain, whose first link is known.
         length: Length of a link.
         mass: Mass of a link.
         damping: Damping of a joint, N m s/rad.
@@ -91,12 +91,12 @@ class Config:
             half the length.
         seed: Seed of the motions, the noise and the initial guess.
         solvers: Names of the solvers of mujoco.sysid, "mujoco", "mujoco, scaled", "scipy", "scipy, scaled".
-        iterations: Maximum number of iterations.
+        max_steps: Maximum number of iterations.
         repeats: Number of repetitions of each fit; the fastest counts.
         threads: Number of threads of MuJoCo; 0 for as many as there are cores.
     """
 
-    joints: tuple[int, ...] = (2, 3, 4)
+    joints: tuple[int, ...] = setting((2, 3, 4), minimum=2.0)
     length: float = setting(0.3, unit="m", positive=True)
     mass: float = setting(1.0, unit="kg", positive=True)
     damping: float = setting(0.1, positive=True)
@@ -108,15 +108,15 @@ class Config:
     noise_position: float = setting(1e-3, unit="rad", positive=True)
     noise_velocity: float = setting(1e-2, unit="rad/s", positive=True)
     offset: float = setting(0.3, positive=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
     solvers: tuple[Solver, ...] = ("mujoco", "mujoco, scaled")
-    iterations: int = setting(100, positive=True)
+    max_steps: int = setting(100, positive=True, alias="iterations")
     repeats: int = setting(3, positive=True)
     threads: int = setting(0, minimum=0.0)
 
     def __post_init__(self):
-        if not self.joints or min(self.joints) < 2:
-            raise ValueError("joints: the first link of a chain is known, so give numbers of at least 2")
+        if not self.joints:
+            raise ValueError("joints: the list is empty; give at least one number of joints")
         if self.offset >= 1:
             raise ValueError("offset: give less than 1, so that all parameters start positive")
         if not self.solvers:
@@ -367,7 +367,7 @@ class Jaxdyn:
         trace.begin()
         fit = begin()
         trace.add(1, float(fit.normal.loss))
-        while int(fit.result) == identify.FitResult.RUNNING and int(fit.iterations) < self.config.iterations:
+        while int(fit.result) == identify.FitResult.RUNNING and int(fit.iterations) < self.config.max_steps:
             fit = iterate(fit)
             trace.add(len(trace.moments) + 1, float(fit.normal.loss))
         trace.final = np.asarray(self.problem.parameters.values(fit.unknowns.x))
@@ -461,7 +461,7 @@ class Sysid:
         trace.begin()
         with contextlib.redirect_stdout(io.StringIO()):  # it reports each iteration
             fitted, _ = self.sysid.optimize(
-                parameters, watched, verbose=False, max_iters=self.config.iterations, **SOLVERS[solver]
+                parameters, watched, verbose=False, max_iters=self.config.max_steps, **SOLVERS[solver]
             )
         trace.final = fitted.as_vector()
         return trace

@@ -51,7 +51,7 @@ import numpy as np
 from tqdm import tqdm
 
 import jaxdyn
-from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, RunDirectory, setting
+from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 
 INTEGRATORS = {"default": jaxdyn.SemiImplicitEuler(), "explicit": jaxdyn.SemiImplicitEuler(damping="explicit")}
@@ -108,7 +108,7 @@ class Config:
     ratios: tuple[float, ...] = setting((0.1, 1.0, 10.0), positive=True)
     duration: float = setting(0.5, unit="s", positive=True)
     step: float = setting(1e-3, unit="s", positive=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
 
     def __post_init__(self):
         if self.steps < RECORDS or self.steps % RECORDS:

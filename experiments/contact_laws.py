@@ -23,7 +23,7 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -67,31 +67,22 @@ class Config:
         damping_ratios: Damping ratios of the bounces.
         angles: Angles of the incline on which the block stands or slides.
         phases: Number of impacts per step whose starts are shifted by fractions of the step.
-        integrators: Names of the integrators of the falls: "implicit", "explicit", "Runge-Kutta 4".
-        falling: Names of the falling mechanisms: "sphere", "quadruped".
+        integrators: Integrators of the falls.
+        falling: Falling mechanisms.
         batch: Number of samples of the timed rollout.
         animation: If true, an animation is drawn.
     """
 
-    steps: tuple[float, ...] = setting((0.5e-3, 1e-3, 2e-3, 5e-3, 10e-3), unit="s")
+    steps: tuple[float, ...] = setting((0.5e-3, 1e-3, 2e-3, 5e-3, 10e-3), unit="s", positive=True)
     reference_step: float = setting(5e-5, unit="s", positive=True)
-    stiffness: tuple[float, ...] = setting((1.0, 10.0, 100.0), unit="1")
-    damping_ratios: tuple[float, ...] = setting((0.05, 0.1, 0.2, 0.4, 0.7), unit="1")
+    stiffness: tuple[float, ...] = setting((1.0, 10.0, 100.0), unit="1", positive=True)
+    damping_ratios: tuple[float, ...] = setting((0.05, 0.1, 0.2, 0.4, 0.7), unit="1", minimum=0.0)
     angles: tuple[float, ...] = setting((0.1, 0.3, 0.6), unit="rad")
     phases: int = setting(8, positive=True)
-    integrators: tuple[str, ...] = setting(("implicit",))
-    falling: tuple[str, ...] = setting(("sphere", "quadruped"))
+    integrators: tuple[Literal["implicit", "explicit", "Runge-Kutta 4"], ...] = ("implicit",)
+    falling: tuple[Literal["sphere", "quadruped"], ...] = ("sphere", "quadruped")
     batch: int = setting(1024, positive=True)
     animation: bool = setting(True)
-
-    def __post_init__(self):
-        unknown = [name for name in self.integrators if name not in INTEGRATORS]
-        if unknown:
-            raise ValueError(f"there is no integrator {unknown[0]!r}; choose from {', '.join(INTEGRATORS)}")
-        if not {"sphere", "quadruped"}.issuperset(self.falling):
-            raise ValueError(f"falling is {', '.join(self.falling)}; choose from sphere, quadruped")
-        if not min(self.steps) > 0.0:
-            raise ValueError(f"steps has the value {min(self.steps):g} s; give positive steps")
 
 
 def restitution(ratio: float) -> float:

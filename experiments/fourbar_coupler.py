@@ -35,7 +35,7 @@ from jax import Array
 from tqdm import tqdm
 
 import jaxdyn
-from jaxdyn.io import ConfigError, RunDirectory, setting
+from jaxdyn.io import ConfigError, RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -67,12 +67,12 @@ class Config:
     points: tuple[tuple[float, float], ...] = ()
     width: float = setting(0.2, unit="m", positive=True)
     height: float = setting(0.06, unit="m", positive=True)
-    angles: int = setting(72, positive=True)
+    angles: int = setting(72, minimum=8.0)
     starts: int = setting(64, positive=True)
     steps: int = setting(1500, positive=True)
     rate: float = setting(0.03, positive=True)
     transmission: float = setting(0.5, unit="rad", positive=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
     density: float = setting(1.0, positive=True)
     weight: float = setting(0.5, unit="kg", positive=True)
     rotor: float = setting(0.01, unit="kg m^2", positive=True)
@@ -84,8 +84,6 @@ class Config:
     def __post_init__(self):
         if self.points and len(self.points) < 3:
             raise ValueError(f"points: {len(self.points)} of them do not make a closed curve; give at least 3")
-        if self.angles < 8:
-            raise ValueError(f"angles: {self.angles} crank angles do not show a curve; give at least 8")
 
 
 class Linkage(NamedTuple):

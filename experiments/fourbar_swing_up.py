@@ -27,7 +27,7 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import control, view
-from jaxdyn.io import RunDirectory, setting
+from jaxdyn.io import RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 
 POSITIONS = 720  # of the crank, over a turn
@@ -48,7 +48,7 @@ class Config:
         steps: Number of steps of the trajectory.
         starts: Number of initial guesses.
         swing: Maximum amplitude of the swings in all guesses but the first.
-        iterations: Maximum number of iterations.
+        max_steps: Maximum number of iterations.
         seed: Seed of the initial guesses.
     """
 
@@ -62,8 +62,8 @@ class Config:
     steps: int = setting(150, positive=True)
     starts: int = setting(6, positive=True)
     swing: float = setting(1.5, unit="rad", minimum=0.0)
-    iterations: int = setting(200, positive=True)
-    seed: int = setting(0, minimum=0.0)
+    max_steps: int = setting(200, positive=True, alias="iterations")
+    seed: int = seed_setting()
 
 
 def linkage(config: Config) -> jaxdyn.System:
@@ -156,7 +156,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         system = linkage(config)
         problem, needed = swing_up(config, system)
         solver = control.MultipleShooting(tolerance=TOLERANCE)
-        found = control.solve_batch(problem, solver, guesses(config, system), max_steps=config.iterations, throw=False)
+        found = control.solve_batch(problem, solver, guesses(config, system), max_steps=config.max_steps, throw=False)
         best = control.best_of(found)
         states = found.value.states
         errors = jax.jit(

@@ -70,7 +70,7 @@ class Config:
         steps: Number of time steps of the plan.
         sinks: Onset of the contact and depth at which its stiffness carries the weight, one for each stage.
         slip_speeds: Slip speed of the friction, one for each stage.
-        iterations: Maximum number of iterations of each solve.
+        max_steps: Maximum number of iterations of each solve.
         stiffness: Stiffness of the ground in the checks, in units of the default stiffness.
         refinement: Number of time steps of the checks per time step of the plan.
         animation: Whether to write an animation.
@@ -80,17 +80,20 @@ class Config:
     apex: float = setting(0.15, unit="m", positive=True)
     duration: float = setting(0.8, unit="s", positive=True)
     steps: int = setting(160, positive=True)
-    sinks: tuple[float, ...] = setting((0.01, 0.007, 0.005, 0.0035, 0.0025, 0.0021, 0.0018, 0.0015, 0.0012, 0.001))
-    slip_speeds: tuple[float, ...] = setting((0.3, 0.2, 0.1, 0.06, 0.04, 0.03, 0.025, 0.02, 0.015, 0.01))
-    iterations: int = setting(300, positive=True)
-    stiffness: tuple[float, ...] = setting((1.0, 10.0))
+    sinks: tuple[float, ...] = setting(
+        (0.01, 0.007, 0.005, 0.0035, 0.0025, 0.0021, 0.0018, 0.0015, 0.0012, 0.001), unit="m", positive=True
+    )
+    slip_speeds: tuple[float, ...] = setting(
+        (0.3, 0.2, 0.1, 0.06, 0.04, 0.03, 0.025, 0.02, 0.015, 0.01), unit="m/s", positive=True
+    )
+    max_steps: int = setting(300, positive=True, alias="iterations")
+    stiffness: tuple[float, ...] = setting((1.0, 10.0), positive=True)
     refinement: int = setting(4, positive=True)
     animation: bool = setting(True)
 
     def __post_init__(self):
-        values = (*self.sinks, *self.slip_speeds, *self.stiffness)
-        if not self.sinks or len(self.sinks) != len(self.slip_speeds) or not all(value > 0 for value in values):
-            raise ValueError("sinks, slip_speeds, stiffness: give positive values, and as many sinks as slip speeds")
+        if not self.sinks or len(self.sinks) != len(self.slip_speeds):
+            raise ValueError("sinks, slip_speeds: give as many sinks as slip speeds, one for each stage")
 
 
 class Height(control.LeastSquares):
@@ -238,7 +241,7 @@ def solve(
     """The solution of `jump`, and a row of the table of solves."""
     problem = jump(config, system, penalty)
     begin = time.process_time()
-    found = jax.block_until_ready(solved(solver, problem, plan, config.iterations))
+    found = jax.block_until_ready(solved(solver, problem, plan, config.max_steps))
     return found.value, {
         "stage": name,
         "result": control.ControlResult(int(found.result)).name,

@@ -32,7 +32,7 @@ from scipy.spatial.transform import Rotation
 from tqdm import tqdm
 
 import jaxdyn
-from jaxdyn.io import RunDirectory, setting
+from jaxdyn.io import RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.spatial.transform import RigidTransform
 from jaxdyn.view.skeleton import place
@@ -136,7 +136,7 @@ class Config:
         "Runge-Kutta 4",
         "projected Runge-Kutta 4",
     )
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
 
     def __post_init__(self):
         if not self.integrators:

@@ -30,7 +30,7 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import control, view
-from jaxdyn.io import RunDirectory, setting
+from jaxdyn.io import RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
@@ -65,7 +65,7 @@ class Config:
         margin: Minimum distance from the spheres.
         starts: Number of initial guesses.
         bulge: Standard deviation of the distance of their middle from the straight line.
-        iterations: Maximum number of iterations.
+        max_steps: Maximum number of iterations.
         seed: Seed of the initial guesses.
     """
 
@@ -77,8 +77,8 @@ class Config:
     margin: float = setting(0.01, unit="m", minimum=0.0)
     starts: int = setting(8, positive=True)
     bulge: float = setting(0.4, unit="rad", minimum=0.0)
-    iterations: int = setting(150, positive=True)
-    seed: int = setting(0, minimum=0.0)
+    max_steps: int = setting(150, positive=True, alias="iterations")
+    seed: int = seed_setting()
 
 
 def reaching(config: Config, system: jaxdyn.System) -> tuple[control.ControlProblem, control.Spheres]:
@@ -162,7 +162,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         problem, spheres = reaching(config, system)
         plans = guesses(config, system)
         solver = control.MultipleShooting(tolerance=TOLERANCE)
-        solve = functools.partial(control.solve_batch, problem, solver, plans, max_steps=config.iterations, throw=False)
+        solve = functools.partial(control.solve_batch, problem, solver, plans, max_steps=config.max_steps, throw=False)
         (_, first), (found, again) = timed(solve), timed(solve)  # the second time nothing is compiled
         seconds = [first, again]
         solved = np.asarray(found.result) == control.ControlResult.SOLVED

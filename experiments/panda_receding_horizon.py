@@ -44,7 +44,7 @@ class Config:
         horizon: Duration of each planned trajectory.
         steps: Number of steps of each plan.
         run: Number of executed steps.
-        iterations: Number of iterations of iLQR for each plan.
+        max_steps: Number of iterations of iLQR for each plan.
         push: Torque on the first joints that the controller does not predict.
         push_start, push_end: Start and end of the push.
     """
@@ -55,7 +55,7 @@ class Config:
     horizon: float = setting(1.0, unit="s", positive=True)
     steps: int = setting(50, positive=True)
     run: int = setting(100, positive=True)
-    iterations: int = setting(2, positive=True)
+    max_steps: int = setting(2, positive=True, alias="iterations")
     push: tuple[float, ...] = setting((15.0, 15.0, 0.0, 0.0, 0.0, 0.0, 0.0), unit="N m")
     push_start: float = setting(0.4, unit="s", minimum=0.0)
     push_end: float = setting(0.7, unit="s", minimum=0.0)
@@ -151,7 +151,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             f"first plan: {control.ControlResult(int(solution.result)).message}, {int(solution.stats.iterations)} iterations"
         )
         controller = control.RecedingHorizon(
-            problem, control.ILQR(tolerance=1e-5), solution.value, max_steps=config.iterations
+            problem, control.ILQR(tolerance=1e-5), solution.value, max_steps=config.max_steps
         )
         run = control.run_receding_horizon(controller, problem.initial, steps=config.run, plant=plant)
         none = jnp.zeros_like(solution.feedback)

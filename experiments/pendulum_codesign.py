@@ -29,7 +29,7 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import control
-from jaxdyn.io import RunDirectory, setting
+from jaxdyn.io import RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 
 SHORTEST_TIME, FIRST_TIME, LONGEST_TIME = 0.5, 2.0, 6.0  # s
@@ -48,7 +48,7 @@ class Config:
         shortest, longest: Bounds of the length.
         lengths: Number of lengths of the scan.
         starts: Number of random initial guesses of the torques.
-        iterations: Maximum number of iterations.
+        max_steps: Maximum number of iterations.
         seed: Seed of the initial guesses.
     """
 
@@ -61,8 +61,8 @@ class Config:
     longest: float = setting(0.8, unit="m", positive=True)
     lengths: int = setting(7, positive=True)
     starts: int = setting(3, positive=True)
-    iterations: int = setting(300, positive=True)
-    seed: int = setting(0, minimum=0.0)
+    max_steps: int = setting(300, positive=True, alias="iterations")
+    seed: int = seed_setting()
 
     def __post_init__(self):
         if self.shortest >= self.longest:
@@ -122,7 +122,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         problem = swing_up(config)
 
         def solution(problem, u):
-            return control.solve(problem, solver, control.rollout_controls(problem, u), max_steps=config.iterations)
+            return control.solve(problem, solver, control.rollout_controls(problem, u), max_steps=config.max_steps)
 
         together = designed(problem, config, True)
         found = jax.jit(jax.vmap(lambda u: solution(together, u)))(jnp.asarray(torques))

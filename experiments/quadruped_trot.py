@@ -39,7 +39,7 @@ from tqdm import tqdm
 import jaxdyn
 from jaxdyn import view
 from jaxdyn.dynamics import GroundContact, HeightFunction, HeightGrid, JointServo, contact_forces, contact_sphere
-from jaxdyn.io import RunDirectory, setting
+from jaxdyn.io import RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.spatial import quaternion
 
@@ -101,7 +101,7 @@ class Config:
     every: int = setting(50, positive=True)
     tested: int = setting(256, positive=True)
     duration: float = setting(10.0, unit="s", positive=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
 
     @property
     def dt(self) -> float:

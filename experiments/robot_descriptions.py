@@ -33,7 +33,7 @@ import numpy as np
 from tqdm import tqdm
 
 import jaxdyn
-from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, PinocchioOrder, RunDirectory, setting
+from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, PinocchioOrder, RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 
 TOLERANCE = 1e-8
@@ -53,7 +53,7 @@ class Config:
     folders: tuple[Path, ...] = ()
     own: tuple[str, ...] = ()
     states: int = setting(3, positive=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,7 +50,7 @@ from tqdm import tqdm
 import jaxdyn
 from jaxdyn import control
 from jaxdyn.control import ControlProblem, Plan, guess
-from jaxdyn.io import ConfigError, RunDirectory, setting
+from jaxdyn.io import ConfigError, RunDirectory, seed_setting, setting
 from jaxdyn.jobs import Job, main
 
 ALLOWED = 1e-5  # largest gap, violation of a constraint, and relative error of the cost, of a success
@@ -66,12 +66,12 @@ class Method:
     Attributes:
         name: Name in the tables.
         solver: The solver with its default settings.
-        iterations: Maximum number of iterations.
+        max_steps: Maximum number of iterations.
     """
 
     name: str
     solver: control.Solver
-    iterations: int
+    max_steps: int
 
 
 METHODS = (
@@ -93,7 +93,7 @@ class Config:
         methods: Names of the solvers.
         starts: Number of initial guesses.
         steps: Largest number of steps of a problem.
-        iterations: Largest number of iterations.
+        max_steps: Maximum number of iterations of every solver.
         peer_python: Python of an environment with CasADi; empty for none.
         workers: Number of processes, each of which measures one problem after the other.
         seed: Seed of the initial guesses.
@@ -103,10 +103,10 @@ class Config:
     methods: tuple[str, ...] = tuple(method.name for method in METHODS)
     starts: int = setting(100, positive=True)
     steps: int = setting(1000, positive=True)
-    iterations: int = setting(3000, positive=True)
+    max_steps: int = setting(3000, positive=True, alias="iterations")
     peer_python: str = ""
     workers: int = setting(2, positive=True)
-    seed: int = setting(0, minimum=0.0)
+    seed: int = seed_setting()
 
 
 @dataclasses.dataclass
@@ -218,7 +218,7 @@ def collocated_violation(problem: ControlProblem, found: control.CollocatedSolut
 
 def row(benchmark: Benchmark, problem: ControlProblem, method: Method, plans: Plan, check, config: Config) -> Row:
     """The results of one solver on one problem from all starts, with the independent check."""
-    limit, count = min(method.iterations, config.iterations), config.starts
+    limit, count = min(method.max_steps, config.max_steps), config.starts
     solver = method.solver
     plans = jax.tree.map(lambda leaf: leaf[:count], plans)
     singles: list[control.Solution] = []
@@ -295,7 +295,7 @@ def casadi(benchmark: Benchmark, problem: ControlProblem, plans: Plan, check, co
     arrays = arrays | control_problems.parameters() | free
     np.savez(guesses, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
     script = Path(control_problems.__file__).with_name("casadi_control.py")
-    words = [config.peer_python, script, benchmark.name, guesses, answers, min(1000, config.iterations)]
+    words = [config.peer_python, script, benchmark.name, guesses, answers, min(1000, config.max_steps)]
     try:
         single = os.environ | {"OMP_NUM_THREADS": "1"}
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False, env=single)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.archive import save_archive as save_archive
     from jaxdyn.io.config import read_config as read_config
     from jaxdyn.io.config import resolved_toml as resolved_toml
+    from jaxdyn.io.config import seed_setting as seed_setting
     from jaxdyn.io.config import setting as setting
     from jaxdyn.io.errors import ConfigError as ConfigError
     from jaxdyn.io.errors import RunError as RunError

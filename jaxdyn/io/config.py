@@ -37,6 +37,7 @@ def setting(
     unit: str | ComponentUnit | None = None,
     positive: bool = False,
     minimum: float | None = None,
+    maximum: float | None = None,
     broadcast: bool = False,
     infinite: bool = False,
     alias: str | None = None,
@@ -49,19 +50,21 @@ def setting(
             components of joints, which have a `ComponentUnit`, the text may have the unit of either kind of component; the caller
             checks the unit of a `ComponentValue` when the mechanism is known.
         positive: Whether the value, or every entry of a tuple, must be positive.
-        minimum: Lower bound of the value, or of every entry of a tuple.
+        minimum, maximum: Bounds of the value, or of every entry of a tuple.
         broadcast: If true, a single value may be given for a tuple. This value is read as a tuple of one entry, which the caller
             broadcasts.
         infinite: If true, inf, -inf and values of any magnitude are allowed.
         alias: Former name of the key, which is also accepted.
     """
-    rules = declare(unit, minimum=minimum, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias)
+    rules = declare(
+        unit, minimum=minimum, maximum=maximum, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias
+    )
     return dataclasses.field(default=default, metadata=rules)
 
 
 def seed_setting() -> Any:
     """Declare a field of a config with the seed of random values, 0 by default."""
-    return dataclasses.field(default=0, metadata=declare(minimum=0.0, maximum=_LARGEST_SEED))
+    return setting(0, minimum=0.0, maximum=_LARGEST_SEED)
 
 
 def default_of(function: Callable[..., Any], name: str) -> Any:

@@ -77,7 +77,8 @@ class Key:
             return self.meaning
         *others, last = (toml_value(choice) for choice in choices)
         listed = f"{', '.join(others)} or {last}" if others else last
-        return f"{self.meaning} It is {listed}.".strip()
+        subject = "Each entry" if get_origin(self.annotation) is tuple else "It"
+        return f"{self.meaning} {subject} is {listed}.".strip()
 
 
 def keys_of(cls: Any) -> dict[str, Key]:

@@ -143,7 +143,7 @@ class RolloutConfig:
     devices: DeviceChoice = "all"
     memory: float = setting(4e9, unit="B", positive=True)
     chunk: int | None = setting(None, positive=True)
-    most_failed: float = setting(0.01, minimum=0.0)
+    most_failed: float = setting(0.01, minimum=0.0, maximum=1.0)
     outputs: tuple[str, ...] = ()
     pictures: bool = True
     initial: InitialConfig = InitialConfig()
@@ -155,8 +155,6 @@ class RolloutConfig:
             raise ValueError(
                 f"time.duration = {self.time.duration:g} s is shorter than one step; increase it or raise time.rate"
             )
-        if self.most_failed > 1.0:
-            raise ValueError(f"most_failed = {self.most_failed:g} is a fraction; give a value from 0 to 1")
         if self.batch * steps > _MOST_STEPS:
             raise ValueError(
                 f"{self.batch} samples of {self.time.duration:g} s at {self.time.rate:g} Hz are {self.batch * steps:.2g} steps; "

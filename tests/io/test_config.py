@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxdyn.io.config import ConfigError, read_config, resolved_toml, setting, setting_of
+from jaxdyn.io.tables import keys_of
 from jaxdyn.io.toml import toml_text
 
 
@@ -328,6 +329,39 @@ def test_infinite_numbers_need_permission(write, refusal):
     assert read_config(write("above = [inf, -inf, 1]"), Bounds).above == (float("inf"), float("-inf"), 1.0)
     assert "below: inf is not finite" in refusal(ConfigError, read_config, write("below = inf"), Bounds)
     assert "above: nan is not finite" in refusal(ConfigError, read_config, write("above = nan"), Bounds)
+
+
+def test_choices_are_explained_for_one_value_and_for_the_entries_of_a_list():
+    @dataclasses.dataclass(frozen=True)
+    class Choice:
+        """Choices.
+
+        Attributes:
+            one: A pace.
+            several: Paces.
+            told: "fast" or "slow".
+        """
+
+        one: Literal["fast", "slow"]
+        several: tuple[Literal["fast", "slow"], ...]
+        told: Literal["fast", "slow"]
+
+    explained = {name: key.explanation for name, key in keys_of(Choice).items()}
+    assert explained == {
+        "one": 'A pace. It is "fast" or "slow".',
+        "several": 'Paces. Each entry is "fast" or "slow".',
+        "told": '"fast" or "slow".',
+    }
+
+
+def test_a_value_above_its_declared_maximum_is_refused(write):
+    @dataclasses.dataclass(frozen=True)
+    class Share:
+        part: float = setting(0.5, minimum=0.0, maximum=1.0)
+
+    assert read_config(write("part = 1"), Share).part == 1.0
+    with pytest.raises(ConfigError, match="part: 1.5 is out of range; give a value that is from 0 to 1"):
+        read_config(write("part = 1.5"), Share)
 
 
 def test_a_field_can_have_the_declaration_of_another_class(write, refusal):
