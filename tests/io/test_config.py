@@ -360,7 +360,7 @@ def test_a_value_above_its_declared_maximum_is_refused(write):
         part: float = setting(0.5, minimum=0.0, maximum=1.0)
 
     assert read_config(write("part = 1"), Share).part == 1.0
-    with pytest.raises(ConfigError, match="part: 1.5 is out of range; give a value that is from 0 to 1"):
+    with pytest.raises(ConfigError, match=r"part: 1\.5 is out of range; give a value that is from 0 to 1"):
         read_config(write("part = 1.5"), Share)
 
 
