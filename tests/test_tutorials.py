@@ -108,7 +108,9 @@ def identification(text: str):
     assert 93.0 < held < 97.0
     assert re.search(r"windows: CONVERGED after", text)
     assert "bodies that cannot exist: none" in text
-    covered, all_of_them = numbers(text, r"output error: 95 % intervals hold the truth of # of # base parameters")
+    covered, all_of_them = numbers(
+        text, r"output error: 95 % intervals contain the true values of # of # base parameters"
+    )
     assert covered >= all_of_them - 2  # one in twenty may miss, and misses come together
     before = numbers(text, r"drawing: predictions of unseen windows are off by # mrad")[0]
     after = numbers(text, r"identified: predictions of unseen windows are off by # mrad")[0]

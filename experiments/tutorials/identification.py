@@ -207,7 +207,7 @@ noise = TORQUE_NOISE * jax.random.normal(jax.random.key(4), (400, *exact.shape))
 repeated = jax.jit(jax.vmap(lambda e: identify.weighted_least_squares(Y, exact + e, TORQUE_NOISE)))(noise)
 lower, upper = (np.asarray(bound) for bound in repeated.intervals())
 print(
-    f"linear fit: 95 % intervals hold the truth in {100 * np.mean((lower <= true_base) & (true_base <= upper)):.1f} %"
+    f"linear fit: 95 % intervals contain the true value in {100 * np.mean((lower <= true_base) & (true_base <= upper)):.1f} %"
 )
 
 # %% [markdown]
@@ -270,7 +270,7 @@ for k, (name, unit) in enumerate(zip(base.names, base.units, strict=True)):
     row = f"{nominal_base[k]:9.4f} {true_base[k]:9.4f} {estimate[k]:9.4f} +- {half[k]:.4f}"
     print(f"{name:34} {unit:9} {row}{'' if held[k] else '  missed'}")
 judged = half > 0  # not the armature, which was not free
-print(f"output error: 95 % intervals hold the truth of {held[judged].sum()} of {judged.sum()} base parameters")
+print(f"output error: 95 % intervals contain the true values of {held[judged].sum()} of {judged.sum()} base parameters")
 
 # %%
 figure = Figure(figsize=(9.5, 5.6), layout="constrained")

@@ -84,6 +84,7 @@ class InteriorSearch(eqx.Module):
         goal: Infeasibility at which the restoration phase ends.
         short: Number of short steps in a row.
         lost: Number of restoration phases that gave up.
+        before: Plan at which the last restoration phase began, with its cost, constraint values and defects.
         flat: Number of accepted steps in a row that hardly changed the cost of a plan without violation.
     """
 
@@ -108,6 +109,7 @@ class InteriorSearch(eqx.Module):
     goal: Float[Array, ""]
     short: Int[Array, ""]
     lost: Int[Array, ""]
+    before: tuple[Plan, Outcome, Float[Array, "N nx"]]
     flat: Int[Array, ""]
 
     @property

@@ -123,6 +123,7 @@ class MultipleShooting(IterativeSolver):
             zero,
             none,
             none,
+            (plan, found, defects),
             none,
         )
 

@@ -9,7 +9,10 @@ residuals r = g + s in steps that close the linearized gaps and stay near the pl
 
 for steps dx, du and dp of states, controls and design parameters. Because the weight w vanishes with the infeasibility, the method
 converges like Newton's method (Levenberg-Marquardt). When the infeasibility has decreased to a tenth, the search begins a second
-time from the plan that was found. Source: Waechter and Biegler 2006, section 3.3; Fan and Yuan 2005 (weight).
+time from the plan that was found. The phase gives up where no step decreases the infeasibility. The first phase that gives up is
+undone: the search begins a second time from the plan at which the phase began, and then tolerates more short steps.
+
+Source: Waechter and Biegler 2006, section 3.3; Fan and Yuan 2005 (weight).
 """
 
 import equinox as eqx
@@ -25,12 +28,14 @@ from jaxdyn.control.interior_point import (
     first_slacks,
     infeasibility,
 )
+from jaxdyn.control.plan import violation
 from jaxdyn.control.problem import ControlProblem
 
 _SHORT, _PATIENCE = 0.02, 3  # step fraction below which a step is short, and short steps in a row that start the phase
 _WORTH = 1e-4  # infeasibility, relative to the largest accepted one, below which the phase does not start
 _RESTORED = 0.1  # the phase ends when the infeasibility has decreased by this factor
 _FIRST_WEIGHT, _MOST_WEIGHT = 1e-2, 1e4  # damping at the start of the phase, and the one at which it gives up
+_LONG_PATIENCE = 12  # short steps in a row that start a phase after the first one was undone
 _MOST_LOST = 5  # number of phases that give up after which the search ends
 _RETURN = 10.0  # factor by which infeasibility may increase again, see `turned`
 
@@ -52,7 +57,7 @@ def proximal_weights(
 def turned(
     problem: ControlProblem, search: InteriorSearch, fraction: Float[Array, ""]
 ) -> tuple[InteriorSearch, Bool[Array, ""]]:
-    """Start or end the restoration phase, if that is due after a step.
+    """Start, end or undo the restoration phase, if that is due after a step.
 
     The search also forgets plans that are far from the best ones: from a plan with a small infeasibility, it may not return to more
     than ten times this infeasibility, and after the restoration phase, the bound is that of a search that begins.
@@ -66,10 +71,15 @@ def turned(
         The state of the search, and whether so many phases have given up that the search should end.
     """
     s, restoring = search, search.restoring
-    far = infeasibility(s.gaps, s.found, s.slacks)
-    short = jnp.where(restoring | (fraction >= _SHORT), 0, jnp.where(fraction < _SHORT, s.short + 1, s.short))
-    starts = ~restoring & (short >= _PATIENCE) & (far > _WORTH * s.farthest)
     gives_up = restoring & (s.damping > _MOST_WEIGHT) & (fraction == 0.0)
+    undone = gives_up & (s.lost == 0)
+    there = jax.tree.map(lambda old, new: jnp.where(undone, old, new), s.before, (s.plan, s.found, s.gaps))
+    plan, found, gaps = there
+    missed = jnp.where(undone, jnp.maximum(violation(problem, found), jnp.max(jnp.abs(gaps))), s.violation)
+    far = infeasibility(gaps, found, s.slacks)
+    short = jnp.where(restoring | (fraction >= _SHORT), 0, jnp.where(fraction < _SHORT, s.short + 1, s.short))
+    patience = jnp.where(s.lost == 1, _LONG_PATIENCE, _PATIENCE)
+    starts = ~restoring & (short >= patience) & (far > _WORTH * s.farthest)
     lost = jnp.where(gives_up, s.lost + 1, s.lost)
     ends = gives_up | (restoring & (far <= s.goal))
     anywhere = restoring | starts  # multipliers of a restoration phase are those of a search that begins
@@ -77,23 +87,28 @@ def turned(
     def chosen(new, old):
         return jax.tree.map(lambda a, b: jnp.where(anywhere, a, b), new, old)
 
-    slacks = chosen(first_slacks(problem, s.found), s.slacks)
+    slacks = chosen(first_slacks(problem, found), s.slacks)
+    far_after = infeasibility(gaps, found, slacks)
     barrier = jnp.where(ends, first_barrier(problem), s.barrier)
-    multipliers = chosen(first_multipliers(problem, s.plan, slacks, barrier), s.multipliers)
-    near = FARTHEST * jnp.maximum(jnp.where(ends, far, _RETURN * far), 1.0)
+    multipliers = chosen(first_multipliers(problem, plan, slacks, barrier), s.multipliers)
+    near = FARTHEST * jnp.maximum(jnp.where(ends, far_after, _RETURN * far), 1.0)
     after = eqx.tree_at(
         lambda s: (
+            *(s.plan, s.found, s.gaps, s.violation, s.before),
             *(s.slacks, s.multipliers, s.far, s.barrier, s.filter, s.farthest),
             *(s.damping, s.wait, s.last_wait, s.restoring, s.goal, s.short, s.lost),
         ),
         search,
         (
+            *there,
+            missed,
+            jax.tree.map(lambda new, old: jnp.where(starts, new, old), there, s.before),
             slacks,
             multipliers,
-            infeasibility(s.gaps, s.found, slacks),
+            far_after,
             barrier,
             jnp.where(ends, jnp.inf, s.filter),
-            jnp.minimum(s.farthest, near),
+            jnp.where(undone, near, jnp.minimum(s.farthest, near)),
             jnp.where(starts, _FIRST_WEIGHT, jnp.where(ends, 0.0, s.damping)),
             jnp.where(ends, 0, s.wait),
             jnp.where(ends, 0, s.last_wait),

@@ -414,6 +414,38 @@ def test_least_time_is_solved_from_every_mixed_guess():
     np.testing.assert_allclose(found.cost, 2.0, rtol=1e-6)
 
 
+@pytest.mark.thorough
+def test_a_restoration_phase_that_fails_is_undone():
+    """From a straight line without torques, the phase leads to a plan that is stationary, but not feasible."""
+    system = jaxdyn.library.system("acrobot_point_masses")
+    upright = jaxdyn.State(jnp.array([jnp.pi, 0.0]), jnp.zeros(2))
+    problem = control.ControlProblem(
+        control.MultibodyDynamics(system),
+        system.at_rest(jnp.zeros(2)),
+        duration=2.0,
+        steps=50,
+        running=lambda dynamics, t, x, u: u @ u,
+        lower=-20.0,
+        upper=20.0,
+        final_constraints=control.Equality(lambda dynamics, t, x, u: dynamics.difference(upright, x)),
+    )
+    share = jnp.linspace(0.0, 1.0, 51)[:, None]
+    line = control.Plan(
+        jaxdyn.State(share * upright.q[None], jnp.zeros((51, 2))), jnp.zeros((50, 1)), design=jnp.zeros(0)
+    )
+    solver = MultipleShooting()
+    search = jax.jit(lambda plan: solver.begin(problem, plan))(line)
+    iterate, lost = jax.jit(lambda search: solver.iterate(problem, search)), []
+    while search.result == control.ControlResult.RUNNING and len(lost) < 400:
+        search = iterate(search)
+        lost.append(int(search.lost))
+    assert search.result == control.ControlResult.SOLVED
+    assert lost[-1] == 1
+    found = solver.solution(problem, search)
+    assert float(found.violation) < 1e-8
+    assert 17.6533 - 1e-4 < float(found.cost) < 100.0  # the least cost of all known optima, and a moderate one
+
+
 def test_searches_whose_cost_stays_the_same_end_as_slow():
     """Twenty accepted steps in a row without a change of cost or violation, from which the KKT error is still too large."""
     problem, solver = regulator(), MultipleShooting()
