@@ -339,18 +339,18 @@ def test_choices_are_explained_for_one_value_and_for_the_entries_of_a_list():
         Attributes:
             one: A pace.
             several: Paces.
-            told: "fast" or "slow".
+            named: "fast" or "slow".
         """
 
         one: Literal["fast", "slow"]
         several: tuple[Literal["fast", "slow"], ...]
-        told: Literal["fast", "slow"]
+        named: Literal["fast", "slow"]
 
     explained = {name: key.explanation for name, key in keys_of(Choice).items()}
     assert explained == {
         "one": 'A pace. It is "fast" or "slow".',
         "several": 'Paces. Each entry is "fast" or "slow".',
-        "told": '"fast" or "slow".',
+        "named": '"fast" or "slow".',
     }
 
 
