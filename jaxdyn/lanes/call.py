@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax import core as jax_core
 from jax._src import dispatch as _dispatch
 from jax._src.interpreters import ad as _ad
+from jax._src.interpreters import partial_eval as _pe
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import PartitionSpec
@@ -61,6 +62,17 @@ _LARGEST_PROGRAM = 150_000
 _LARGEST_MEMORY = 2**24
 lane_call_p = jex.Primitive("lane_call")
 lane_call_p.multiple_results = True
+
+
+def _with_plain_primitives(*args, jaxpr, **params) -> list:
+    """The call without functions like `custom_root`, which JAX 0.12 keeps as they are until their derivatives are taken."""
+    plain = traced(function_of(_pe.lower_jaxpr2(jaxpr)), jaxpr.in_avals)
+    return lane_call_p.bind(*args, jaxpr=plain, **params)
+
+
+# JAX has no public name for this. Older versions need no such step.
+if hasattr(_pe, "lower_jaxpr2"):
+    lane_call_p.to_lojax = _with_plain_primitives
 
 
 def bind(
@@ -572,7 +584,7 @@ mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_cpu, multiple_results=Tru
 mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_gpu, multiple_results=True), platform=gpu.PLATFORM)
 
 
-@rule("lane_call")
+@rule("lane_call", reads="jaxpr size batched lanes_last results_last", ignores="linear backend name")
 def _inline(flat, equation, args):
     """Rule for a lane call inside of a function that is being flattened: its jaxpr becomes a part of the program."""
     p = equation.params

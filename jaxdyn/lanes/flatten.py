@@ -11,7 +11,7 @@ import abc
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -134,30 +134,56 @@ def part_of(scalars: list[Scalar]) -> list[Scalar] | Stretch:
     return Stretch(region, start, len(scalars))
 
 
-Rule = Callable[["Flattener", Any, list[Any]], list[Any]]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """The scalar form of a primitive, which is used only if it honors all parameters of an equation.
+
+    Attributes:
+        function: Function (flattener, equation, arguments) -> results.
+        reads: Names of the parameters of the primitive that the function reads.
+        ignores: Names of parameters that do not affect the values of the results.
+        of_whole_keys: True if the function uses both words of keys, as separate arguments. All other functions, which can only move
+            keys, are applied separately to the first words and to the second words.
+        takes_deferred: True if the function accepts `Deferred` arguments, which are computed before other functions are applied.
+    """
+
+    function: Callable[["Flattener", Any, list[Any]], list[Any]]
+    reads: frozenset[str] = frozenset()
+    ignores: frozenset[str] = frozenset()
+    of_whole_keys: bool = False
+    takes_deferred: bool = False
+
+    def unknown(self, params: Mapping[str, Any]) -> list[str]:
+        """Names of the parameters that the rule neither reads nor ignores, and that are set: neither None nor empty."""
+        undeclared = params.keys() - self.reads - self.ignores
+        return sorted(name for name in undeclared if params[name] is not None and not _is_empty(params[name]))
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, tuple) and not value
+
+
 RULES: dict[str, Rule] = {}
-# Primitives whose rules use both words of keys. The rules of all other primitives, which can only move keys, are applied separately
-# to the first words and to the second words.
-_OF_WHOLE_KEYS: set[str] = set()
-_TAKING_DEFERRED: set[str] = set()
 
 
-def rule(*names: str, of_whole_keys: bool = False, takes_deferred: bool = False):
+def rule(
+    *names: str, reads: str = "", ignores: str = "", of_whole_keys: bool = False, takes_deferred: bool = False
+) -> Callable[[Callable], Callable]:
     """Decorator that registers a function (flattener, equation, arguments) -> results as the rule of primitives.
+
+    An equation with another parameter than the declared ones has no scalar form, unless the value of the parameter is None or
+    empty. So a rule cannot overlook an option that a newer JAX adds.
 
     Args:
         names: Names of the primitives.
-        of_whole_keys: True if the rule uses both words of keys, as separate arguments.
-        takes_deferred: True if the rule accepts `Deferred` arguments, which are computed before other rules are applied.
+        reads: Names of the parameters that the function reads, with spaces between them.
+        ignores: Names of the parameters that do not affect the values of the results, likewise.
+        of_whole_keys, takes_deferred: Properties of the function, see `Rule`.
     """
 
-    def register(function):
-        for name in names:
-            RULES[name] = function
-            if of_whole_keys:
-                _OF_WHOLE_KEYS.add(name)
-        if takes_deferred:
-            _TAKING_DEFERRED.update(names)
+    def register(function: Callable) -> Callable:
+        declared = Rule(function, frozenset(reads.split()), frozenset(ignores.split()), of_whole_keys, takes_deferred)
+        RULES.update(dict.fromkeys(names, declared))
         return function
 
     return register
@@ -173,7 +199,6 @@ class _Operation:
         arguments: Positions of the arguments of each application of the rule. Rules that can only move keys are applied to the
             first words and to the second words, all other rules once.
         outputs: Positions of the results.
-        takes_deferred: True if the rule accepts deferred arguments.
         refusal: Reason for which the equation cannot be evaluated.
     """
 
@@ -181,7 +206,6 @@ class _Operation:
     rule: Rule | None
     arguments: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
-    takes_deferred: bool
     refusal: str
 
 
@@ -225,21 +249,15 @@ class _Prepared:
             for v in equation.outvars:
                 self._positions[v] = self._appended([np.zeros(v.aval.shape, bool)])
             return None
-        name, operands = equation.primitive.name, [self._place(v) for v in equation.invars]
-        refusal, words = _refusal(equation, real), 1
-        if name not in _OF_WHOLE_KEYS and any(is_threefry(v.aval.dtype) for v in (*equation.invars, *equation.outvars)):
-            words = WORDS
+        operands, refusal, words = [self._place(v) for v in equation.invars], _refusal(equation, real), 1
+        rule = None if refusal else RULES[equation.primitive.name]
+        if rule is not None and not rule.of_whole_keys:
+            has_keys = any(is_threefry(v.aval.dtype) for v in (*equation.invars, *equation.outvars))
+            words = WORDS if has_keys else 1
         arguments = [[p[k % len(p)] for p in operands] for k in range(words)]
         if words == 1:
             arguments = [list(itertools.chain.from_iterable(operands))]
-        return _Operation(
-            equation,
-            None if refusal else RULES[name],
-            tuple(map(tuple, arguments)),
-            self._places(equation.outvars),
-            name in _TAKING_DEFERRED,
-            refusal,
-        )
+        return _Operation(equation, rule, tuple(map(tuple, arguments)), self._places(equation.outvars), refusal)
 
 
 class Flattener:
@@ -346,9 +364,9 @@ class Flattener:
         found = []
         for positions in operation.arguments:
             args = [values[position] for position in positions]
-            if not operation.takes_deferred:
+            if not operation.rule.takes_deferred:
                 args = [x if type(x) is np.ndarray else self.settled(x) for x in args]
-            found.append(operation.rule(self, operation.equation, args))
+            found.append(operation.rule.function(self, operation.equation, args))
         return found[0] if len(found) == 1 else list(itertools.chain.from_iterable(zip(*found, strict=True)))
 
     def closed(self, closed_jaxpr, args: Sequence[Any]) -> list[Any]:
@@ -372,7 +390,9 @@ def _refusal(equation, results: Sequence[Any]) -> str:
             return f"{name!r} has a result of type {v.aval.dtype}"
     if name not in RULES:
         return f"{name!r} has no scalar form"
-    moves_keys = name not in _OF_WHOLE_KEYS and any(is_threefry(v.aval.dtype) for v in equation.invars)
+    if unknown := RULES[name].unknown(equation.params):
+        return f"{name!r} with the option {unknown[0]!r} has no scalar form"
+    moves_keys = not RULES[name].of_whole_keys and any(is_threefry(v.aval.dtype) for v in equation.invars)
     if moves_keys and not all(is_threefry(v.aval.dtype) for v in equation.outvars):
         return f"{name!r} of keys has no scalar form; use jax.random.key_data"
     return ""

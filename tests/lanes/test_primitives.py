@@ -5,6 +5,7 @@ is no row. A rule without a row here fails the last test.
 """
 
 import functools
+from collections import UserDict, defaultdict
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jax.extend.random import threefry_prng_impl
 from jaxprs import equations
 
 from jaxdyn.lanes import CannotFlatten, lane_function
-from jaxdyn.lanes.flatten import RULES
+from jaxdyn.lanes.flatten import RULES, _Prepared, flatten
 
 LANES = 19  # a whole vector of every width up to 16, and a tail
 SIZES = (1, 3, LANES)  # a single lane, less than a vector, a tail
@@ -656,6 +657,8 @@ TABLE = {
             x.at[j].subtract(x[1]),
             x.at[j, 1].min(0.5),
             x.at[j, 1].max(0.5),
+            x.at[j].apply(jnp.sin),
+            x.at[1, i].apply(lambda e: 2 * e + 1, mode="clip"),
             jnp.zeros_like(x).at[np.arange(3), np.arange(3)].set(x[0]),
         ),
         reals(3, 3),
@@ -815,35 +818,75 @@ def test_lanes_and_xla_agree(name):
             assert_same(result, jax.tree.map(lambda x, n=size: x[:n], expected), f"{name}, {size} lanes")
 
 
-# Names that primitives of other releases of JAX have, or that only appear inside of other transformations.
-OF_OTHER_RELEASES = {"call", "checkpoint", "closed_call", "core_call", "copy_p", "custom_vjp_call_jaxpr", "expand_dims"}
-OF_OTHER_RELEASES |= {
-    "pjit",
+# Primitives of other releases of JAX, or that only appear inside of other transformations.
+OF_OTHER_RELEASES = {
+    "call",
+    "call_hi_primitive",
+    "closed_call",
     "pvary",
     "reshard",
-    "remat",
-    "scatter_add",
-    "scatter_mul",
-    "scatter_sub",
-    "scatter_min",
-    "scatter_max",
     "log2",
     "one_minus_square",
-    "eval_jaxpr",
-    "empty",
-    "empty2",
+    "polynomial",
 }
+OF_OTHER_RELEASES |= {"eval_jaxpr", "empty", "empty2"}
 
 
-@pytest.mark.parametrize("dtype", [np.float32])
-def test_every_rule_has_a_row(dtype):
-    used = set()
-    for name, (function, *_) in TABLE.items():
-        jaxpr = jax.make_jaxpr(function)(*jax.tree.map(lambda x: x[0], arguments(name, dtype)))
-        used |= {e.primitive.name for e in equations(jaxpr.jaxpr)}
+@functools.cache
+def traced_rows() -> dict:
+    def one_sample(name):
+        return jax.tree.map(lambda x: x[0], arguments(name, np.float32))
+
+    return {name: jax.make_jaxpr(function)(*one_sample(name)) for name, (function, *_) in TABLE.items()}
+
+
+def test_every_rule_has_a_row():
+    used = {e.primitive.name for row in traced_rows().values() for e in equations(row.jaxpr)}
     assert set(RULES) - used - OF_OTHER_RELEASES == set()
     assert not used & OF_OTHER_RELEASES
     assert used - set(RULES) == set()
+
+
+class Observed(UserDict):
+    """Parameters of an equation that note which of them are read."""
+
+    def __init__(self, params: dict, read: set):
+        super().__init__(params)
+        self.read = read
+
+    def __getitem__(self, name):
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+def test_rules_read_every_parameter_that_they_say_they_read(monkeypatch):
+    """A parameter that a rule neither reads nor ignores is refused (below), so no parameter is overlooked."""
+    given, read = defaultdict(set), defaultdict(set)
+    prepared = _Prepared._operation
+
+    def observed(self, equation):
+        name = equation.primitive.name
+        given[name] |= equation.params.keys()
+        return prepared(self, equation.replace(params=Observed(equation.params, read[name])))
+
+    monkeypatch.setattr(_Prepared, "_operation", observed)
+    for row in traced_rows().values():
+        flatten(row)
+    assert set(given) == set(RULES) - OF_OTHER_RELEASES
+    assert {name: (RULES[name].reads & given[name]) - read[name] for name in given} == dict.fromkeys(given, set())
+
+
+def test_a_parameter_that_no_rule_knows_is_refused():
+    """As if a newer JAX gave an option to a primitive."""
+    first = {}
+    for row in traced_rows().values():
+        for k, equation in enumerate(row.eqns):
+            first.setdefault(equation.primitive.name, (row, k))
+    for name, (row, k) in first.items():
+        changed = list(row.eqns)
+        changed[k] = changed[k].replace(params={**changed[k].params, "an_option": True})
+        with pytest.raises(CannotFlatten, match=f"'{name}' with the option 'an_option' has no scalar form"):
+            flatten(row.replace(jaxpr=row.jaxpr.replace(eqns=changed)))
 
 
 REFUSED = {
@@ -853,6 +896,12 @@ REFUSED = {
     "reduce_precision": lambda x: lax.reduce_precision(x, 5, 4),
     "sort": lambda x: lax.sort((x * jnp.arange(3.0), x * jnp.arange(3.0)), num_keys=2),
     "lgamma": jax.scipy.special.gammaln,
+    "'exp' of a given accuracy": lambda x: lax.exp(x, accuracy=lax.Tolerance(atol=1e-9, rtol=0.0, ulps=0)),
+    "'dot_general' by the algorithm": lambda x: lax.dot(
+        x * jnp.ones(3, x.dtype), x * jnp.ones(3, x.dtype), precision=lax.DotAlgorithmPreset.F32_F32_F32
+    ),
+    "'platform_dependent' without a default": lambda x: lax.platform_dependent(x, cpu=jnp.sin, cuda=jnp.cos),
+    "'mul' with the option 'out_dtype'": lambda x: lax.mul(x, x, out_dtype=jnp.float64),
 }
 
 

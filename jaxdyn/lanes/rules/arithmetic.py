@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jax import lax
 
 from jaxdyn.lanes.deferred import SumOfProducts
 from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Value, is_known, kind_of, rule, zero_of
@@ -41,14 +42,27 @@ _ELEMENTWISE = (
 )
 
 
-@rule(*_ELEMENTWISE)
+def _check_accuracy(equation) -> None:
+    """Raise an error if a function of an equation must be as accurate as the user states; all of them are accurate to a few digits
+    in the last place, which is what JAX can ask for otherwise.
+
+    Raises:
+        CannotFlatten: The message names the function.
+    """
+    if isinstance(equation.params.get("accuracy"), lax.Tolerance):
+        raise CannotFlatten(f"{equation.primitive.name!r} of a given accuracy has no scalar form")
+
+
+@rule(*_ELEMENTWISE, reads="accuracy")
 def _elementwise(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    _check_accuracy(equation)
     return [flat.apply(equation.primitive.name, kind_of(equation.outvars[0]), *args)]
 
 
 # Sine and cosine are not among them: they share their arguments, and often have known values.
-@rule(*(name for name in TRANSCENDENTAL if name not in ("sin", "cos", "tan", "atan2", "pow")))
+@rule(*(name for name in TRANSCENDENTAL if name not in ("sin", "cos", "tan", "atan2", "pow")), reads="accuracy")
 def _transcendental(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    _check_accuracy(equation)
     name, kind = equation.primitive.name, kind_of(equation.outvars[0])
     if is_known(args[0]):
         return [flat.apply(name, kind, *args)]
@@ -127,7 +141,7 @@ def _is_finite(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(lambda x: program.compare("lt", program.apply("abs", (x,), kind), math.inf), args[0])]
 
 
-@rule("round")
+@rule("round", reads="rounding_method")
 def _round(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     kind, program = kind_of(equation.outvars[0]), flat.program
     if int(equation.params["rounding_method"]) == 1:  # to even
@@ -143,10 +157,20 @@ def _round(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(away_from_zero, args[0])]
 
 
-@rule("integer_pow")
+@rule("integer_pow", reads="y")
 def _integer_pow(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     kind, exponent = kind_of(equation.outvars[0]), equation.params["y"]
     return [flat.each(lambda x: flat.program.integer_pow(x, exponent, kind), args[0])]
+
+
+@rule("polynomial", ignores="unroll")
+def _polynomial(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    """Horner's scheme; the arguments are the variable and the coefficients, the constant one first."""
+    kind, (x, *coefficients) = kind_of(equation.outvars[0]), args
+    total = coefficients.pop()
+    while coefficients:
+        total = flat.apply("add", kind, flat.apply("mul", kind, total, x), coefficients.pop())
+    return [np.broadcast_to(flat.registers(total), equation.outvars[0].aval.shape)]
 
 
 @rule("square")
@@ -160,10 +184,12 @@ def _with_sign_of(program: Program, size: Scalar, x: Scalar, kind: str) -> Scala
     return program.select(program.compare("eq", x, 0.0), x, signed, kind)
 
 
-def _composed(formula: Callable[..., Scalar]) -> Callable:
-    """Rule of a function that is a formula of other operations: formula(op, x) with op(name, *operands)."""
+def _composed(name: str, formula: Callable[..., Scalar]) -> None:
+    """Register the rule of a function that is a formula of other operations: formula(op, x) with op(name, *operands)."""
 
+    @rule(name, reads="accuracy")
     def apply(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+        _check_accuracy(equation)
         kind, program = kind_of(equation.outvars[0]), flat.program
 
         def op(name, *xs):
@@ -178,8 +204,6 @@ def _composed(formula: Callable[..., Scalar]) -> Callable:
             return program.apply(name, xs, kind)
 
         return [of_each(flat, lambda x: formula(op, x), args[0], kind, _LENGTH)]
-
-    return apply
 
 
 def _exponential_halves(op, size):
@@ -218,19 +242,19 @@ def _acosh(op, x):
     return op("select", op("lt", x, 1e18), small, op("add", op("log", x), math.log(2.0)))
 
 
-rule("rsqrt")(_composed(lambda op, x: op("div", 1.0, op("sqrt", x))))
-rule("logistic")(_composed(lambda op, x: op("div", 1.0, op("add", 1.0, op("exp", op("neg", x))))))
-rule("exp2")(_composed(lambda op, x: op("pow", 2.0, x)))
-rule("log2")(_composed(lambda op, x: op("mul", op("log", x), 1.0 / math.log(2.0))))
-rule("one_minus_square")(_composed(lambda op, x: op("mul", op("add", 1.0, x), op("sub", 1.0, x))))
-rule("cosh")(_composed(_cosh))
-rule("sinh")(_composed(_sinh))
-rule("asinh")(_composed(_asinh))
-rule("acosh")(_composed(_acosh))
-rule("atanh")(_composed(lambda op, x: op("mul", 0.5, op("sub", op("log1p", x), op("log1p", op("neg", x))))))
+_composed("rsqrt", lambda op, x: op("div", 1.0, op("sqrt", x)))
+_composed("logistic", lambda op, x: op("div", 1.0, op("add", 1.0, op("exp", op("neg", x)))))
+_composed("exp2", lambda op, x: op("pow", 2.0, x))
+_composed("log2", lambda op, x: op("mul", op("log", x), 1.0 / math.log(2.0)))
+_composed("one_minus_square", lambda op, x: op("mul", op("add", 1.0, x), op("sub", 1.0, x)))
+_composed("cosh", _cosh)
+_composed("sinh", _sinh)
+_composed("asinh", _asinh)
+_composed("acosh", _acosh)
+_composed("atanh", lambda op, x: op("mul", 0.5, op("sub", op("log1p", x), op("log1p", op("neg", x)))))
 
 
-@rule("reduce_precision")
+@rule("reduce_precision", reads="exponent_bits mantissa_bits")
 def _reduce_precision(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     info = np.finfo(dtype_of_type(kind_of(equation.outvars[0])))
     if (equation.params["exponent_bits"], equation.params["mantissa_bits"]) != (info.iexp, info.nmant):
@@ -238,7 +262,7 @@ def _reduce_precision(flat: Flattener, equation, args: list[Value]) -> list[Valu
     return [args[0]]
 
 
-@rule("convert_element_type")
+@rule("convert_element_type", ignores="new_dtype weak_type sharding")
 def _convert(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     source, target = kind_of(equation.invars[0]), kind_of(equation.outvars[0])
     if source == target:
@@ -248,7 +272,7 @@ def _convert(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(lambda x: flat.program.convert(x, source, target), args[0])]
 
 
-@rule("bitcast_convert_type")
+@rule("bitcast_convert_type", ignores="new_dtype")
 def _bitcast(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     source, target = kind_of(equation.invars[0]), kind_of(equation.outvars[0])
     if dtype_of_type(source).itemsize != dtype_of_type(target).itemsize or "bool" in (source, target):
@@ -276,15 +300,16 @@ def _nextafter(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [flat.each(following, *args)]
 
 
+# They name values, or place them on devices.
 @rule(
     "copy",
-    "copy_p",
     "stop_gradient",
     "name",
     "device_put",
     "optimization_barrier",
     "pvary",
     "reshard",
+    ignores="name devices srcs copy_semantics axes dst_sharding concrete_mesh",
     takes_deferred=True,
 )
 def _identity(flat: Flattener, equation, args: list[Any]) -> list[Any]:

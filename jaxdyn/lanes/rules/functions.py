@@ -11,6 +11,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from jaxdyn.lanes.deferred import LONG, Product, SumOfProducts, merged
+from jaxdyn.lanes.derived import traced
 from jaxdyn.lanes.flatten import (
     CannotFlatten,
     Flattener,
@@ -41,40 +42,62 @@ _LONGEST_WHILE = 1000
 _USUAL_OPERATIONS = 64  # operations of an equation of usual size
 
 
+# How a call is compiled by XLA and placed on devices.
+_OF_COMPILATION = "name inline keep_unused donated_invars ctx_mesh in_shardings out_shardings in_layouts out_layouts compiler_options_kvs"
+# How a call is differentiated, which JAX does before its result is flattened.
+_OF_DERIVATIVES = (
+    "jvp_jaxpr_fun fwd_jaxpr_thunk bwd out_trees num_consts symbolic_zeros prevent_cse differentiated policy"
+)
+
+
 @rule(
     "jit",
-    "pjit",
-    "closed_call",
-    "eval_jaxpr",
-    "core_call",
     "remat2",
-    "remat",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "call",
+    reads="jaxpr",
+    ignores=f"{_OF_COMPILATION} {_OF_DERIVATIVES}",
     of_whole_keys=True,
     takes_deferred=True,
 )
 def _call(flat: Flattener, equation, args: list[Any]) -> list[Any]:
-    inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-    if hasattr(inner, "jaxpr"):
-        return flat.closed(inner, args)
-    return flat.run(inner, [], args)
+    return _called(flat, equation.params["jaxpr"], args)
 
 
-@rule("custom_vjp_call_jaxpr", of_whole_keys=True, takes_deferred=True)
-def _custom_vjp_call(flat: Flattener, equation, args: list[Any]) -> list[Any]:
-    return flat.closed(equation.params["fun_jaxpr"], args)
+@rule(
+    "call",
+    "closed_call",
+    "eval_jaxpr",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    reads="call_jaxpr",
+    ignores=f"name {_OF_DERIVATIVES}",
+    of_whole_keys=True,
+    takes_deferred=True,
+)
+def _call_of_function(flat: Flattener, equation, args: list[Any]) -> list[Any]:
+    return _called(flat, equation.params["call_jaxpr"], args)
 
 
-@rule("platform_index")
+def _called(flat: Flattener, jaxpr, args: list[Any]) -> list[Any]:
+    return flat.closed(jaxpr, args) if hasattr(jaxpr, "jaxpr") else flat.run(jaxpr, [], args)
+
+
+@rule("call_hi_primitive", reads="_prim", of_whole_keys=True)
+def _call_of_expansion(flat: Flattener, equation, args: list[Value]) -> list[Any]:
+    """Functions with their own derivatives from JAX 0.12 on, such as `custom_root`; they consist of ordinary primitives."""
+    expand, prim = equation.primitive.to_lojax, equation.params["_prim"]
+    return flat.closed(traced(lambda *xs: expand(*xs, _prim=prim), [v.aval for v in equation.invars]), args)
+
+
+@rule("platform_index", reads="platforms")
 def _platform_index(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    # The branches of `platform_dependent` are equivalent; the last one is the default for all platforms.
-    return [np.asarray(len(equation.params["platforms"]) - 1, np.int32)]
+    platforms = equation.params["platforms"]
+    if None not in platforms:
+        raise CannotFlatten("'platform_dependent' without a default has no scalar form")
+    # The branches are equivalent; the default is for all platforms.
+    return [np.asarray(platforms.index(None), np.int32)]
 
 
-@rule("cond", of_whole_keys=True)
+@rule("cond", reads="branches", ignores="branches_platforms", of_whole_keys=True)
 def _cond(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     which, *operands = args
     branches = equation.params["branches"]
@@ -95,7 +118,7 @@ def _cond(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return chosen
 
 
-@rule("while", of_whole_keys=True)
+@rule("while", reads="cond_jaxpr body_jaxpr cond_nconsts body_nconsts", of_whole_keys=True)
 def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     """A loop that ends when no sample needs a further iteration; samples that need none keep their values.
 
@@ -196,7 +219,13 @@ def _constant_and_carried(equation) -> tuple[int, int]:
     return len(arrays_of(kept)), len(arrays_of(changing))
 
 
-@rule("scan", of_whole_keys=True, takes_deferred=True)
+@rule(
+    "scan",
+    reads="jaxpr length reverse unroll num_consts num_carry ft_in",
+    ignores="ft_out linear _split_transpose",
+    of_whole_keys=True,
+    takes_deferred=True,
+)
 def _scan(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     p, length = equation.params, equation.params["length"]
     n_const, n_carry = _constant_and_carried(equation)

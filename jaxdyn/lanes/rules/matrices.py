@@ -22,7 +22,7 @@ def _cholesky(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [objects([s for f in factors for row in f for s in row], (*batch, *matrices.shape[1:]))]
 
 
-@rule("triangular_solve")
+@rule("triangular_solve", reads="left_side lower transpose_a unit_diagonal", ignores="conjugate_a")
 def _triangular_solve(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     p, kind = equation.params, kind_of(equation.outvars[0])
     (a, batch), (b, _) = _matrices(flat, args[0]), _matrices(flat, args[1])
@@ -56,7 +56,7 @@ def _lu(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     ]
 
 
-@rule("lu_pivots_to_permutation")
+@rule("lu_pivots_to_permutation", reads="permutation_size")
 def _pivots_to_permutation(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     pivots, program = flat.registers(args[0]), flat.program
     size = equation.params["permutation_size"]
@@ -74,7 +74,7 @@ def _pivots_to_permutation(flat: Flattener, equation, args: list[Value]) -> list
     return [objects(out, (*pivots.shape[:-1], size))]
 
 
-@rule("custom_linear_solve")
+@rule("custom_linear_solve", reads="const_lengths jaxprs")
 def _custom_linear_solve(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
     before = lengths.matvec + lengths.vecmat

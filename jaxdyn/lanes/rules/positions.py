@@ -1,11 +1,11 @@
 """Parts of arrays at positions that may be known only at run time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, positions, rule
+from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, known, objects, positions, rule
 from jaxdyn.lanes.folding import settled
 from jaxdyn.lanes.program import Node, Scalar
 from jaxdyn.lanes.rules.shapes import sliced, view
@@ -74,7 +74,7 @@ def _differences(shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
     return [n - k for n, k in zip(shape, sizes, strict=True)]
 
 
-@rule("dynamic_slice")
+@rule("dynamic_slice", reads="slice_sizes")
 def _dynamic_slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, sizes = args[0], equation.params["slice_sizes"]
     starts = _starts(flat, equation.invars[1:], args[1:], _differences(x.shape, sizes))
@@ -89,7 +89,7 @@ def _dynamic_update_slice(flat: Flattener, equation, args: list[Value]) -> list[
     return [x]
 
 
-@rule("gather")
+@rule("gather", reads="dimension_numbers slice_sizes mode fill_value", ignores="unique_indices indices_are_sorted")
 def _gather(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, indices = args[0], flat.registers(args[1])
     p, kind, program = equation.params, kind_of(equation.outvars[0]), flat.program
@@ -126,25 +126,47 @@ def _gather(flat: Flattener, equation, args: list[Value]) -> list[Value]:
 
 
 _COMBINATIONS = {
-    "scatter_add": "add",
-    "scatter_sub": "sub",
-    "scatter_mul": "mul",
-    "scatter_min": "min",
-    "scatter_max": "max",
+    "scatter-add": "add",
+    "scatter-sub": "sub",
+    "scatter-mul": "mul",
+    "scatter-min": "min",
+    "scatter-max": "max",
 }
 
 
-@rule("scatter", *_COMBINATIONS, *(name.replace("_", "-") for name in _COMBINATIONS))
+_READ = "dimension_numbers mode"
+_PROMISED = "unique_indices indices_are_sorted"
+
+
+@rule("scatter", reads=f"{_READ} update_jaxpr update_consts", ignores=_PROMISED)
 def _scatter(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    function = equation.params["update_jaxpr"]
+    if function is None:
+        return _scattered(flat, equation, args, lambda old, new: new)
+    consts = [c for x in equation.params["update_consts"] for c in known(x)]
+
+    def combine(old: Scalar, new: Scalar) -> Scalar:
+        (result,) = flat.run(function, consts, [objects([old], ()), objects([new], ())])
+        return flat.registers(flat.settled(result)).item()
+
+    return _scattered(flat, equation, args, combine)
+
+
+# Their name states the function in `update_jaxpr`.
+@rule(*_COMBINATIONS, reads=_READ, ignores=f"{_PROMISED} update_jaxpr update_consts")
+def _scatter_combined(flat: Flattener, equation, args: list[Value]) -> list[Value]:
+    op, kind = _COMBINATIONS[equation.primitive.name], kind_of(equation.outvars[0])
+    return _scattered(flat, equation, args, lambda old, new: flat.program.apply(op, (old, new), kind))
+
+
+def _scattered(
+    flat: Flattener, equation, args: list[Value], combine: Callable[[Scalar, Scalar], Scalar]
+) -> list[Value]:
+    """The first argument with updates at positions; `combine` is a function of an old entry and its update."""
     x = np.array(flat.registers(args[0]), object)
     indices, updates = flat.registers(args[1]), flat.registers(args[2])
     p, kind, program = equation.params, kind_of(equation.outvars[0]), flat.program
     numbers = p["dimension_numbers"]
-    op = _COMBINATIONS.get(equation.primitive.name.replace("-", "_"))
-
-    def combine(old: Scalar, new: Scalar) -> Scalar:
-        return new if op is None else program.apply(op, (old, new), kind)
-
     dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     others = [d for d in range(updates.ndim) if d not in numbers.update_window_dims]
     spread = np.transpose(updates, [*others, *numbers.update_window_dims])

@@ -6,17 +6,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from jax import lax
 
 from jaxdyn.lanes.deferred import Product, SumOfProducts, has_many_terms, is_worth_vectors
-from jaxdyn.lanes.flatten import Flattener, Memory, Value, is_known, kind_of, objects, rule, zero_of
+from jaxdyn.lanes.flatten import CannotFlatten, Flattener, Memory, Value, is_known, kind_of, objects, rule, zero_of
 from jaxdyn.lanes.folding import converted, flushed
 from jaxdyn.lanes.program import Node, Scalar
 from jaxdyn.lanes.rules.shapes import view
 from jaxdyn.lanes.scalar_types import FLOATS
 
 
-@rule("dot_general")
+@rule("dot_general", reads="dimension_numbers precision", ignores="preferred_element_type out_sharding")
 def _dot_general(flat: Flattener, equation, args: list[Value]) -> list[Any]:
+    # Products are exact to the type of the result, which meets every precision; an algorithm may ask for rounded factors.
+    precision = equation.params["precision"]
+    if not all(
+        p is None or isinstance(p, lax.Precision) for p in (precision if isinstance(precision, tuple) else [precision])
+    ):
+        raise CannotFlatten(f"'dot_general' by the algorithm {precision} has no scalar form")
     (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
     kind, shape = kind_of(equation.outvars[0]), equation.outvars[0].aval.shape
     left = _arranged(flat, args[0], left_batch, left_sum)

@@ -56,7 +56,7 @@ def _threefry2x32(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return several_of_each(flat, hashed, arrays, words, [WORD] * WORDS, HASH_OPERATIONS)
 
 
-@rule("iota_2x32_shape")
+@rule("iota_2x32_shape", reads="shape")
 def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     shape = equation.params["shape"]
     counted = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
@@ -86,14 +86,14 @@ def _for_each(function: Callable, axes: int) -> Callable:
     return function
 
 
-@rule("random_bits", of_whole_keys=True)
+@rule("random_bits", reads="bit_width shape", of_whole_keys=True)
 def _bits(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     p, data = equation.params, _joined(flat, args)
     function = _for_each(lambda key: threefry.random_bits(key, p["bit_width"], p["shape"]), data.ndim - 1)
     return [_as_jax_does(flat, function, (data, _WORDS))]
 
 
-@rule("random_split", of_whole_keys=True)
+@rule("random_split", reads="shape", of_whole_keys=True)
 def _split(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     data = _joined(flat, args)
     function = _for_each(lambda key: threefry.split(key, equation.params["shape"]), data.ndim - 1)
@@ -109,13 +109,13 @@ def _fold_in(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return _parted(_as_jax_does(flat, _for_each(threefry.fold_in, len(shape)), (data, _WORDS), numbers))
 
 
-@rule("random_seed", of_whole_keys=True)
+@rule("random_seed", ignores="impl", of_whole_keys=True)
 def _seed(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     seeds = flat.registers(args[0])
     return _parted(_as_jax_does(flat, _for_each(threefry.seed, seeds.ndim), (seeds, equation.invars[0].aval.dtype)))
 
 
-@rule("random_wrap", of_whole_keys=True)
+@rule("random_wrap", ignores="impl", of_whole_keys=True)
 def _wrap(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return _parted(flat.registers(args[0]))
 

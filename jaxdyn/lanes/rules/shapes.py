@@ -12,7 +12,7 @@ from jaxdyn.lanes.program import Scalar
 from jaxdyn.lanes.scalar_types import dtype_of_type
 
 
-@rule("broadcast_in_dim")
+@rule("broadcast_in_dim", reads="shape broadcast_dimensions", ignores="sharding")
 def _broadcast_in_dim(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, shape, dims = args[0], equation.params["shape"], equation.params["broadcast_dimensions"]
     if isinstance(x, Memory):
@@ -27,7 +27,7 @@ def _broadcast_in_dim(flat: Flattener, equation, args: list[Value]) -> list[Valu
     return [x if x.shape == tuple(shape) else np.broadcast_to(x, shape)]
 
 
-@rule("reshape")
+@rule("reshape", reads="new_sizes dimensions", ignores="sharding")
 def _reshape(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, order = args[0], equation.params["dimensions"]
     return [reshaped(flat, x if order is None else transposed(x, order), equation.params["new_sizes"])]
@@ -48,7 +48,7 @@ def reshaped(flat: Flattener, x: Value, shape: Sequence[int]) -> Value:
     return x.reshape(shape)
 
 
-@rule("squeeze")
+@rule("squeeze", reads="dimensions")
 def _squeeze(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, dims = args[0], equation.params["dimensions"]
     if isinstance(x, Memory):
@@ -68,12 +68,7 @@ def view(x: Memory, shape: Sequence[int], strides: Sequence[int], offset: Scalar
     return Memory(x.region, x.type, tuple(shape), tuple(strides), x.offset if offset is None else offset)
 
 
-@rule("expand_dims")
-def _expand_dims(flat: Flattener, equation, args: list[Value]) -> list[Value]:
-    return [reshaped(flat, args[0], equation.outvars[0].aval.shape)]
-
-
-@rule("transpose", takes_deferred=True)
+@rule("transpose", reads="permutation", takes_deferred=True)
 def _transpose(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     x, order = args[0], equation.params["permutation"]
     if isinstance(x, SumOfProducts):
@@ -92,7 +87,7 @@ def transposed(x: Value, order: Sequence[int]) -> Value:
     return np.transpose(x, order)
 
 
-@rule("rev")
+@rule("rev", reads="dimensions")
 def _rev(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, dims = args[0], equation.params["dimensions"]
     if isinstance(x, Memory):
@@ -102,7 +97,7 @@ def _rev(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [np.flip(x, dims)]
 
 
-@rule("slice")
+@rule("slice", reads="start_indices limit_indices strides")
 def _slice(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     p, x = equation.params, args[0]
     bounds = (p["start_indices"], p["limit_indices"], p["strides"] or (1,) * x.ndim)
@@ -125,7 +120,7 @@ def sliced(flat: Flattener, x: Value, starts: Sequence[int], limits: Sequence[in
     return x[tuple(map(slice, starts, limits, steps))]
 
 
-@rule("split")
+@rule("split", reads="sizes axis")
 def _split(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, axis, parts, start = args[0], equation.params["axis"], [], 0
     for size in equation.params["sizes"]:
@@ -136,7 +131,7 @@ def _split(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return parts
 
 
-@rule("concatenate")
+@rule("concatenate", reads="dimension")
 def _concatenate(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     axis, shape = equation.params["dimension"], equation.outvars[0].aval.shape
     if any(isinstance(a, Memory) for a in args) and math.prod(shape[:axis]) == 1:
@@ -162,12 +157,12 @@ def joined(flat: Flattener, args: Sequence[Value], kind: str, shape: Sequence[in
     return Memory(flat.program.pieces(parts, kind), kind, tuple(shape), contiguous(shape))
 
 
-@rule("stack")
+@rule("stack", reads="axis")
 def _stack(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [np.stack([flat.registers(a) for a in args], equation.params["axis"])]
 
 
-@rule("unstack")
+@rule("unstack", reads="axis")
 def _unstack(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     axis, x = equation.params["axis"], args[0]
     if isinstance(x, Memory):
@@ -186,12 +181,12 @@ def as_objects(x) -> np.ndarray:
     return out
 
 
-@rule("tile")
+@rule("tile", reads="reps")
 def _tile(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [np.tile(flat.registers(args[0]), equation.params["reps"])]
 
 
-@rule("pad")
+@rule("pad", reads="padding_config")
 def _pad(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x, padding = flat.registers(args[0]), flat.registers(args[1])
     config, shape = equation.params["padding_config"], equation.outvars[0].aval.shape
@@ -207,7 +202,7 @@ def _pad(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [out[tuple(slice(c, c + n) for c, n in zip(cut, shape, strict=True))]]
 
 
-@rule("iota")
+@rule("iota", reads="shape dimension", ignores="dtype sharding")
 def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     p = equation.params
     shape, dim = p["shape"], p["dimension"]
@@ -217,7 +212,7 @@ def _iota(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [np.broadcast_to(counted.reshape(through), shape)]
 
 
-@rule("empty", "empty2")
+@rule("empty", "empty2", ignores="shape dtype sharding out_sharding memory_space")
 def _empty(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     # Memory for later results, which the transposes of loops and branches request; on CPUs XLA fills it with zeros.
     variable = equation.outvars[0]

@@ -22,7 +22,7 @@ _REDUCTIONS = {
 }
 
 
-@rule(*_REDUCTIONS)
+@rule(*_REDUCTIONS, reads="axes", ignores="out_sharding")
 def _reduce(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     op = _REDUCTIONS[equation.primitive.name]
     x, axes, kind = flat.registers(args[0]), equation.params["axes"], kind_of(equation.outvars[0])
@@ -59,7 +59,7 @@ def _neutral(op: str, kind: str) -> Scalar:
     return settled({"mul": 1, "and": -1}.get(op, 0), kind)
 
 
-@rule("argmax", "argmin")
+@rule("argmax", "argmin", reads="axes", ignores="index_dtype")
 def _argmax(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     program, (axis,) = flat.program, equation.params["axes"]
     kind = kind_of(equation.invars[0])
@@ -79,7 +79,7 @@ def _argmax(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     return [objects(out, x.shape[:-1])]
 
 
-@rule("cumsum", "cumprod", "cummax", "cummin")
+@rule("cumsum", "cumprod", "cummax", "cummin", reads="axis reverse")
 def _cumulative(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     op = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}[equation.primitive.name]
     kind, axis = kind_of(equation.outvars[0]), equation.params["axis"]
@@ -96,7 +96,7 @@ def _undefined(flat: Flattener, x: Scalar) -> Scalar:
     return flat.program.compare("ne", x, x)
 
 
-@rule("sort")
+@rule("sort", reads="dimension num_keys", ignores="is_stable")  # it is stable in any case
 def _sort(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     dim, keys, program = equation.params["dimension"], equation.params["num_keys"], flat.program
     kinds = [kind_of(v) for v in equation.invars]
