@@ -1,10 +1,17 @@
 """Fingerprints: names of function calls, where the same call has the same name in all processes.
 
+The name of a call covers everything that decides the code:
 
-The name of a call covers the function, the structure of its arguments, and all settings that affect the code. It depends on the
-shapes and types of arguments, and on the values of constants: arrays in static fields, and all values in the closure of functions.
+    the function                 its name and, if it has a closure, its code and the values in the closure;
+    the arguments                structure, shapes, types, and the values of constants (arrays in static fields, plain values);
+    packages                     versions of Python and of `_PACKAGES`, and the sources of this package;
+    the processor                and the operating system;
+    settings                     of JAX, those of the thread included, and XLA_FLAGS;
+    extensions                   of the lane compiler by the user (`EXTENSIONS`): their names, declarations and code.
+
 A call has a name only if every function and class involved belongs to a package whose version is part of the name. Functions and
-classes of the user can change from one process to the next, so calls with them have no name.
+classes of the user can change from one process to the next, so calls with them have no name. Only extensions are described by their
+code. A function of a package that is replaced while a process runs is not noticed.
 """
 
 import contextvars
@@ -18,9 +25,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
 import equinox as eqx
@@ -34,6 +41,10 @@ from jaxdyn.cache.constant import Constant
 
 # Packages whose functions and classes are identified by name, because their versions are part of each fingerprint.
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
+# Functions of the user that take part in the compilation of every function, by name, with further facts about them.
+EXTENSIONS: dict[str, tuple[Callable, str]] = {}
+# Modules of Python, whose version is part of each fingerprint, too.
+_STANDARD = sys.stdlib_module_names
 # Settings of JAX that do not affect programs.
 _IRRELEVANT = ("jax_compilation_cache", "jax_persistent_cache", "jax_log", "jax_traceback", "jax_dump")
 
@@ -216,6 +227,44 @@ def _surroundings() -> Iterator[str]:
     yield str(sorted((name, str(x)) for name, x in jax.config.values.items() if not name.startswith(_IRRELEVANT)))
     # Settings of this thread. Values without a meaningful text, such as the names of mapped axes, are empty outside of traces.
     yield str([x for x in _config.trace_context() if " object at " not in repr(x)])
+    for name, (function, details) in sorted(EXTENSIONS.items()):
+        yield f"{name} {details}"
+        yield from _described_by_code(function, ())
+
+
+def _described_by_code(function: Any, within: tuple[Any, ...]) -> Iterator[str]:
+    """An extension, or a function that it calls: the code, and all values that the code can reach by a name.
+
+    Args:
+        function: The function.
+        within: The functions that call it, which may call themselves.
+
+    Raises:
+        HasNoName: The code reaches an object that cannot be described.
+    """
+    if not isinstance(function, FunctionType):
+        _refused(function)
+    if function in within:
+        yield f"again {within.index(function)}"
+        return
+    cells = zip(function.__code__.co_freevars, (cell.cell_contents for cell in function.__closure__ or ()), strict=True)
+    codes = [function.__code__]
+    reached: dict[str, Any] = dict(cells)
+    for code in codes:  # functions within the function append their codes
+        yield hashlib.sha256(code.co_code).hexdigest()
+        yield from (repr(x) for x in code.co_consts if not isinstance(x, CodeType))
+        yield str(code.co_names)
+        codes += [x for x in code.co_consts if isinstance(x, CodeType)]
+        reached |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    reached |= {"defaults": function.__defaults__, "keywords": function.__kwdefaults__}
+    for name, value in reached.items():
+        yield name
+        if isinstance(value, FunctionType) and value.__module__.split(".")[0] not in _PACKAGES:
+            yield from _described_by_code(value, (*within, function))
+        elif isinstance(value, ModuleType) and value.__name__.split(".")[0] not in (*_PACKAGES, *_STANDARD):
+            raise HasNoName(f"a function that uses the module {value.__name__}")
+        else:
+            yield from _described(value, True)
 
 
 @functools.cache

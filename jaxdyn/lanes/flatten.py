@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from jax.extend import core as jex
 
+from jaxdyn.cache.fingerprint import EXTENSIONS
 from jaxdyn.lanes.folding import flushed, fold
 from jaxdyn.lanes.keys import WORD, WORDS, arrays_of, is_key, is_threefry, words_of
 from jaxdyn.lanes.program import Node, Program, Scalar, Stretch
@@ -184,6 +185,10 @@ def rule(
     def register(function: Callable) -> Callable:
         declared = Rule(function, frozenset(reads.split()), frozenset(ignores.split()), of_whole_keys, takes_deferred)
         RULES.update(dict.fromkeys(names, declared))
+        if not function.__module__.startswith(f"{__package__}."):
+            details = f"reads {reads}, ignores {ignores}, {of_whole_keys=}, {takes_deferred=}"
+            EXTENSIONS.update({f"rule of {name}": (function, details) for name in names})
+            jax.clear_caches()  # functions that were compiled before are compiled again, with the rule
         return function
 
     return register

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.monitoring
 import numpy as np
 from jax._src import config as _config
 from jax._src import core as _core
@@ -63,6 +64,19 @@ class _Program(NamedTuple):
 
 # Maximum number of programs of one function, and of all named programs. A program takes from a hundred kilobytes to some megabytes.
 _MOST_PROGRAMS = 64
+
+
+class _Found(threading.local):
+    """Number of programs of this thread that JAX has read from its own cache on disk. XLA cannot store these once more."""
+
+    count = 0
+
+    def note(self, event: str, **_: Any) -> None:
+        self.count += event == "/jax/compilation_cache/cache_hits"
+
+
+_found_by_jax = _Found()
+jax.monitoring.register_event_listener(_found_by_jax.note)
 
 
 class _Programs:
@@ -260,11 +274,13 @@ class _Stored:
     def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
         """Compile a new program; returns it with the machine code that it calls, or with None if it must not be stored."""
         _, traced, structure = self._traced(arguments, tree, rest)
+        found_before = _found_by_jax.count
         with cpu.collected() as codes, cpu.least_effort():
             executable = traced.lower().compile()
         for code in codes:
             code.made.result()  # raises the error of code that could not be made
-        return _Program(executable, *structure), None if traced.jaxpr.effects else codes
+        is_storable = not traced.jaxpr.effects and _found_by_jax.count == found_before
+        return _Program(executable, *structure), codes if is_storable else None
 
     def _of_any_device(self, arguments: list, tree, rest: tuple) -> _Program:
         jitted, _, structure = self._traced(arguments, tree, rest)

@@ -15,6 +15,7 @@ import jaxdyn
 from jaxdyn.cache import fingerprint as module
 from jaxdyn.cache.constant import Constant
 from jaxdyn.cache.fingerprint import HasNoName, fingerprint, sources_digest
+from jaxdyn.lanes.flatten import rule
 from jaxdyn.simulate.diagnostics import work_of_step
 
 MODEL = jaxdyn.library.double_pendulum()
@@ -147,3 +148,42 @@ def test_the_digest_of_sources_follows_each_file(tmp_path, monkeypatch):
     (tmp_path / "a.py").rename(tmp_path / "c.py")
     digests.append(sources_digest())
     assert len(set(digests)) == 4
+
+
+SCALE = 0.5
+
+
+def halved(x):
+    return SCALE * x
+
+
+def test_rules_of_a_user_count_by_their_code_and_by_all_that_it_reaches(extensions, monkeypatch):
+    def name() -> str:
+        return fingerprint(jaxdyn.mass_matrix, (MODEL, jnp.zeros(2)))
+
+    def rough(flat, equation, args):
+        return flat.closed(jax.make_jaxpr(lambda x: 1 - halved(x * x))(equation.invars[0].aval), args)
+
+    def rougher(flat, equation, args):
+        return flat.closed(jax.make_jaxpr(lambda x: 2 - halved(x * x))(equation.invars[0].aval), args)
+
+    names = [name()]
+    for function, options in ((rough, {}), (rough, {"reads": "accuracy"}), (rougher, {})):
+        rule("cos", **options)(function)
+        names.append(name())
+    monkeypatch.setattr(sys.modules[__name__], "SCALE", 0.25)
+    names.append(name())
+    rule("sin")(rougher)
+    names.append(name())
+    assert len(set(names)) == len(names) == 6
+    assert name() == names[-1]
+
+
+@pytest.mark.parametrize("reached", [sys.modules[__name__], object()], ids=["a module", "an object"])
+def test_a_rule_that_reaches_what_has_no_name_ends_all_names(extensions, reached):
+    @rule("cos")
+    def hidden(flat, equation, args):
+        return [reached, *args]
+
+    with pytest.raises(HasNoName):
+        fingerprint(jaxdyn.mass_matrix, (MODEL, jnp.zeros(2)))

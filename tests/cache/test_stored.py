@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import jaxdyn
 import jaxdyn.spatial.arrays
 from jaxdyn.cache import directory, set_directory
 from jaxdyn.lanes import stored, stored_jit
+from jaxdyn.lanes.flatten import RULES, rule
 
 MODEL = jaxdyn.library.double_pendulum()
 Q = jnp.array([0.3, -0.5])
@@ -26,14 +28,26 @@ def heavier(model: jaxdyn.Model, factor: float = 2.0) -> jaxdyn.Model:
     return eqx.tree_at(lambda m: m.mass, model, factor * model.mass)
 
 
+SETTINGS_OF_JAX = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
+)
+
+
 @pytest.fixture
 def folder(tmp_path):
-    """An empty folder in use, and a process that knows no program."""
-    usual = directory()
+    """An empty folder in use, none of JAX's own, and a process that knows no program."""
+    usual, settings = directory(), {name: getattr(jax.config, name) for name in SETTINGS_OF_JAX}
     set_directory(tmp_path / "programs")
+    jax.config.update("jax_compilation_cache_dir", None)
+    reset_cache()
     jax.clear_caches()
     yield tmp_path / "programs"
     set_directory(usual)
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    reset_cache()
     jax.clear_caches()
 
 
@@ -49,6 +63,39 @@ def traced(monkeypatch):
 
     monkeypatch.setattr(stored._Stored, "_made", counted)
     return found
+
+
+def test_programs_that_jax_finds_on_disk_are_not_stored_once_more(folder):
+    """XLA would store them without their code."""
+    jax.config.update("jax_compilation_cache_dir", str(folder / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    reset_cache()
+    flip = stored_jit(jnp.flip)
+    for place in ("first", "second", "second"):
+        set_directory(folder / place)
+        np.testing.assert_array_equal(flip(Q), Q[::-1])
+        jax.clear_caches()
+    assert list((folder / "first").glob("*.program"))
+    assert not list((folder / "second").glob("*.program"))
+
+
+def test_programs_with_a_rule_of_the_user_serve_no_process_without_it(folder, traced, extensions):
+    """With emptied caches in between, this process knows as little of the first one as another process does."""
+    right = jax.jit(jaxdyn.mass_matrix)(MODEL, Q)
+    usual = RULES["cos"]
+
+    def rough(flat, equation, args):
+        return flat.closed(jax.make_jaxpr(lambda x: 1.0 - 0.5 * x * x)(equation.invars[0].aval), args)
+
+    for _ in range(2):
+        rule("cos")(rough)
+        assert np.max(np.abs(jaxdyn.mass_matrix(MODEL, Q) - right)) > 1e-6
+        RULES["cos"] = usual
+        extensions.clear()
+        jax.clear_caches()
+        np.testing.assert_allclose(jaxdyn.mass_matrix(MODEL, Q), right, rtol=1e-13)
+    assert traced == ["mass_matrix"] * 2  # the second time both are found in the folder
 
 
 def test_other_numbers_and_later_calls_are_not_traced(folder, traced):

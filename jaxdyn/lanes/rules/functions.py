@@ -42,8 +42,9 @@ _LONGEST_WHILE = 1000
 _USUAL_OPERATIONS = 64  # operations of an equation of usual size
 
 
-# How a call is compiled by XLA and placed on devices.
-_OF_COMPILATION = "name inline keep_unused donated_invars ctx_mesh in_shardings out_shardings in_layouts out_layouts compiler_options_kvs"
+# How XLA compiles a call, and places it on devices.
+_OF_COMPILATION = "name inline keep_unused donated_invars compiler_options_kvs"
+_OF_DEVICES = "ctx_mesh in_shardings out_shardings in_layouts out_layouts"
 # How a call is differentiated, which JAX does before its result is flattened.
 _OF_DERIVATIVES = (
     "jvp_jaxpr_fun fwd_jaxpr_thunk bwd out_trees num_consts symbolic_zeros prevent_cse differentiated policy"
@@ -54,7 +55,7 @@ _OF_DERIVATIVES = (
     "jit",
     "remat2",
     reads="jaxpr",
-    ignores=f"{_OF_COMPILATION} {_OF_DERIVATIVES}",
+    ignores=f"{_OF_COMPILATION} {_OF_DEVICES} {_OF_DERIVATIVES}",
     of_whole_keys=True,
     takes_deferred=True,
 )
