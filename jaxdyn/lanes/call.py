@@ -17,6 +17,7 @@ written in scalars.
 import functools
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,7 @@ from jaxdyn.lanes.derived import (
     transposed_jaxpr,
     vmapped_jaxpr,
 )
-from jaxdyn.lanes.flatten import CannotFlatten, rule
+from jaxdyn.lanes.flatten import CannotFlatten, rule, without_unexpected_errors
 from jaxdyn.lanes.handler import TARGET
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.llvm_engine import register_bytes
@@ -466,7 +467,8 @@ def check_size(program: Program, backend: str) -> None:
     Raises:
         CannotFlatten: The message states the size and the limit.
     """
-    live = Liveness(program)
+    with without_unexpected_errors():
+        live = Liveness(program)
     if len(live.nodes) > _LARGEST_PROGRAM and backend == "auto":
         raise CannotFlatten(f"the program has {len(live.nodes)} operations, more than {_LARGEST_PROGRAM}")
     memory = sum(n.data.size for n in live.nodes if n.op == "region" and n.data.kind in ("loop", "pieces"))
@@ -478,10 +480,26 @@ def check_size(program: Program, backend: str) -> None:
 def _on_cpu(*args, **params):
     program, reason = _program_or_reason(params)
     if program is None:
-        note(Record(params["name"], "xla", reason=reason))
-        return on_xla(*args, **params)
+        return _left_to_xla(params, reason, args)
     program = _of_only_sample(program, params)
     return _divided(functools.partial(_compiled_call, program, params, []), params, args)(*args)
+
+
+def _left_to_xla(params: dict, reason: str, args: Sequence) -> Any:
+    """Results of operations of XLA, which are recorded with the reason."""
+    note(Record(params["name"], "xla", reason=reason))
+    return on_xla(*args, **params)
+
+
+def _generated(make: Callable, params: dict) -> Any:
+    """Code of a call; or, unless the lane compiler is required, the reason for which it cannot be generated."""
+    try:
+        with without_unexpected_errors():
+            return make()
+    except CannotFlatten as error:
+        if params["backend"] == "lanes":
+            raise
+        return str(error)
 
 
 def _divided(call: Callable, params: dict, args: Sequence) -> Callable:
@@ -528,7 +546,9 @@ def _compiled_call(program: Program, params: dict, held: list, *args):
     size = _lanes_held(params, args)
     kinds = [kind for kind, _ in program.inputs] + program.output_types
     width = width_for(1 if size is None else size, widest(kinds, register_bytes()))
-    compiled = cpu.compile_program(program, *_layouts(params), size is not None, width)
+    compiled = _generated(lambda: cpu.compile_program(program, *_layouts(params), size is not None, width), params)
+    if isinstance(compiled, str):
+        return _left_to_xla(params | {"size": size}, compiled, args)
     held.append(compiled)
     note(Record(params["name"], "lanes", compiled.width, compiled.operations), compiled.made)
     shapes = _result_shapes(params["jaxpr"], size, params["results_last"])
@@ -560,15 +580,16 @@ def _on_gpu(*args, **params):
     if program is not None:
         reason = gpu.obstacle() or gpu.refusal(program, params["backend"])
     if program is None or reason:
-        note(Record(params["name"], "xla", reason=reason))
-        return on_xla(*args, **params)
+        return _left_to_xla(params, reason, args)
     return _divided(functools.partial(_launched, program, params), params, args)(*args)
 
 
 def _launched(program: Program, params: dict, *args):
     """Call of the GPU kernels for the lanes in the arguments."""
     size = _lanes_held(params, args)
-    kernels = gpu.Kernels(program, *_layouts(params), 1 if size is None else size)
+    kernels = _generated(lambda: gpu.Kernels(program, *_layouts(params), 1 if size is None else size), params)
+    if isinstance(kernels, str):
+        return _left_to_xla(params | {"size": size}, kernels, args)
     note(Record(params["name"], "lanes", 1, kernels.operations, kernels.code_s))
     return kernels(args, _result_shapes(params["jaxpr"], size, params["results_last"]))
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from jaxdyn.lanes.collector import collector_paused
-from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs
+from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs, without_unexpected_errors
 from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.remembered import remembered
@@ -21,7 +21,8 @@ from jaxdyn.lanes.tracing import nothing_kept, written_out
 @remembered(256)
 def program_of(jaxpr, of_one_sample: bool = False) -> Program:
     """Scalar program of a closed jaxpr, see `flatten`."""
-    return flatten(jaxpr, of_one_sample)
+    with without_unexpected_errors():
+        return flatten(jaxpr, of_one_sample)
 
 
 def function_of(jaxpr) -> Callable:

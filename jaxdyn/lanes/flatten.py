@@ -8,6 +8,7 @@ and the arrays.
 """
 
 import abc
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -41,6 +42,26 @@ class CannotFlatten(Exception):
     def __init__(self, message: str, located: bool = False):
         super().__init__(message)
         self.located = located
+
+
+# Errors of the compiler itself that count as an operation without scalar form, so that they do not end the program of a user. The
+# tests of this package empty it, so that no such error stays unseen.
+UNEXPECTED: tuple[type[Exception], ...] = (Exception,)
+
+
+@contextlib.contextmanager
+def without_unexpected_errors() -> Iterator[None]:
+    """Context in which every error becomes a `CannotFlatten`.
+
+    Raises:
+        CannotFlatten: The message states the error, which is the cause.
+    """
+    try:
+        yield
+    except CannotFlatten:
+        raise
+    except UNEXPECTED as error:
+        raise CannotFlatten(f"the lane compiler failed by {type(error).__name__}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)

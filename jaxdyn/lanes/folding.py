@@ -125,7 +125,7 @@ def _shifted(function: Callable, fills: bool = False) -> Callable:
     """Shift by an unsigned count; for a count of at least the width, all bits are shifted out."""
 
     def shift(x: Numbers, by: Numbers) -> Numbers:
-        bits = 8 * x.dtype.itemsize
+        bits, by = 8 * x.dtype.itemsize, by.astype(x.dtype)
         outside = (by < 0) | (by >= bits)
         if fills:
             return function(x, np.where(outside, x.dtype.type(bits - 1), by))

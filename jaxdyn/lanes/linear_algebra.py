@@ -66,7 +66,7 @@ def lu(program: Program, a: Matrix, kind: str) -> tuple[Matrix, list[Scalar], li
         kind: Scalar type.
     """
     a = [list(row) for row in a]
-    rows, columns = len(a), len(a[0])
+    rows, columns = len(a), len(a[0]) if a else 0
     order: list[Scalar] = list(range(rows))
     pivots: list[Scalar] = []
     for k in range(min(rows, columns)):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from jaxdyn.lanes import linear_algebra
-from jaxdyn.lanes.flatten import Flattener, Value, kind_of, objects, rule
+from jaxdyn.lanes.flatten import Flattener, Value, kind_of, objects, rule, scalars_of
 from jaxdyn.lanes.program import Node, Scalar
 
 
@@ -39,7 +39,7 @@ def _triangular_solve(flat: Flattener, equation, args: list[Value]) -> list[Valu
         ]
         solution = objects([s for c in solved for s in c], columns.shape)
         solutions.append(solution.T if p["left_side"] else solution)
-    return [np.stack(solutions).reshape(*batch, *b.shape[1:])]
+    return [objects([s for x in solutions for s in scalars_of(x)], (*batch, *b.shape[1:]))]
 
 
 @rule("lu")
@@ -61,7 +61,7 @@ def _pivots_to_permutation(flat: Flattener, equation, args: list[Value]) -> list
     pivots, program = flat.registers(args[0]), flat.program
     size = equation.params["permutation_size"]
     out = []
-    for row in pivots.reshape(-1, pivots.shape[-1]).tolist():
+    for row in pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1]).tolist():
         order: list[Scalar] = list(range(size))
         for k, pivot in enumerate(row):
             for i in range(k + 1, size):

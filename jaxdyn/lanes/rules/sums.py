@@ -67,7 +67,7 @@ def _argmax(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     x = np.moveaxis(flat.registers(args[0]), axis, -1)
     better = "gt" if equation.primitive.name == "argmax" else "lt"
     out = []
-    for row in x.reshape(-1, x.shape[-1]).tolist():
+    for row in x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).tolist():
         best, where = row[0], 0
         for k, candidate in enumerate(row[1:], 1):
             # The first NaN is selected, as in NumPy.
@@ -102,6 +102,8 @@ def _sort(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     kinds = [kind_of(v) for v in equation.invars]
     arrays = [np.moveaxis(flat.registers(a), dim, -1) for a in args]
     shape, n = arrays[0].shape, arrays[0].shape[-1]
+    if arrays[0].size == 0:
+        return args
     if all(is_known(a) for a in arrays) and keys == 1:
         order = np.argsort(arrays[0], axis=-1, kind="stable")
         return [np.moveaxis(np.take_along_axis(a, order, -1), -1, dim) for a in arrays]
