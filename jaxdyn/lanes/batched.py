@@ -18,6 +18,7 @@ from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.record import Record, note
+from jaxdyn.lanes.remembered import SampleJaxpr
 from jaxdyn.lanes.tracing import writing_out, written_out
 
 Backend = Literal["auto", "lanes", "xla"]
@@ -179,7 +180,7 @@ def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
         closed = jax.make_jaxpr(flat)(*(_shape(x) for x in leaves))
     captured = [c for c in closed.consts if isinstance(c, jax_core.Tracer)]
     if not captured:
-        return closed, []
+        return SampleJaxpr(closed), []
     captured, with_keys = without_keys(captured)
 
     def opened(*operands):
@@ -188,7 +189,7 @@ def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
         return jax_core.eval_jaxpr(closed.jaxpr, consts, *given)
 
     with written_out():
-        return jax.make_jaxpr(opened)(*(_shape(x) for x in (*captured, *leaves))), captured
+        return SampleJaxpr(jax.make_jaxpr(opened)(*(_shape(x) for x in (*captured, *leaves)))), captured
 
 
 def _shape(x) -> jax.ShapeDtypeStruct:

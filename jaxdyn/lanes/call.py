@@ -146,9 +146,9 @@ def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
             )
 
 
-@remembered(512)
-def _jitted(**params):
-    return jax.jit(lambda *args: lane_call_p.bind(*args, **params))
+@remembered
+def _jitted(jaxpr, **params):
+    return jax.jit(lambda *args: lane_call_p.bind(*args, jaxpr=jaxpr, **params))
 
 
 @lane_call_p.def_abstract_eval
@@ -417,6 +417,8 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
     function = function_of(jaxpr)
     if size is None:
         return function(*args)
+    if size == 0:
+        return [jnp.zeros(s.shape, s.dtype) for s in _result_shapes(jaxpr, size, results_last)]
     inward = _lane_axes(batched, lanes_last)
     outward = [-1 if last else 0 for last in results_last]
     return jax.vmap(function, inward, outward, axis_size=size)(*args)

@@ -27,6 +27,7 @@ from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.handler import Code, Handlers
 from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, USUAL_EFFORT, code_in_cache, key_of_code, loaded, source_of_code
 from jaxdyn.lanes.program import Program
+from jaxdyn.lanes.remembered import referred_to_weakly
 
 # Number of scalar operations that justify waking another thread, some ten microseconds of work.
 _OPERATIONS_PER_TASK = 200_000
@@ -35,6 +36,7 @@ _OPERATIONS_PER_TASK = 200_000
 _LONG = 10_000_000
 
 
+@referred_to_weakly
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A compiled program; its code stays in memory at least as long as this object exists.

@@ -1,6 +1,6 @@
 """Functions of one sample for the transformations of a lane call: tangents, transposes, parts of reverse mode, mapped functions.
 
-Each function is a closed jaxpr, derived from the jaxpr of the lane call, and cached.
+Each function is a closed jaxpr, derived from the jaxpr of the lane call, which keeps it (`remembered`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs, without_unexpected_errors
 from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.program import Node, Program, Stretch
-from jaxdyn.lanes.remembered import remembered
+from jaxdyn.lanes.remembered import SampleJaxpr, remembered
 from jaxdyn.lanes.tracing import nothing_kept, written_out
 
 
-@remembered(256)
+@remembered
 def program_of(jaxpr, of_one_sample: bool = False) -> Program:
     """Scalar program of a closed jaxpr, see `flatten`."""
     with without_unexpected_errors():
@@ -36,10 +36,10 @@ def is_float(aval) -> bool:
 
 def traced(function: Callable, avals: Sequence):
     with written_out(), collector_paused():
-        return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals))
+        return SampleJaxpr(jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals)))
 
 
-@remembered(512)
+@remembered
 def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
     """Jaxpr that computes the tangents of floating-point results from all inputs and from the tangents of active inputs.
 
@@ -65,7 +65,7 @@ def tangent_jaxpr(jaxpr, active: tuple[bool, ...]):
     return traced(tangent, [*jaxpr.in_avals, *(a for a, on in zip(jaxpr.in_avals, active, strict=True) if on)])
 
 
-@remembered(512)
+@remembered
 def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...]):
     """Jaxpr that computes the cotangents of linear inputs from the other inputs and the nonzero cotangents of results.
 
@@ -92,7 +92,7 @@ def transposed_jaxpr(jaxpr, linear: tuple[bool, ...], present: tuple[bool, ...])
     return traced(transposed, [*fixed, *results])
 
 
-@remembered(512)
+@remembered
 def linearized_jaxprs(jaxpr, active: tuple[bool, ...]):
     """Two functions for reverse mode: inputs -> (results, stored values), and (inputs, stored values, tangents) -> tangents.
 
@@ -190,7 +190,7 @@ def has_loops(jaxpr) -> bool:
     return any(e.primitive.name == "scan" or any(map(has_loops, inner_jaxprs(e))) for e in jaxpr.eqns)
 
 
-@remembered(512)
+@remembered
 def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
     """Jaxpr of the function that is mapped over an additional leading axis.
 
@@ -203,7 +203,7 @@ def vmapped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
     return traced(function, _with_axis(jaxpr.in_avals, mapped, length))
 
 
-@remembered(512)
+@remembered
 def looped_jaxpr(jaxpr, mapped: tuple[bool, ...], length: int):
     """Jaxpr of the function of `vmapped_jaxpr` that computes one entry of the additional axis after the other, in a loop.
 

@@ -44,19 +44,23 @@ class _Entry:
 
     def completed(self) -> Record:
         """The record with the time of code generation, which may have to be waited for."""
-        if self.code_s is not None:
-            seconds = math.nan if self.code_s.exception() else self.code_s.result()
+        code_s = self.code_s
+        if code_s is not None:
+            seconds = math.nan if code_s.exception() else code_s.result()
             self.record, self.code_s = dataclasses.replace(self.record, code_s=seconds), None
         return self.record
 
 
-# Large enough for a long run of tests or a notebook; a record is a few hundred bytes.
-_ENTRIES: collections.deque[_Entry] = collections.deque(maxlen=100_000)
+# Large enough for a notebook; a record is a few hundred bytes.
+_ENTRIES: collections.deque[_Entry] = collections.deque(maxlen=10_000)
 
 
 def note(record: Record, code_s: Future[float] | None = None) -> None:
     """Add a compiled call to the records; the time of code generation may follow later."""
-    _ENTRIES.append(_Entry(record, code_s))
+    entry = _Entry(record, code_s)
+    _ENTRIES.append(entry)
+    if code_s is not None:
+        code_s.add_done_callback(lambda _: entry.completed())
 
 
 def records() -> tuple[Record, ...]:

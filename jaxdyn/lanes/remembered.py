@@ -1,25 +1,48 @@
-"""A cache of results that `jax.clear_caches` empties together with the caches of JAX, because jaxprs and programs can be large."""
+"""Functions of one sample that keep what is derived from them: programs, derivatives, batches.
+
+Everything derived from a function can be large, and is freed together with the function. A cache elsewhere, however short, would
+keep the functions of a long process alive, some megabytes for each gradient of a rollout.
+"""
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from jax._src import util as _util
-
-# JAX has no public name for this. Without it, results remain until others replace them.
-_register = getattr(_util, "register_cache", None)
+from jax.extend import core as jex
 
 
-def remembered(count: int) -> Callable[[Callable], Callable]:
-    """Decorator that caches the results of the latest calls.
+def referred_to_weakly(cls: type) -> type:
+    """Decorator of a class whose objects are parameters of equations: the caches of JAX do not keep them alive.
 
-    Args:
-        count: Number of cached results.
+    JAX has no public name for this. Without it, the objects remain until thousands of other calls replace them in the caches.
+    """
+    getattr(_util, "weakref_cache_key_types", set()).add(cls)
+    return cls
+
+
+@referred_to_weakly
+class SampleJaxpr(jex.ClosedJaxpr):
+    """A closed jaxpr of one sample.
+
+    Attributes:
+        derived: Results of the functions that are decorated with `remembered`, by function and further arguments.
     """
 
-    def decorate(function: Callable) -> Callable:
-        cached = functools.lru_cache(maxsize=count)(function)
-        if _register is not None:
-            _register(cached, function.__name__)
-        return cached
+    def __init__(self, closed: jex.ClosedJaxpr):
+        super().__init__(closed.jaxpr, closed.consts)
+        self.derived: dict[Any, Any] = {}
 
-    return decorate
+
+def remembered(function: Callable) -> Callable:
+    """Decorator of a function (jaxpr, further arguments) whose results are kept by the jaxpr if it is a `SampleJaxpr`."""
+
+    @functools.wraps(function)
+    def of(jaxpr: jex.ClosedJaxpr, *arguments: Any, **options: Any) -> Any:
+        kept = getattr(jaxpr, "derived", {})
+        key = (function, arguments, *options.items())
+        if key not in kept:
+            kept[key] = function(jaxpr, *arguments, **options)
+        return kept[key]
+
+    return of

@@ -8,6 +8,7 @@ calls by their `fingerprint`, and finds the executable of XLA and the machine co
     compiled_outside_jit     is for functions of one sample that users call: unchanged within `jit`, one program outside.
 """
 
+import collections
 import contextlib
 import functools
 import io
@@ -62,8 +63,8 @@ class _Program(NamedTuple):
         return jax.tree.unflatten(self.out_tree, _combine(found, self.rest))
 
 
-# Maximum number of programs of one function, and of all named programs. A program takes from a hundred kilobytes to some megabytes.
-_MOST_PROGRAMS = 64
+# Maximum number of programs of all functions together. A program takes from a hundred kilobytes to some megabytes.
+_MOST_PROGRAMS = 128
 
 
 class _Found(threading.local):
@@ -80,28 +81,32 @@ jax.monitoring.register_event_listener(_found_by_jax.note)
 
 
 class _Programs:
-    """A table of programs by key. `jax.clear_caches` empties it together with the caches of JAX."""
+    """A table of the latest programs by key. `jax.clear_caches` empties it together with the caches of JAX."""
 
     def __init__(self, name: str):
-        self._table: dict[Any, _Program] = {}
+        self._table: collections.OrderedDict[Any, _Program] = collections.OrderedDict()
         if hasattr(_util, "register_cache"):
             _util.register_cache(self, name)
 
     def get(self, key: Any) -> _Program | None:
-        return self._table.get(key)
+        program = self._table.get(key)
+        if program is not None:
+            with contextlib.suppress(KeyError):  # another thread may have removed it
+                self._table.move_to_end(key)
+        return program
 
     def put(self, key: Any, program: _Program) -> None:
-        """Add a program, and remove the oldest one if there are too many."""
+        """Add a program, and remove the one that was not used for the longest time if there are too many."""
         self._table[key] = program
-        if len(self._table) > _MOST_PROGRAMS:
-            del self._table[next(iter(self._table))]
+        while len(self._table) > _MOST_PROGRAMS:
+            self._table.popitem(last=False)
 
     def cache_clear(self) -> None:
         self._table.clear()
 
 
-# Programs of this process by fingerprint.
-_named = _Programs("programs")
+# Programs of this process by fingerprint, and by function and structure of the arguments.
+_named, _programs = _Programs("named programs"), _Programs("programs")
 
 
 class stored_jit:
@@ -220,7 +225,6 @@ class _Stored:
     def __init__(self, function: Callable, compiled: Callable):
         self._function, self._compiled = function, compiled
         self._label = getattr(function, "__name__", type(function).__name__)
-        self._programs = _Programs(self._label)
 
     def __call__(self, args: tuple, options: dict) -> Any:
         program, arguments = self.program(args, options)
@@ -233,15 +237,15 @@ class _Stored:
         arguments, rest = _partition(leaves)
         types = tuple(_type(x) for x in arguments)
         is_storable = _on_first_cpu(arguments)
-        key = (tree, rest, types, _config.trace_context(), jax.config.values.get(_EFFORT_OF_XLA), is_storable)
-        program = self._programs.get(key)
+        key = (self, tree, rest, types, _config.trace_context(), jax.config.values.get(_EFFORT_OF_XLA), is_storable)
+        program = _programs.get(key)
         if program is None:
             with _lock, collector_paused():
                 if is_storable:
                     program = self._found(args, options, arguments, tree, rest)
                 else:
                     program = self._of_any_device(arguments, tree, rest)
-                self._programs.put(key, program)
+                _programs.put(key, program)
         return program, arguments
 
     def _found(self, args: tuple, options: dict, arguments: list, tree, rest: tuple) -> _Program:

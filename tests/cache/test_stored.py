@@ -148,11 +148,22 @@ def test_programs_are_read_after_jax_has_forgotten_them(folder, traced):
 
 def test_a_process_remembers_a_bounded_number_of_programs(folder, monkeypatch):
     monkeypatch.setattr(stored, "_MOST_PROGRAMS", 3)
-    square = stored._Stored(jaxdyn.spatial.arrays.dot, lambda x, y: x * y)
+    dot, linear = jaxdyn.spatial.arrays.dot, jaxdyn.spatial.arrays.linear
+    product, total = stored._Stored(dot, lambda x, y: x * y), stored._Stored(linear, lambda x, y: x + y)
     for size in range(1, 8):
-        np.testing.assert_array_equal(square((jnp.ones(size), jnp.ones(size)), {}), np.ones(size))
-        assert len(square._programs._table) <= 3
+        ones = jnp.ones(size), jnp.ones(size)
+        np.testing.assert_array_equal(product(ones, {}), np.ones(size))
+        np.testing.assert_array_equal(total(ones, {}), np.full(size, 2.0))
+        assert len(stored._programs._table) <= 3
         assert len(stored._named._table) <= 3
+
+
+def test_the_program_that_was_not_used_for_the_longest_time_goes_first(folder, monkeypatch, traced):
+    monkeypatch.setattr(stored, "_MOST_PROGRAMS", 2)
+    flip = stored_jit(lambda x: x[::-1])
+    for size in (1, 2, 1, 3, 1):
+        flip(jnp.ones(size))
+    assert len(traced) == 3
 
 
 def damaged(path):

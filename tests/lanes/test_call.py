@@ -702,11 +702,11 @@ def test_equal_programs_share_their_code():
 
     x, w = numbers(33, 3), numbers(33, 2)
     first = jax.jit(jax.vmap(lanes(lambda x, w: 1.25 * f(x, w))))(x, w)
-    count = len(cpu._in_memory)
+    before = set(cpu._in_memory)
     np.testing.assert_array_equal(jax.jit(jax.vmap(lanes(lambda x, w: f(x, w) * 1.25)))(x, w), first)
-    assert len(cpu._in_memory) == count
+    assert set(cpu._in_memory) <= before
     jax.jit(jax.vmap(lanes(lambda x, w: 1.5 * f(x, w))))(x, w)
-    assert len(cpu._in_memory) > count
+    assert not set(cpu._in_memory) <= before
 
 
 CACHED = """
