@@ -12,8 +12,9 @@ import pytest
 from small_jobs import ROLLOUT
 
 import jaxdyn
-from jaxdyn import JointDrives, System, cli
+from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
+from jaxdyn.jobs.command_line import _VERBS
 from jaxdyn.io.config import read_config
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.rollout_config import RolloutConfig
@@ -263,13 +264,13 @@ def test_help_names_every_setting(capsys):
 
 def test_help_pages_fit_into_a_terminal(capsys):
     pages = {}
-    for verb in (*cli._VERBS, None):
+    for verb in (*_VERBS, None):
         with pytest.raises(SystemExit):
             main([verb, "--help"] if verb else ["--help"])
         pages[verb] = capsys.readouterr().out.splitlines()
         assert max(map(len, pages[verb])) <= 100, verb
     assert len(pages[None]) <= 25
-    assert all(any(line.startswith(f"  {verb} ") for line in pages[None]) for verb in cli._VERBS)
+    assert all(any(line.startswith(f"  {verb} ") for line in pages[None]) for verb in _VERBS)
     heading = next(k for k, line in enumerate(pages["rollout"]) if line.startswith("[time]: "))
     assert pages["rollout"][heading + 1].startswith("  time.duration (s): ")
 

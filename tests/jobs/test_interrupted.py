@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_jobs import ROLLOUT, write_configs
+from small_jobs import ROLLOUT, contents, numbers, write_configs
 
 from jaxdyn.cli import main
 from jaxdyn.io.loaded_run import load_run
@@ -120,23 +120,6 @@ read_back = [path for path in spoiled if "-of-" in path.name or "checkpoint" in 
 assert all(f"note: {path} is damaged or belongs to another run" in said for path in read_back), said
 print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
 """
-
-
-def contents(out: Path) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes() for path in out.iterdir() if path.name not in ("metrics.json", "provenance.json")
-    }
-
-
-def numbers(out: Path) -> dict:
-    def kept(value):
-        if not isinstance(value, dict):
-            return value
-        # What ran and how long it took is of the last process alone.
-        names = [key for key in value if not key.endswith("_s") and key not in ("environment", "backend")]
-        return {key: kept(value[key]) for key in names}
-
-    return kept(json.loads((out / "metrics.json").read_text()))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and forks")
