@@ -247,7 +247,8 @@ def test_leftovers_of_a_file_that_was_being_written_are_cleared(tmp_path):
     started_with = provenance("a = 1\n", [])
     run = RunDirectory.create(tmp_path / "run", "test")
     run.begin("a = 1\n", started_with)
-    for name in ("states.npz.part", "motion.part.gif"):
+    for name in ("states.npz.0123abcd.part", "motion.gif.89abcdef.part.gif", "provenance.json.00000000.part"):
         (run.root / name).write_text("half")
+    (run.root / "mine.part").write_text("not of a run")
     run.resume("a = 1\n", started_with)
-    assert {path.name for path in run.root.iterdir()} == {"config.toml", "provenance.json"}
+    assert {path.name for path in run.root.iterdir()} == {"config.toml", "provenance.json", "mine.part"}

@@ -110,7 +110,7 @@ JOBS = {
     "rollout": ["rollout.toml", "batch=20", "chunk=2", "initial.speed=1", "time.duration=20 s", "time.save_every=1000"],
     "identify": ["identify.toml", "pictures=false", "synthetic.repetitions=1", "fit.max_steps=12"],
     "optimize": ["optimize.toml", "chunk=2", "max_steps=4"],
-    "evaluate": ["one", "data=new"],
+    "evaluate": ["one", "data=../new"],
 }
 
 
