@@ -105,6 +105,7 @@ def own_process(act: Callable[[], int]) -> int:
         try:
             _begin()
             status = act()
+            sys.stdout.flush()  # a signal may end the process from now on
         finally:
             _end()
     except BaseException:

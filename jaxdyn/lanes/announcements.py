@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import jax.monitoring
 
 from jaxdyn.lanes import cpu
+from jaxdyn.lanes.forked import check_not_forked
 
 _LOG = logging.getLogger("jaxdyn")
 _PATIENCE = 2.0  # s
@@ -68,6 +69,8 @@ def announced_as(purpose: str) -> Iterator[None]:
 
 
 def _begin(event: str, value: float | int, **facts: str | int) -> None:
+    if event in _PHASES[1:]:
+        check_not_forked()
     if event not in _PHASES or not _LOG.isEnabledFor(logging.INFO):
         return
     _thread.depth += 1

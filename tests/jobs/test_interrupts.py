@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 LONGEST = 1.0  # s
 # Lines that a command writes to standard error besides: progress bars and compilations.
-BESIDES = re.compile(r".*(it|step|sample|start|frame)s?/s|compil")
+BESIDES = re.compile(r".*\[\d\d:\d\d|compil")
 COMMAND = """
 import os, sys
 from jaxdyn.cli import main
