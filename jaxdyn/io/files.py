@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.leftovers import removed_at_end
 
 _SEAL, _DIGITS = b"sha256:", 64
 _BLOCK = 1 << 20  # bytes
@@ -58,8 +59,7 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
             os.replace(part, path)
 
 
-@contextlib.contextmanager
-def unfinished(path: Path, suffix: str = "") -> Iterator[Path]:
+def unfinished(path: Path, suffix: str = "") -> contextlib.AbstractContextManager[Path]:
     """Context with a temporary name for a file that is renamed once it is complete. A file that still has this name is removed.
 
     No two processes that write one file use the same name.
@@ -68,12 +68,7 @@ def unfinished(path: Path, suffix: str = "") -> Iterator[Path]:
         path: Final path of the file.
         suffix: Suffix of the temporary name, if its writer needs one.
     """
-    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part{suffix}")
-    try:
-        yield part
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+    return removed_at_end(path.with_name(f"{path.name}.{secrets.token_hex(4)}.part{suffix}"))
 
 
 def is_unfinished(path: Path) -> bool:

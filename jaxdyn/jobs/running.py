@@ -119,8 +119,8 @@ def exit_status(act: Callable[[], str | None], *, interrupted: str = "interrupte
         interrupted: Message after an interruption.
 
     Returns:
-        Exit status: 0 success, 1 failure of the device, 2 invalid input, 3 unreliable results, 130 interrupted. If a signal ends
-        this process (`jaxdyn.jobs.interrupts`), the exit status is 130 for Ctrl-C and 143 for SIGTERM.
+        Exit status: 0 success, 1 failure of the device, 2 invalid input, 3 unreliable results, 130 interrupted. A signal ends the
+        process of a command (`jaxdyn.jobs.interrupts`) with 130 for Ctrl-C and 143 for SIGTERM.
     """
     interrupts.said_if_interrupted(interrupted)
     try:
@@ -137,6 +137,6 @@ def exit_status(act: Callable[[], str | None], *, interrupted: str = "interrupte
         if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
             raise
         status, problem = 1, f"the computation on the device failed; try a smaller batch: {str(error).splitlines()[0]}"
-    if problem and not interrupts.received():  # then it follows from the interrupt
+    if problem and not interrupts.is_ending():
         print(f"jaxdyn: {problem}", file=sys.stderr)
     return status

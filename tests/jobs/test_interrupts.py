@@ -26,7 +26,7 @@ from jaxdyn.cli import main
 os.write({begun}, b"x")
 sys.exit(main())
 """
-# What a signal meets: an interrupt of Python's alone would not end the process at once, or not with one line.
+# What a signal meets. `KeyboardInterrupt` alone would not always end the process at once, with one line.
 MET = {
     "a loop of Python": "while True: sum(range(1000))",
     "a call that returns after minutes": "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)",
@@ -34,11 +34,18 @@ MET = {
     "a destructor": "Slow = type('Slow', (), {'__del__': lambda _: time.sleep(0.05)})\nwhile True: Slow()",
     "code that goes on": "while True:\n with contextlib.suppress(BaseException): time.sleep(1)",
     "an error that follows": "try: time.sleep(60)\nexcept BaseException: raise ImportError('cannot import name') from None",
+    "a file that is being written": (
+        "def fill(file): print(file.name, flush=True); time.sleep(60)\n"
+        "files.write_files({pathlib.Path(sys.argv[2], 'file'): fill})"
+    ),
+    "a run that is locked": "with lock.locked(pathlib.Path(sys.argv[2])): time.sleep(60)",
+    "output that nobody reads": "while True: print('x' * 10**6)",
     "a cleaning up that takes long": "try: time.sleep(60)\nfinally: time.sleep(60)",
     "a child process": "subprocess.run(['sleep', '60'])",
 }
 ACT = """
-import contextlib, gc, hashlib, os, subprocess, sys, time
+import contextlib, gc, hashlib, os, pathlib, subprocess, sys, time
+from jaxdyn.io import files, lock
 from jaxdyn.jobs.interrupts import own_process
 from jaxdyn.jobs.running import exit_status
 
@@ -84,9 +91,11 @@ def ended(
 @pytest.mark.parametrize("number", STATUS)
 def test_a_signal_ends_a_process_within_a_second_with_one_line(met, number, tmp_path):
     signals = {0.1: number, 0.15: number, 0.2: signal.SIGINT}  # impatient people press Ctrl-C again
-    status, seconds, _, said = ended(ACT, [MET[met]], signals, tmp_path)
+    (tmp_path / "run").mkdir()
+    status, seconds, _, said = ended(ACT, [MET[met], str(tmp_path / "run")], signals, tmp_path)
     assert (status, said) == (STATUS[number], "jaxdyn: interrupted; go on\n")
     assert seconds < LONGEST
+    assert not list((tmp_path / "run").iterdir())
 
 
 @pytest.mark.parametrize("ignored", ["SIGINT", "SIGTERM"])
