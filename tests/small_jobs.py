@@ -193,6 +193,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 def numbers(out: Path) -> dict:
     """The metrics of a run that are the same however often it was interrupted."""
+
     def kept(value):
         if not isinstance(value, dict):
             return value

@@ -14,9 +14,9 @@ from small_jobs import ROLLOUT
 import jaxdyn
 from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
-from jaxdyn.jobs.command_line import _VERBS
 from jaxdyn.io.config import read_config
 from jaxdyn.io.loaded_run import load_run
+from jaxdyn.jobs.command_line import _VERBS
 from jaxdyn.jobs.rollout_config import RolloutConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"

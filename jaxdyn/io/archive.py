@@ -18,7 +18,15 @@ from jaxdyn.dynamics.system import System, checked_system
 from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes, structure_of, value_of
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, comment_of_sealed, fill_sealed_npz, is_sealed, write_files, writing
+from jaxdyn.io.files import (
+    LARGEST_ARRAYS,
+    NpzArrays,
+    comment_of_sealed,
+    fill_sealed_npz,
+    is_sealed,
+    write_files,
+    writing,
+)
 from jaxdyn.io.reading import content, opened
 
 _FORMAT = "jaxdyn archive"

@@ -151,7 +151,7 @@ def comment_of_sealed(path: Path, length: int) -> bytes | None:
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - length - len(_SEAL) - _DIGITS))
         end = file.read(length + len(_SEAL))
-    return end[:-len(_SEAL)] if end.endswith(_SEAL) else None
+    return end[: -len(_SEAL)] if end.endswith(_SEAL) else None
 
 
 def _digest(file: BinaryIO, key: str) -> bytes:

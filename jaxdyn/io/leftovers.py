@@ -1,7 +1,7 @@
 """Files that should not outlast the process that uses them, such as half-written ones.
 
-A process that is killed leaves them, and whoever finds them must be able to tell; but a process that ends in an orderly way, also
-from another thread, removes them.
+A context removes its file when it ends. If another thread ends the process, it calls `remove_leftovers`. Only a process that is
+killed leaves such files.
 """
 
 import contextlib

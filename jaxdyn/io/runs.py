@@ -3,7 +3,8 @@
 Each file is written under a temporary name and then renamed, so that it is complete or absent. provenance.json records the
 conditions under which the run was started, and a run is resumed under the same conditions only. Each file of arrays is sealed: its
 checksum depends on its content, its name and the provenance, so that a damaged file, or a file of another run, is never used as a
-result. The other files that are read again have checksums, too: archives, provenance.json with that of the config, and metrics.json.
+result. The other files that are read again have checksums, too: archives, metrics.json, and provenance.json, which contains the
+checksum of the config.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
-"""The verbs of the command line `jaxdyn <verb> ...`. A verb is a job with a config file (`jaxdyn.jobs.job`) or a command with arguments
-(`jaxdyn.jobs.command`).
+"""The verbs of the command line `jaxdyn <verb> ...`.
+
+A verb is a job with a config file (`jaxdyn.jobs.job`) or a command with arguments (`jaxdyn.jobs.command`).
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Ctrl-C and SIGTERM, the signal of a cluster at the time limit: they end a command at once, with one line.
 
-An exception in the main thread, such as `KeyboardInterrupt`, would not do. Callbacks of the garbage collector, of which JAX has one,
-swallow exceptions; some C++ code below JAX aborts the process when one passes through; and Python raises none while XLA compiles in
-the main thread. Therefore a second thread ends the process. Nothing is lost: at any moment, a file of a run directory is complete or
-absent, and the operating system releases the lock of the directory.
+A `KeyboardInterrupt` in the main thread does not suffice. Callbacks of the garbage collector swallow exceptions, and JAX has such a
+callback; C++ code of JAX aborts the process if an exception reaches it at some points; and Python raises no exception while XLA
+compiles in the main thread. Therefore a second thread ends the process. Nothing is lost: at any moment, a file of a run directory
+is complete or absent, and the operating system releases the lock of the directory.
 
 This module imports nothing that takes time, so that `jaxdyn.cli` can use it before all other imports.
 """

@@ -72,7 +72,7 @@ def announced_as(purpose: str) -> Iterator[None]:
 
 
 def _is_of_jax(function: str) -> bool:
-    """Whether JAX compiles a function of this name for an operation of its own; names in `jax.random` are too short to be sure."""
+    """Whether JAX compiles a function of this name for one of its operations. Some public names in `jax.random` are too short."""
     name = function.lstrip("_")
     is_private = name != function
     return (

@@ -1,7 +1,7 @@
 """Processes that were forked after JAX had started its threads.
 
-A forked process has one thread only, so it would wait for the threads of JAX for ever: whenever it compiled or loaded a program, and
-in calls with large arrays. In such a process, the functions of jaxdyn and all compilations raise an error.
+A forked process has only one thread, so it would wait for the threads of JAX for ever: whenever it compiled or loaded a program,
+and in calls with large arrays. In such a process, the functions of jaxdyn and all compilations raise an error.
 """
 
 import os

@@ -313,16 +313,17 @@ def test_a_changed_bit_is_refused_by_name_or_changes_nothing(tmp_path):
             content = bytearray(sound)
             content[at] ^= 1 << int(rng.integers(8))
             (tmp_path / name).write_bytes(content)
+            problem = ""
             try:
                 assert_identical(load_archive(tmp_path / "x"), system)
             except ConfigError as error:
-                assert len(str(error).splitlines()) == 1
-                refused += 1
+                problem, refused = str(error), refused + 1
+            assert len(problem.splitlines()) <= 1
         (tmp_path / name).write_bytes(sound)
         assert refused > 95
     save_archive(small(Damper(0, np.zeros(3), -1, np.ones(3), 0.1)), tmp_path / "other")
     (tmp_path / "other.json").replace(tmp_path / "x.json")
-    with pytest.raises(ConfigError, match="keep the two files together|is missing|damaged"):
+    with pytest.raises(ConfigError, match=r"keep the two files together|is missing|damaged"):
         load_archive(tmp_path / "x")
 
 

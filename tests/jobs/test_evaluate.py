@@ -1,6 +1,5 @@
 """`jaxdyn evaluate`: stored plants on recordings of files, without a fit."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from jaxdyn.cli import main
 from jaxdyn.identify import Plant
 from jaxdyn.identify.estimates import Address, Uncertainty
 from jaxdyn.io.plant_file import load_plant, save_plant
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:

@@ -112,8 +112,6 @@ def test_a_signal_to_a_forked_process_does_not_end_its_parent(tmp_path):
     assert (printed, said) == ("15\n", "")
 
 
-
-
 # Overrides that make a job small, and its inputs.
 JOBS = {
     "rollout": ["rollout.toml", "batch=20", "chunk=2", "initial.speed=1", "time.duration=20 s", "time.save_every=1000"],
@@ -144,7 +142,9 @@ def test_a_command_interrupted_at_random_ends_within_a_second_and_goes_on_to_the
     while len(times) < (30 if exhaustive else 3):
         number, after = draw.choice(list(STATUS)), draw.uniform(0.01, whole)
         status, seconds, printed, said = attempt(f"run{run}", {after: number})
-        if status is None or "Results are in" in printed or "already complete" in printed:  # the signal met its end or none
+        if (
+            status is None or "Results are in" in printed or "already complete" in printed
+        ):  # the signal met its end or none
             assert status in (None, 0, -number)
             whole, run = min(whole, seconds) if status is None else whole, run + 1
             continue

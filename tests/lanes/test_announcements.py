@@ -81,7 +81,9 @@ def test_the_purpose_is_told_beside_the_function(impatient, heard):
     ]
 
 
-@pytest.mark.parametrize("name", ["convert_element_type", "jit(_where)", "broadcast_in_dim", "multiply", "jit(_normal)"])
+@pytest.mark.parametrize(
+    "name", ["convert_element_type", "jit(_where)", "broadcast_in_dim", "multiply", "jit(_normal)"]
+)
 def test_functions_of_jax_are_not_named_and_without_a_purpose_not_announced(name, patient, heard):
     def compiled():
         for phase in PHASES:
@@ -96,7 +98,9 @@ def test_functions_of_jax_are_not_named_and_without_a_purpose_not_announced(name
     assert set(heard()) <= {"compiling the search ...", "compiled the search in 210.0 s"}
 
 
-@pytest.mark.parametrize("name", ["f", "_f_of_mine", "e", "step", "policy", "cost", "loss", "mass_matrix", "_stretch", "t"])
+@pytest.mark.parametrize(
+    "name", ["f", "_f_of_mine", "e", "step", "policy", "cost", "loss", "mass_matrix", "_stretch", "t"]
+)
 def test_names_of_users_are_told(name, patient, heard):
     jax.monitoring.record_scalar(PHASES[0], 0.0, fun_name=name)
     jax.monitoring.record_event_duration_secs(PHASES[0], 70.0, fun_name=name)
