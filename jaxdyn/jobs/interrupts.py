@@ -108,7 +108,8 @@ def handle_signals() -> None:
 def _begin() -> None:
     _command.handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     signals, wakeup = os.pipe()
-    os.set_blocking(wakeup, False)
+    if hasattr(os, "set_blocking"):  # on Windows since Python 3.12
+        os.set_blocking(wakeup, False)
     threading.Thread(target=_command.watch, args=(signals,), daemon=True).start()
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     handle_signals()
