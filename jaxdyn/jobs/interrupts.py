@@ -57,10 +57,10 @@ class _Command:
 
     def _say(self) -> None:
         with contextlib.suppress(OSError, ValueError):  # the output is closed
-            sys.stdout.flush()
             tqdm = sys.modules.get("tqdm")
             is_below_bar = tqdm is not None and getattr(tqdm.tqdm, "_instances", None)
             print(f"{chr(10) if is_below_bar else ''}jaxdyn: {self.line}", file=sys.stderr, flush=True)
+            sys.stdout.flush()
 
 
 _command = _Command()
