@@ -1,7 +1,14 @@
 """Configs of the jobs in small, for tests of the command line, of interrupted runs and of several devices."""
 
+import dataclasses
+import json
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
+from recorded import STEP, pendulum_plant, simulated
+
+from jaxdyn.io.plant_file import save_plant
 from jaxdyn.io.runs import RunDirectory
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -112,6 +119,29 @@ spread = 0.3
 """
 
 
+# Of a run whose plant is evaluated.
+PLANTS = f"""
+data = "recordings"
+pictures = false
+[[study]]
+name = "weight"
+mechanism = "left_out.toml"
+train = ["old.npz"]
+validation = ["old.npz"]
+[[free]]
+path = "inputs.offset"
+[fit]
+method = "inverse_dynamics"
+[motion]
+interval = {STEP}
+cutoff = 0
+drop = 1
+decimate = 1
+[[check]]
+kind = "forces"
+"""
+
+
 def interrupt_at_arrays(patch, when: int) -> list[str]:
     """Interrupt a job in this process when it has written `when` files of arrays; the names of those it wrote, and the next."""
     write, written = RunDirectory.write_arrays, []
@@ -130,3 +160,45 @@ def write_configs(folder: Path) -> None:
     """rollout.toml, identify.toml with arm.toml, and optimize.toml."""
     for name, text in (("rollout", ROLLOUT), ("arm", ARM), ("identify", IDENTIFY), ("optimize", OPTIMIZE)):
         (folder / f"{name}.toml").write_text(text)
+
+
+def write_plants(folder: Path) -> None:
+    """Two runs, "one" and "two", whose plants differ in the offset of their input, and two recordings in "new" with other names."""
+    plant = pendulum_plant()
+    for name, offset in (("one", 0.0), ("two", 0.3)):
+        run = folder / name
+        (run / "recordings").mkdir(parents=True)
+        (run / "config.toml").write_text(PLANTS)
+        inputs = dataclasses.replace(plant.inputs, offset=jnp.array([offset]))
+        save_plant(dataclasses.replace(plant, inputs=inputs), run)
+    (folder / "new").mkdir()
+    for name, torque in (("old", "tau"), ("other", "current")):
+        recording = simulated(plant, 1.0, 3, irregular=False)
+        arrays = {"t": recording.time, "q": recording.q, torque: recording.u}
+        np.savez(folder / "new" / f"{name}.npz", **arrays)
+
+
+def without_digests(archive: Path) -> None:
+    """Write the npz file of an archive as jaxdyn did before it added digests."""
+    with np.load(archive) as arrays:
+        np.savez(archive, **arrays)
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    """The files of a run that are the same, to the last bit, however often it was interrupted."""
+    return {
+        path.name: path.read_bytes() for path in out.iterdir() if path.name not in ("metrics.json", "provenance.json")
+    }
+
+
+def numbers(out: Path) -> dict:
+    """The metrics of a run that are the same however often it was interrupted."""
+
+    def kept(value):
+        if not isinstance(value, dict):
+            return value
+        # What ran and how long it took is of the last process alone.
+        names = [key for key in value if not key.endswith("_s") and key not in ("environment", "backend", "seal")]
+        return {key: kept(value[key]) for key in names}
+
+    return kept(json.loads((out / "metrics.json").read_text()))

@@ -2,11 +2,13 @@
 
 `<name>.json` holds the structure (names, parents, kinds of joints, forces, drives, algorithm) as readable text. `<name>.npz` holds
 all arrays, each under its path, such as "model.mass" or "forces.0.stiffness", uncompressed and without pickled objects, so that
-NumPy alone can read it. Structure, types and every bit of every value are preserved; a batch of models remains a batch.
+NumPy alone can read it. Structure, types and every bit of every value are preserved; a batch of models remains a batch. The comment
+of the npz file contains digests of both files, by which damage is noticed.
 
 An archive of version 1 contains a system, and an archive of version 2 contains a plant (see `plant_file`).
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +18,19 @@ from jaxdyn.dynamics.system import System, checked_system
 from jaxdyn.io.archive_checks import check_system
 from jaxdyn.io.archive_structure import StructureError, known_classes, structure_of, value_of
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_npz, write_files, writing
+from jaxdyn.io.files import (
+    LARGEST_ARRAYS,
+    NpzArrays,
+    comment_of_sealed,
+    fill_sealed_npz,
+    is_sealed,
+    write_files,
+    writing,
+)
 from jaxdyn.io.reading import content, opened
 
 _FORMAT = "jaxdyn archive"
+_MARK = b"json:"
 _VERSIONS = {"system": 1, "plant": 2}  # by the content
 _LARGEST_STRUCTURE = 50_000_000  # bytes; the structure of a mechanism of ten thousand bodies is far smaller
 _MOST_DIGITS = 18  # of an integer of 64 bits
@@ -61,10 +72,10 @@ def write_structure(content: str, value: Any, path: Path | str, classes: Mapping
     except StructureError as error:
         raise ConfigError(f"{structure_path}: {error}") from None
     described = {"format": _FORMAT, "version": _VERSIONS[content], content: structure}
-    text = json.dumps(described, indent=1, allow_nan=False) + "\n"
+    text = f"{json.dumps(described, indent=1, allow_nan=False)}\n".encode()
     fillers = {
-        arrays_path: lambda file: fill_npz(file, arrays),
-        structure_path: lambda file: file.write(text.encode()),
+        arrays_path: lambda file: fill_sealed_npz(file, arrays, _FORMAT, _mark(text)),
+        structure_path: lambda file: file.write(text),
     }
     with writing(structure_path):
         write_files(fillers)
@@ -81,8 +92,8 @@ def load_archive(path: Path | str, *, classes: Sequence[type] = ()) -> System:
         classes: User-defined classes of joints, motions and forces that the archive may contain.
 
     Raises:
-        ConfigError: One of the two files is missing or is not part of an archive, or the two files do not match. The error message
-            is one line with the file, the part and the remedy.
+        ConfigError: One of the two files is missing, is damaged or is not part of an archive, or the two files do not match. The
+            error message is one line with the file, the part and the remedy.
     """
     return read_structure("system", path, known_classes(classes), check_system)
 
@@ -97,7 +108,8 @@ def read_structure(content: str, path: Path | str, classes: Mapping[str, Any], c
         check: Function that raises a `StructureError` for an object whose parts do not fit together.
 
     Raises:
-        ConfigError: One of the two files is missing, the archive does not have this content, or the two files do not match.
+        ConfigError: One of the two files is missing or damaged, the archive does not have this content, or the two files do not
+            match.
     """
     structure_path, arrays_path = archive_paths(path)
     described = _described(structure_path)
@@ -119,7 +131,37 @@ def read_structure(content: str, path: Path | str, classes: Mapping[str, Any], c
         raise ConfigError(f"{structure_path}: {error}") from None
     except RecursionError:
         raise ConfigError(f"{structure_path}: it is nested too deeply; {_REWRITE}") from None
+    damaged = damaged_file(path)
+    if damaged is not None:
+        raise ConfigError(f"{damaged}: it is damaged or was edited; {_REWRITE}")
     return value
+
+
+def damaged_file(path: Path | str) -> Path | None:
+    """The file of an archive that is missing or has changed since it was written, or None.
+
+    A change is not noticed if jaxdyn wrote the archive before it added digests.
+    """
+    structure_path, arrays_path = archive_paths(path)
+    missing = [file for file in (arrays_path, structure_path) if not file.is_file()]
+    if missing:
+        return missing[0]
+    mark = comment_of_sealed(arrays_path, len(_mark(b"")))
+    if mark is None:
+        return None
+    if not is_sealed(arrays_path, _FORMAT):
+        return arrays_path
+    return None if mark == _mark(structure_path.read_bytes()) else structure_path
+
+
+def is_of_archive(path: Path) -> bool:
+    """Whether an npz file is that of an archive."""
+    return (comment_of_sealed(path, len(_mark(b""))) or b"").startswith(_MARK)
+
+
+def _mark(text: bytes) -> bytes:
+    """Comment of the npz file beside a json file with this text."""
+    return _MARK + hashlib.sha256(text).hexdigest().encode()
 
 
 def archive_content(path: Path | str) -> str:

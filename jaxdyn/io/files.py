@@ -10,6 +10,7 @@ import io
 import math
 import os
 import re
+import secrets
 import struct
 import zipfile
 import zlib
@@ -20,6 +21,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.leftovers import removed_at_end
 
 _SEAL, _DIGITS = b"sha256:", 64
 _BLOCK = 1 << 20  # bytes
@@ -35,6 +37,7 @@ _HEADER = re.compile(
     rb"'shape': \((?P<shape>[\d, ]{0,200})\),? ?\} *\n?"
 )
 _LONGEST_AXIS = 2**40
+_UNFINISHED = re.compile(r".*\.[0-9a-f]{8}\.part(\.\w+)?", re.DOTALL)
 _PIECE = 2**20  # bytes that are read at a time
 
 
@@ -44,20 +47,33 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
     Raises:
         OSError: A file cannot be written. In this case no file has changed, unless the renaming failed.
     """
-    parts = {path: path.with_name(path.name + ".part") for path in fillers}
-    try:
+    with contextlib.ExitStack() as stack:
+        parts = {path: stack.enter_context(unfinished(path)) for path in fillers}
         for path, fill in fillers.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            with parts[path].open("w+b") as file:
+            with parts[path].open("x+b") as file:
                 fill(file)
                 file.flush()
                 os.fsync(file.fileno())  # otherwise a renamed file may be empty after a power failure
         for path, part in parts.items():
             os.replace(part, path)
-    finally:
-        for part in parts.values():
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+
+
+def unfinished(path: Path, suffix: str = "") -> contextlib.AbstractContextManager[Path]:
+    """Context with a temporary name for a file that is renamed once it is complete. A file that still has this name is removed.
+
+    No two processes that write one file use the same name.
+
+    Args:
+        path: Final path of the file.
+        suffix: Suffix of the temporary name, if its writer needs one.
+    """
+    return removed_at_end(path.with_name(f"{path.name}.{secrets.token_hex(4)}.part{suffix}"))
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether the name of a file is one of `unfinished`; only a killed process leaves such a file."""
+    return _UNFINISHED.fullmatch(path.name) is not None
 
 
 @contextlib.contextmanager
@@ -97,13 +113,19 @@ def fill_npz(file: BinaryIO, arrays: Mapping[str, Any], comment: bytes = b"") ->
                 np.lib.format.write_array(entry, np.asarray(array, order="C"), allow_pickle=False)
 
 
-def fill_sealed_npz(file: BinaryIO, arrays: Mapping[str, Any], key: str) -> None:
+def fill_sealed_npz(file: BinaryIO, arrays: Mapping[str, Any], key: str, comment: bytes = b"") -> None:
     """Write arrays as an uncompressed npz file with a seal, the SHA-256 digest of a key and of the content.
+
+    Args:
+        file: File to write.
+        arrays: Arrays by name.
+        key: Key that enters the digest.
+        comment: Comment before the seal.
 
     Raises:
         ValueError: An array contains Python objects.
     """
-    fill_npz(file, arrays, _SEAL + bytes(_DIGITS))
+    fill_npz(file, arrays, comment + _SEAL + bytes(_DIGITS))
     digest = _digest(file, key)
     file.seek(-_DIGITS, os.SEEK_END)
     file.write(digest)
@@ -121,9 +143,15 @@ def is_sealed(path: Path, key: str) -> bool:
 
 def has_seal(path: Path) -> bool:
     """Whether a file has a seal (see `fill_sealed_npz`), valid or not."""
+    return comment_of_sealed(path, 0) is not None
+
+
+def comment_of_sealed(path: Path, length: int) -> bytes | None:
+    """The last bytes before the seal of a file, which may be valid or not; None if there is no seal."""
     with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SEAL) - _DIGITS))
-        return file.read(len(_SEAL)) == _SEAL
+        file.seek(max(0, file.seek(0, os.SEEK_END) - length - len(_SEAL) - _DIGITS))
+        end = file.read(length + len(_SEAL))
+    return end[: -len(_SEAL)] if end.endswith(_SEAL) else None
 
 
 def _digest(file: BinaryIO, key: str) -> bytes:

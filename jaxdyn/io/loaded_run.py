@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +15,15 @@ from jaxdyn.display import Display, Displayed, array_text, plural
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.archive import load_archive
 from jaxdyn.io.errors import RunError
+from jaxdyn.io.provenance import digest_of_file
 from jaxdyn.io.reading import content
-from jaxdyn.io.runs import CONFIG, MECHANISM, METRICS, PROVENANCE, Chunks, RunDirectory
+from jaxdyn.io.runs import CONFIG, MECHANISM, METRICS, PROVENANCE, Chunks, RunDirectory, unsealed_json
 from jaxdyn.results import outcome_text
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.simulate.trajectory import Trajectory
 
 _LARGEST_TEXT = 2**26  # bytes
+_DAMAGED = "it is damaged; restore the file or give another run"
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
@@ -117,8 +118,10 @@ def load_run(path: Path | str, *, samples: int | None = None) -> Run:
     system = load_archive(directory.path(MECHANISM))
     config, metrics, provenance = (
         _parsed(directory.path(name), parse)
-        for name, parse in ((CONFIG, tomllib.loads), (METRICS, json.loads), (PROVENANCE, json.loads))
+        for name, parse in ((CONFIG, tomllib.loads), (METRICS, unsealed_json), (PROVENANCE, unsealed_json))
     )
+    if provenance is not None and provenance.get("config") != digest_of_file(directory.path(CONFIG)):
+        raise RunError(f"{directory.path(CONFIG)}: {_DAMAGED}")
     return Run(directory.root, system, _arrays(directory, samples), config, metrics, provenance)
 
 
@@ -147,5 +150,5 @@ def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise RunError(f"{path}: it is damaged; restore the file or give another run")
+        raise RunError(f"{path}: {_DAMAGED}")
     return found

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from jaxdyn.io.leftovers import removed_at_end
+
 try:
     import fcntl
 except ImportError:  # not on Windows
@@ -33,16 +35,12 @@ def locked(folder: Path) -> Iterator[None]:
         LockedError: Another process holds the lock.
         OSError: The folder cannot be written.
     """
-    file = _acquired(folder / LOCK)
-    try:
+    # The file is removed before the release: a process that opens the lock from then on creates a new file.
+    with _acquired(folder / LOCK) as file, removed_at_end(folder / LOCK):
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.datetime.now():%Y-%m-%d %H:%M:%S}\n")
         file.flush()
         yield
-    finally:
-        with contextlib.suppress(OSError):
-            (folder / LOCK).unlink()  # before the release: a process that opens the lock from now on creates a new file
-        file.close()
 
 
 def _acquired(path: Path) -> TextIO:

@@ -45,7 +45,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: _version(name) for name in (*_LIBRARIES, *_OPTIONAL_LIBRARIES)},
         "platform": platform.platform(),
-        "processor": f"{llvm.get_host_cpu_name()} {_digest(llvm.get_host_cpu_features().flatten().encode())[:8]}",
+        "processor": f"{llvm.get_host_cpu_name()} {digest(llvm.get_host_cpu_features().flatten().encode())[:8]}",
         "device": device.device_kind,
         "device_platform": device.platform,
         "device_count": jax.device_count(),
@@ -64,7 +64,7 @@ def provenance(config: str, inputs: Iterable[tuple[str, Path]]) -> dict[str, Any
         inputs: Files that the run reads, each with its role, for example "mechanism".
     """
     return {
-        "config": _digest(config.encode()),
+        "config": digest(config.encode()),
         "environment": environment(),
         "inputs": {f"{what} {path}": digest_of_file(path) for what, path in inputs},
     }
@@ -88,7 +88,12 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def identity(provenance: Mapping[str, Any]) -> str:
     """Digest of all recorded inputs and conditions that must not change. Runs with the same identity produce the same results."""
     pinned = {"config": provenance["config"], "inputs": provenance["inputs"], "environment": _pinned(provenance)}
-    return _digest(json.dumps(pinned, sort_keys=True).encode())
+    return digest(json.dumps(pinned, sort_keys=True).encode())
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 digest of a content, in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def digest_of_file(path: Path) -> str | None:
@@ -108,10 +113,6 @@ def _pinned(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 def _change(before: str | None, now: str | None) -> str:
     return "is new" if before is None else "is missing" if now is None else "has changed"
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _version(package: str) -> str | None:

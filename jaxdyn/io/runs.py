@@ -3,7 +3,8 @@
 Each file is written under a temporary name and then renamed, so that it is complete or absent. provenance.json records the
 conditions under which the run was started, and a run is resumed under the same conditions only. Each file of arrays is sealed: its
 checksum depends on its content, its name and the provenance, so that a damaged file, or a file of another run, is never used as a
-result.
+result. The other files that are read again have checksums, too: archives, metrics.json, and provenance.json, which contains the
+checksum of the config.
 """
 
 import contextlib
@@ -22,11 +23,11 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.archive import save_archive
+from jaxdyn.io.archive import damaged_file, is_of_archive, save_archive
 from jaxdyn.io.errors import ConfigError, RunError
-from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_sealed_npz, has_seal, is_sealed, write_files
+from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_sealed_npz, has_seal, is_sealed, is_unfinished, write_files
 from jaxdyn.io.lock import LOCK, LockedError, locked
-from jaxdyn.io.provenance import changes, identity
+from jaxdyn.io.provenance import changes, digest, digest_of_file, identity
 from jaxdyn.io.reading import opened
 
 # Name of the archive of the simulated or optimized system.
@@ -34,8 +35,7 @@ MECHANISM = "mechanism"
 CONFIG = "config.toml"
 PROVENANCE = "provenance.json"
 METRICS = "metrics.json"
-# Files that a run can leave if it is killed while it begins.
-_BEGINNING = {PROVENANCE, f"{PROVENANCE}.part", f"{CONFIG}.part"}
+_SEAL = "seal"  # of a JSON file
 
 
 @contextlib.contextmanager
@@ -109,11 +109,12 @@ class RunDirectory:
         Raises:
             RunError: Another process began a run here in the meantime, or the directory cannot be written.
         """
-        if self._left() - _BEGINNING:
+        if self._left() - {PROVENANCE}:  # which is left by a run that is killed while it begins
             raise self._not_empty()
+        self._remove_unfinished()
         # The config is written last, so that the provenance exists wherever the config does.
         if provenance is not None:
-            self.write_text(PROVENANCE, json.dumps(_json(provenance), indent=2) + "\n")
+            self.write_text(PROVENANCE, _sealed_json(provenance))
         self.write_text(CONFIG, config)
 
     def resume(self, config: str, provenance: Mapping[str, Any]) -> None:
@@ -128,11 +129,14 @@ class RunDirectory:
                 or another version of jaxdyn; or it cannot be written.
         """
         left = self._left()
-        if not left - _BEGINNING:
+        if not left - {PROVENANCE}:
             self.begin(config, provenance)
             return
         if CONFIG not in left:
             raise RunError(f"{self.root}: there is no {CONFIG}, so there is no run to resume; choose another directory")
+        if self._has_damaged_config(config):
+            print(f"note: {self.path(CONFIG)} is damaged; it is written again")
+            self.write_text(CONFIG, config)
         before = self.path(CONFIG).read_text(encoding="utf-8").splitlines()
         changed = [line for line in difflib.ndiff(before, config.splitlines()) if line[0] in "+-"]
         if changed:
@@ -143,17 +147,26 @@ class RunDirectory:
         differing = changes(self._provenance(), _json(provenance))
         if differing:
             raise RunError(f"{self.root}: {'; '.join(differing)}; or choose another directory")
-        for part in (*self.root.rglob("*.part"), *self.root.rglob("*.part.*")):  # incomplete files
-            part.unlink()
+        self._remove_unfinished()
 
     def is_complete(self) -> bool:
-        """Whether the run has ended, and all arrays that its metrics list exist and are intact."""
+        """Whether the run has ended, and all files that its metrics list exist and are intact; a note names each that is not."""
         try:
-            listed = self.read_metrics()["arrays"]
-        except (OSError, ValueError, KeyError):
+            metrics = self.read_metrics()
+        except FileNotFoundError:
             return False
-        damaged = [name for name in listed if not self.reusable(name)]  # `reusable` names each damaged file
-        return not damaged
+        except (OSError, ValueError):
+            print(f"note: {self.path(METRICS)} is damaged; it is written again")
+            return False
+        damaged = [name for name in metrics["arrays"] if not self.reusable(name)]  # `reusable` names each damaged file
+        archives = [damaged_file(self.path(name)) for name in metrics.get("archives", [])]
+        for file in filter(None, archives):
+            print(f"note: {file} is missing or damaged; it is written again")
+        return not damaged and not any(archives)
+
+    def _has_damaged_config(self, config: str) -> bool:
+        """Whether the run began with this config, although its file has changed since."""
+        return digest(config.encode()) == self._provenance()["config"] != digest_of_file(self.path(CONFIG))
 
     def _not_empty(self) -> RunError:
         return RunError(f"{self.root}: the run directory is not empty; choose another one or delete it")
@@ -163,14 +176,18 @@ class RunDirectory:
             self.root.rmdir()
 
     def _left(self) -> set[str]:
-        """Names of the files in the directory, which is created if it does not exist."""
+        """Names of the complete files in the directory, which is created if it does not exist."""
         with _writable(self.root):
-            return {file.name for file in self.root.iterdir()} - {LOCK}
+            return {file.name for file in self.root.iterdir() if not is_unfinished(file)} - {LOCK}
+
+    def _remove_unfinished(self) -> None:
+        for file in filter(is_unfinished, list(self.root.rglob("*.part*"))):
+            file.unlink()
 
     def _provenance(self) -> dict[str, Any]:
         path = self.path(PROVENANCE)
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = unsealed_json(path.read_text(encoding="utf-8"))
             identity(found)
             return found
         except FileNotFoundError:
@@ -209,7 +226,7 @@ class RunDirectory:
 
         JSON does not support NaN and infinity; they are written as the strings "nan", "inf" and "-inf", which `float` reads.
         """
-        return self.write_text(METRICS, json.dumps(_json(metrics), indent=2) + "\n")
+        return self.write_text(METRICS, _sealed_json(metrics))
 
     def write_arrays(self, name: str, /, **arrays: Array | np.ndarray | float | int) -> Path:
         """Write <name>.npz with a checksum, uncompressed and without pickled objects.
@@ -235,12 +252,23 @@ class RunDirectory:
 
     def array_names(self) -> list[str]:
         """Names of all files of arrays with a checksum in this directory, without their suffix."""
-        files = [file for file in self.root.rglob("*.npz") if has_seal(file)]
+        return self._sealed_names(archives=False)
+
+    def archive_names(self) -> list[str]:
+        """Names of all archives in this directory, without their suffix."""
+        return self._sealed_names(archives=True)
+
+    def _sealed_names(self, *, archives: bool) -> list[str]:
+        files = [file for file in self.root.rglob("*.npz") if has_seal(file) and is_of_archive(file) == archives]
         return sorted(file.relative_to(self.root).with_suffix("").as_posix() for file in files)
 
     def read_metrics(self) -> dict[str, Any]:
-        """Content of metrics.json."""
-        return json.loads(self.path(METRICS).read_text(encoding="utf-8"))
+        """Content of metrics.json.
+
+        Raises:
+            OSError, ValueError: There is no such file, or it is damaged.
+        """
+        return unsealed_json(self.path(METRICS).read_text(encoding="utf-8"))
 
     def read_arrays(self, name: str, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Arrays of <name>.npz, all of them or those with the given keys.
@@ -346,6 +374,28 @@ class Chunks:
 
     def _stem(self, k: int) -> str:
         return self.name if self.count == 1 else f"{self.name}-{k + 1:05d}-of-{self.count:05d}"
+
+
+def _sealed_json(content: Mapping[str, Any]) -> str:
+    """Text of a JSON file with the digest of its content."""
+    plain = _json(content)
+    return json.dumps(plain | {_SEAL: _json_digest(plain)}, indent=2) + "\n"
+
+
+def unsealed_json(text: str) -> dict[str, Any]:
+    """The content of a JSON file of a run, without its digest; older versions of jaxdyn wrote none.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    found = json.loads(text)
+    if not isinstance(found, dict) or found.pop(_SEAL, None) not in (None, _json_digest(found)):
+        raise ValueError("it has changed since it was written")
+    return found
+
+
+def _json_digest(content: Mapping[str, Any]) -> str:
+    return digest(json.dumps(content, sort_keys=True).encode())
 
 
 def _json(value: Any) -> Any:

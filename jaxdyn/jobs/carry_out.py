@@ -38,7 +38,8 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
         except (ConfigError, MechanismError):
             directory.discard()  # nothing was computed, so the corrected command may use the same directory
             raise
-        metrics |= {"total_s": time.perf_counter() - start, "arrays": directory.array_names()}
+        metrics |= {"total_s": time.perf_counter() - start}
+        metrics |= {"arrays": directory.array_names(), "archives": directory.archive_names()}
         directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, "environment": environment()})
     return directory
 

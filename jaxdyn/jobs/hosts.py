@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import fill_npz
 from jaxdyn.jobs.choices import DeviceChoice
+from jaxdyn.jobs.interrupts import handle_signals
 from jaxdyn.lanes.devices import lane_mesh
 
 T = TypeVar("T")
@@ -41,6 +42,7 @@ def join_hosts() -> None:
             f"devices = hosts: {' '.join(str(error).split())[:200]}; start one process per host with JAX_COORDINATOR_ADDRESS "
             "(host:port of the first), JAX_NUM_PROCESSES and JAX_PROCESS_ID, or under a cluster manager that JAX knows"
         ) from None
+    handle_signals()  # JAX takes SIGTERM for itself
 
 
 def mesh_of(devices: DeviceChoice) -> Mesh | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jaxdyn.io.config import config_of
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.toml import read_toml
+from jaxdyn.jobs import interrupts
 from jaxdyn.jobs.job import Job, add_arguments
 from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.mechanism.messages import MechanismError
@@ -76,10 +77,14 @@ def _config_of_runs(job: Job, path: Path, overrides: Sequence[str], smoke: bool)
 
 
 def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | None = None) -> int:
-    """Command-line interface of one job; returns the exit status."""
+    """Command-line interface of one job; returns the exit status. By default, `argv` are the arguments of this process."""
     parser = argparse.ArgumentParser()
     add_arguments(parser, job, default_config=default_config)
-    return run_from_arguments(job, parser.parse_intermixed_args(argv), default_config)
+
+    def act() -> int:
+        return run_from_arguments(job, parser.parse_intermixed_args(argv), default_config)
+
+    return interrupts.own_process(act) if argv is None else act()
 
 
 def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: str | None = None) -> int:
@@ -114,8 +119,10 @@ def exit_status(act: Callable[[], str | None], *, interrupted: str = "interrupte
         interrupted: Message after an interruption.
 
     Returns:
-        Exit status: 0 success, 1 failure of the device, 2 invalid input, 3 unreliable results, 130 interrupted.
+        Exit status: 0 success, 1 failure of the device, 2 invalid input, 3 unreliable results, 130 interrupted. A signal ends the
+        process of a command (`jaxdyn.jobs.interrupts`) with 130 for Ctrl-C and 143 for SIGTERM.
     """
+    interrupts.said_if_interrupted(interrupted)
     try:
         problem = act()
         status = 3 if problem else 0
@@ -130,6 +137,6 @@ def exit_status(act: Callable[[], str | None], *, interrupted: str = "interrupte
         if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
             raise
         status, problem = 1, f"the computation on the device failed; try a smaller batch: {str(error).splitlines()[0]}"
-    if problem:
+    if problem and not interrupts.is_ending():
         print(f"jaxdyn: {problem}", file=sys.stderr)
     return status

@@ -10,6 +10,7 @@ from jaxdyn.io.plant_file import holds_plant
 from jaxdyn.io.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.arguments import ViewArguments
 from jaxdyn.jobs.command import needs
+from jaxdyn.jobs.interrupts import ctrl_c_is_the_usual_end
 from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.jobs.source import load_source
 
@@ -73,5 +74,6 @@ def _name_page(page: Path) -> None:
 def _wait_for(served: "Served", shown: str) -> None:
     """Serve until the user interrupts the program."""
     with served, contextlib.suppress(KeyboardInterrupt):
+        ctrl_c_is_the_usual_end()
         print(f"{served.address}: {shown}; press Ctrl-C to stop the server", flush=True)
         served.wait()

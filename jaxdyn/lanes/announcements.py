@@ -4,7 +4,8 @@
 
 JAX calls its listeners at the start and at the end of three phases: tracing a function, lowering it (in which the lane compiler
 runs), and compiling it. An announcement names the function that was passed to JAX and, within the context `announced_as`, its
-purpose. The announced time is the sum of the three phases. The last phase ends when the machine code is made, too.
+purpose. Functions of JAX itself, such as the conversion of an array, are not named, and without a purpose they are not announced.
+The announced time is the sum of the three phases. The last phase ends when the machine code is made, too.
 """
 
 import contextlib
@@ -14,9 +15,12 @@ import threading
 import time
 from collections.abc import Iterator
 
+import jax
 import jax.monitoring
+from jax.extend.core import primitives
 
 from jaxdyn.lanes import cpu
+from jaxdyn.lanes.forked import check_not_forked
 
 _LOG = logging.getLogger("jaxdyn")
 _PATIENCE = 2.0  # s
@@ -28,7 +32,7 @@ class _Compilation:
     """Compilation of one function.
 
     Attributes:
-        name: Name of the function, with its purpose.
+        name: Name of the function, with its purpose; empty if it is not announced.
         seconds: Duration of the completed phases, s.
         announced: True after the announcement.
     """
@@ -40,7 +44,7 @@ class _Compilation:
 
     def announce(self) -> None:
         """Announce the compilation, once."""
-        if not self.announced:
+        if self.name and not self.announced:
             self.announced = True
             _LOG.info("compiling %s ...", self.name)
 
@@ -67,14 +71,28 @@ def announced_as(purpose: str) -> Iterator[None]:
         _thread.purpose = before
 
 
+def _is_of_jax(function: str) -> bool:
+    """Whether JAX compiles a function of this name for one of its operations. Some public names in `jax.random` are too short."""
+    name = function.lstrip("_")
+    is_private = name != function
+    return (
+        hasattr(primitives, f"{name}_p")
+        or callable(getattr(jax.numpy, name, None))
+        or (is_private and hasattr(jax.random, name))
+    )
+
+
 def _begin(event: str, value: float | int, **facts: str | int) -> None:
+    if event in _PHASES[1:]:
+        check_not_forked()
     if event not in _PHASES or not _LOG.isEnabledFor(logging.INFO):
         return
     _thread.depth += 1
     if _thread.depth > 1:
         return
-    function = re.sub(r"^\w+\((.*)\)$", r"\1", str(facts.get("fun_name", ""))).lstrip("_")  # the name may be jit(f)
-    name = f"{_thread.purpose} ({function})" if _thread.purpose else function
+    function = re.sub(r"^\w+\((.*)\)$", r"\1", str(facts.get("fun_name", "")))  # the name may be jit(f)
+    own = "" if _is_of_jax(function) else function.lstrip("_")
+    name = f"{_thread.purpose} ({own})" if _thread.purpose and own else _thread.purpose or own
     if name != _thread.compilation.name:
         _thread.compilation = _Compilation(name)
     left = max(0.0, _PATIENCE - _thread.compilation.seconds)

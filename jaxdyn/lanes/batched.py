@@ -15,6 +15,7 @@ from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.derived import known_results, program_of
 from jaxdyn.lanes.flatten import CannotFlatten
+from jaxdyn.lanes.forked import check_not_forked, refused_if_forked
 from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.record import Record, note
@@ -93,7 +94,7 @@ def batched(
         a = acceleration(jnp.ones((1000, 2)), jnp.zeros((1000, 2)), jnp.zeros((1000, 2)))
         ```
     """
-    return jax.jit(jax.vmap(lane_function(function, backend=backend, name=name), in_axes, out_axes))
+    return refused_if_forked(jax.jit(jax.vmap(lane_function(function, backend=backend, name=name), in_axes, out_axes)))
 
 
 @collector_paused()
@@ -106,6 +107,7 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
         backend: Backend, as for `lane_function`.
         name: Name in the record of compilations.
     """
+    check_not_forked()
     if writing_out():  # the call is a part of a function that is being compiled
         return function(*args), "lanes"
     if not choose(backend):

@@ -36,6 +36,7 @@ from jaxdyn.cache.fingerprint import HasNoName, fingerprint
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.batched import run
 from jaxdyn.lanes.collector import collector_paused
+from jaxdyn.lanes.forked import check_not_forked
 
 # A setting that affects the code but is not a part of the context of a trace.
 _EFFORT_OF_XLA = "jax_disable_most_optimizations"
@@ -173,6 +174,7 @@ def compiled_outside_jit(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*args, **options):
+        check_not_forked()
         traces = _surrounding_traces()
         if _config.disable_jit.value or not all(name in _EAGER_TRACES for name in traces):
             return function(*args, **options)
@@ -233,6 +235,7 @@ class _Stored:
 
     def program(self, args: tuple, options: dict) -> tuple[_Program, list]:
         """Program of a call, and its arguments."""
+        check_not_forked()
         leaves, tree = jax.tree.flatten((args, options))
         arguments, rest = _partition(leaves)
         types = tuple(_type(x) for x in arguments)

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from jaxdyn.deprecated import renamed_argument
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.files import write_content, writing
+from jaxdyn.io.files import unfinished, write_content, writing
 from jaxdyn.io.visuals import Visual
 from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Touching
@@ -97,17 +97,13 @@ def animate(
     rate = "" if speed == 1 else f" ({speed:g}x)"
     frames = tqdm(range(len(instants)), desc=path.name, unit="frame", disable=None if progress else True)
     pictures = _pictures(figure, moving, (move(k, f"t = {instants[k]:6.2f} s{rate}") for k in frames))
-    part = path.with_name(f"{path.stem}.part{path.suffix}")  # the file is complete or absent; ffmpeg needs the suffix
-    try:
-        with writing(path):
-            if path.suffix.lower() == ".gif":
-                _write_gif(part, pictures, interval)
-            else:
-                _write_mp4(part, pictures, fps, figure)
-            part.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
+    # The file is complete or absent; ffmpeg needs the suffix.
+    with writing(path), unfinished(path, path.suffix) as part:
+        if path.suffix.lower() == ".gif":
+            _write_gif(part, pictures, interval)
+        else:
+            _write_mp4(part, pictures, fps, figure)
+        part.replace(path)
     return len(instants)
 
 

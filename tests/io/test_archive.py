@@ -304,6 +304,29 @@ def test_random_damage_is_refused_in_one_line_or_changes_nothing_but_values(tmp_
     assert refused > 80
 
 
+def test_a_changed_bit_is_refused_by_name_or_changes_nothing(tmp_path):
+    system, rng = small(), np.random.default_rng(2)
+    save_archive(system, tmp_path / "x")
+    for name in ("x.json", "x.npz"):
+        sound, refused = (tmp_path / name).read_bytes(), 0
+        for at in rng.integers(len(sound), size=100):
+            content = bytearray(sound)
+            content[at] ^= 1 << int(rng.integers(8))
+            (tmp_path / name).write_bytes(content)
+            problem = ""
+            try:
+                assert_identical(load_archive(tmp_path / "x"), system)
+            except ConfigError as error:
+                problem, refused = str(error), refused + 1
+            assert len(problem.splitlines()) <= 1
+        (tmp_path / name).write_bytes(sound)
+        assert refused > 95
+    save_archive(small(Damper(0, np.zeros(3), -1, np.ones(3), 0.1)), tmp_path / "other")
+    (tmp_path / "other.json").replace(tmp_path / "x.json")
+    with pytest.raises(ConfigError, match=r"keep the two files together|is missing|damaged"):
+        load_archive(tmp_path / "x")
+
+
 def test_random_parts_of_the_structure_are_refused_in_one_line_or_make_a_system(tmp_path, sound):
     """A part of the structure becomes something else that a structure may hold."""
     rng = np.random.default_rng(1)

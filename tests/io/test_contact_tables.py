@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
+from small_jobs import without_digests
 
 import jaxdyn
 from jaxdyn.dynamics import (
@@ -96,6 +97,7 @@ def test_an_archive_from_before_contacts_is_read(tmp_path):
     before = file.read_text()
     file.write_text(before.replace(',\n  "unused_colliders": 0', ""))
     assert file.read_text() != before
+    without_digests(tmp_path / "two.npz")
     assert_same(load_archive(tmp_path / "two"), system)
 
 

@@ -4,6 +4,8 @@ import importlib.metadata
 import json
 import math
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import equinox as eqx
@@ -14,6 +16,7 @@ import pytest
 
 from jaxdyn import JointFriction, System, library
 from jaxdyn.io.config import ConfigError
+from jaxdyn.io.files import write_files
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.io.provenance import environment
 from jaxdyn.io.runs import RunDirectory, RunError
@@ -96,6 +99,7 @@ def test_what_json_has_no_number_for_becomes_text_that_float_reads(run):
         raise AssertionError(f"{constant} is no JSON")
 
     metrics = json.loads(run.path("metrics.json").read_text(), parse_constant=refuse)
+    assert metrics.pop("seal")
     assert metrics == {"x": "nan", "y": ["inf", ["-inf"]]}
     assert math.isnan(float(metrics["x"]))
     assert float(metrics["y"][0]) == math.inf
@@ -144,6 +148,31 @@ def test_file_is_complete_or_absent(run, refusal, monkeypatch):
     assert "config.toml: cannot be written (No space left on device); free disk space" in message
     assert run.path("config.toml").read_text() == "a = 1\n"
     assert [file.name for file in run.root.iterdir()] == ["config.toml"]
+
+
+def test_two_processes_may_write_one_file_at_a_time(tmp_path):
+    both, path = threading.Barrier(2, timeout=60), tmp_path / "file"
+
+    def fill(file):
+        file.write(b"begun")
+        both.wait()
+        file.write(b" and complete")
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda _: write_files({path: fill}), range(2)))
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "begun and complete")]
+
+
+def test_a_file_that_cannot_be_completed_leaves_nothing(tmp_path):
+    for error in (OSError, ValueError, KeyboardInterrupt):
+
+        def fill(file, error=error):
+            file.write(b"begun")
+            raise error
+
+        with pytest.raises(error):
+            write_files({tmp_path / "file": fill})
+        assert not list(tmp_path.iterdir())
 
 
 def test_directory_removed_during_the_run_is_one_clear_line(run, refusal):

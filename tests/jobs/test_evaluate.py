@@ -1,57 +1,24 @@
 """`jaxdyn evaluate`: stored plants on recordings of files, without a fit."""
 
-import dataclasses
 import json
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from recorded import STEP, pendulum_plant, simulated
+from small_jobs import PLANTS, write_plants
 
 from jaxdyn.cli import main
 from jaxdyn.identify import Plant
 from jaxdyn.identify.estimates import Address, Uncertainty
 from jaxdyn.io.plant_file import load_plant, save_plant
 
-CONFIG = f"""
-data = "recordings"
-pictures = false
-[[study]]
-name = "weight"
-mechanism = "left_out.toml"
-train = ["old.npz"]
-validation = ["old.npz"]
-[[free]]
-path = "inputs.offset"
-[fit]
-method = "inverse_dynamics"
-[motion]
-interval = {STEP}
-cutoff = 0
-drop = 1
-decimate = 1
-[[check]]
-kind = "forces"
-"""
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     """Two runs whose plants differ in the offset of their input, and two recordings, one of which has other names and rates."""
     folder = tmp_path_factory.mktemp("runs")
-    plant = pendulum_plant()
-    for name, offset in (("one", 0.0), ("two", 0.3)):
-        run = folder / name
-        (run / "recordings").mkdir(parents=True)
-        (run / "config.toml").write_text(CONFIG)
-        inputs = dataclasses.replace(plant.inputs, offset=jnp.array([offset]))
-        save_plant(dataclasses.replace(plant, inputs=inputs), run)
-    (folder / "new").mkdir()
-    for name, torque in (("old", "tau"), ("other", "current")):
-        recording = simulated(plant, 1.0, 3, irregular=False)
-        arrays = {"t": recording.time, "q": recording.q, torque: recording.u}
-        np.savez(folder / "new" / f"{name}.npz", **arrays)
+    write_plants(folder)
     return folder
 
 
@@ -98,7 +65,7 @@ def test_pictures_have_the_bands_of_plants_with_estimates(runs, monkeypatch):
     )
     (runs / "known").mkdir()
     save_plant(Plant(plain.system, plain.sensors, plain.inputs, plain.processing, known), runs / "known")
-    (runs / "known" / "config.toml").write_text(CONFIG)
+    (runs / "known" / "config.toml").write_text(PLANTS)
     shown = []
     monkeypatch.setattr(identify_pictures.plots, "save", lambda figure, path: shown.append(figure))
     command = ["evaluate", str(runs / "known"), f"data={runs / 'new'}", "pictures=true", "--out"]

@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from small_jobs import ROLLOUT, write_configs
+from small_jobs import ROLLOUT, contents, numbers, write_configs
 
 from jaxdyn.cli import main
 from jaxdyn.io.loaded_run import load_run
@@ -120,23 +119,6 @@ read_back = [path for path in spoiled if "-of-" in path.name or "checkpoint" in 
 assert all(f"note: {path} is damaged or belongs to another run" in said for path in read_back), said
 print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
 """
-
-
-def contents(out: Path) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes() for path in out.iterdir() if path.name not in ("metrics.json", "provenance.json")
-    }
-
-
-def numbers(out: Path) -> dict:
-    def kept(value):
-        if not isinstance(value, dict):
-            return value
-        # What ran and how long it took is of the last process alone.
-        names = [key for key in value if not key.endswith("_s") and key not in ("environment", "backend")]
-        return {key: kept(value[key]) for key in names}
-
-    return kept(json.loads((out / "metrics.json").read_text()))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and forks")
@@ -264,7 +246,8 @@ def test_leftovers_of_a_file_that_was_being_written_are_cleared(tmp_path):
     started_with = provenance("a = 1\n", [])
     run = RunDirectory.create(tmp_path / "run", "test")
     run.begin("a = 1\n", started_with)
-    for name in ("states.npz.part", "motion.part.gif"):
+    for name in ("states.npz.0123abcd.part", "motion.gif.89abcdef.part.gif", "provenance.json.00000000.part"):
         (run.root / name).write_text("half")
+    (run.root / "mine.part").write_text("not of a run")
     run.resume("a = 1\n", started_with)
-    assert {path.name for path in run.root.iterdir()} == {"config.toml", "provenance.json"}
+    assert {path.name for path in run.root.iterdir()} == {"config.toml", "provenance.json", "mine.part"}

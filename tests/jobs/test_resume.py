@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_jobs import write_configs
+from recorded import pendulum_plant
+from small_jobs import contents, without_digests, write_configs
 
 import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io import lock, provenance
-from jaxdyn.io.config import read_config, resolved_toml
+from jaxdyn.io.config import ConfigError, read_config, resolved_toml
 from jaxdyn.io.loaded_run import load_run
+from jaxdyn.io.plant_file import save_plant
 from jaxdyn.io.runs import RunDirectory, RunError
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.identify_config import IdentifyConfig
@@ -193,10 +195,61 @@ def test_a_damaged_provenance_is_one_line(text, whole, tmp_path, capsys):
         load_run(tmp_path / "run")
 
 
-def flip(path: Path) -> None:
-    """Change one bit in the middle of a file."""
+@pytest.mark.parametrize("at", [0.1, 0.5, 0.9])
+def test_a_damaged_file_of_a_complete_run_is_named_and_written_again_or_the_run_is_refused(at, whole, tmp_path, capsys):
+    """For every file that is read again, at three places."""
+    names = ["mechanism.json", "mechanism.npz", "metrics.json", "config.toml", "provenance.json"]
+    names += [path.name for path in whole.glob("states*.npz")]
+    shutil.copytree(whole, tmp_path / "run")
+    words, sound = command(whole.parent, "rollout", tmp_path / "run"), contents(whole)
+    for name in names:
+        path = tmp_path / "run" / name
+        flip(path, at)
+        with pytest.raises((RunError, ConfigError), match=name):
+            load_run(tmp_path / "run")
+        status = main(words)
+        said = capsys.readouterr()
+        if name == "provenance.json":
+            assert (status, len(said.err.splitlines())) == (2, 1)
+            assert f"{name}: it is damaged" in said.err
+            shutil.copy(whole / name, path)
+        else:
+            assert status == 0, said.err
+            assert f"note: {path}" in said.out
+            assert "damaged" in said.out
+        assert contents(tmp_path / "run") == sound
+        assert load_run(tmp_path / "run").metrics == RunDirectory(tmp_path / "run").read_metrics()
+
+
+def test_a_complete_run_of_the_time_before_digests_is_complete_and_loads(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "run")
+    without_digests(tmp_path / "run" / "mechanism.npz")
+    for name, later in (("metrics.json", ("seal", "archives")), ("provenance.json", ("seal",))):
+        content = json.loads((tmp_path / "run" / name).read_text())
+        kept = {key: value for key, value in content.items() if key not in later}
+        (tmp_path / "run" / name).write_text(json.dumps(kept))
+    assert main(command(whole.parent, "rollout", tmp_path / "run")) == 0
+    assert "the run is already complete" in capsys.readouterr().out
+    assert load_run(tmp_path / "run").system.model.name == load_run(whole).system.model.name
+
+
+def test_a_damaged_plant_of_a_complete_run_is_named(tmp_path, capsys):
+    run = RunDirectory.create(tmp_path / "run", "test")
+    save_plant(pendulum_plant(), run.root / "arm")
+    run.write_metrics({"arrays": run.array_names(), "archives": run.archive_names()})
+    assert run.is_complete()
+    for path in (run.root / "arm.json", run.root / "arm.npz"):
+        sound = path.read_bytes()
+        flip(path)
+        assert not run.is_complete()
+        assert f"note: {path} is missing or damaged" in capsys.readouterr().out
+        path.write_bytes(sound)
+
+
+def flip(path: Path, at: float = 0.5) -> None:
+    """Change one bit of a file, at a part of its length."""
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    content[int(at * len(content))] ^= 1
     path.write_bytes(content)
 
 

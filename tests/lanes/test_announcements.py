@@ -81,6 +81,35 @@ def test_the_purpose_is_told_beside_the_function(impatient, heard):
     ]
 
 
+@pytest.mark.parametrize(
+    "name", ["convert_element_type", "jit(_where)", "broadcast_in_dim", "multiply", "jit(_normal)"]
+)
+def test_functions_of_jax_are_not_named_and_without_a_purpose_not_announced(name, patient, heard):
+    def compiled():
+        for phase in PHASES:
+            jax.monitoring.record_scalar(phase, 0.0, fun_name=name)
+            jax.monitoring.record_event_duration_secs(phase, 70.0, fun_name=name)
+            time.sleep(0.1)  # for the timer, which is due at once
+
+    compiled()
+    assert heard() == []
+    with announced_as("the search"):
+        compiled()
+    assert set(heard()) <= {"compiling the search ...", "compiled the search in 210.0 s"}
+
+
+@pytest.mark.parametrize(
+    "name", ["f", "_f_of_mine", "e", "step", "policy", "cost", "loss", "mass_matrix", "_stretch", "t"]
+)
+def test_names_of_users_are_told(name, patient, heard):
+    jax.monitoring.record_scalar(PHASES[0], 0.0, fun_name=name)
+    jax.monitoring.record_event_duration_secs(PHASES[0], 70.0, fun_name=name)
+    jax.monitoring.record_scalar(PHASES[2], 0.0, fun_name=name)
+    time.sleep(0.1)  # for the timer, which is due at once
+    jax.monitoring.record_event_duration_secs(PHASES[2], 70.0, fun_name=name)
+    assert heard()[0] == f"compiling {name.lstrip('_')} ..."
+
+
 def test_phases_of_one_function_add_up_and_phases_within_them_do_not_count(patient, heard):
     said = []
     for phase in PHASES:

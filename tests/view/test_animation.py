@@ -4,6 +4,8 @@ import itertools
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -38,6 +40,19 @@ def test_gif_has_the_frames_and_the_duration_of_the_motion(tmp_path):
         assert np.mean(before != after) > 1e-3, "and moves"
     for frame in frames:  # the camera stands still, and so do the labels at the bottom
         assert np.mean(np.abs(frame[-45:] - frames[0][-45:]).sum(axis=-1) > 60) == 0
+
+
+def test_two_processes_may_write_one_animation_at_a_time(tmp_path, monkeypatch):
+    both, write = threading.Barrier(2, timeout=60), animation._write_gif
+
+    def written_by_both(*arguments):
+        write(*arguments)
+        both.wait()  # both files are there before one of them gets its name
+
+    monkeypatch.setattr(animation, "_write_gif", written_by_both)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda _: animation.animate(MODEL, TIME, Q, tmp_path / "m.gif", fps=5, progress=False), "ab"))
+    assert [file.name for file in tmp_path.iterdir()] == ["m.gif"]
 
 
 def test_frames_of_a_gif_last_whole_hundredths_and_slow_motion_has_more_of_them(tmp_path):
