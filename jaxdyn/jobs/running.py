@@ -10,7 +10,7 @@ from jaxdyn.io.config import config_of
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.toml import read_toml
 from jaxdyn.jobs.job import Job, add_arguments
-from jaxdyn.jobs.notes import warnings_as_notes
+from jaxdyn.jobs.notes import warnings_as_notes, warnings_in_one_line
 from jaxdyn.mechanism.messages import MechanismError
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def exit_status(act: Callable[[], str | None], *, interrupted: str = "interrupte
         Exit status: 0 success, 1 failure of the device, 2 invalid input, 3 unreliable results, 130 interrupted.
     """
     try:
-        problem = act()
+        with warnings_in_one_line():
+            problem = act()
         status = 3 if problem else 0
     except (ConfigError, MechanismError, RunError) as error:
         status, problem = 2, str(error)
