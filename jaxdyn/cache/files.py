@@ -15,6 +15,7 @@ folder should be in the user's profile.
 
 import contextlib
 import hashlib
+import logging
 import os
 import stat
 import tempfile
@@ -31,6 +32,7 @@ _WRITES_PER_CHECK = 50
 # Resolution of the time of last use of a file, s.
 _USE_RESOLUTION = 3600.0
 
+_LOGGER = logging.getLogger("jaxdyn")
 _POSIX = os.name == "posix"
 _FLAGS = (os.O_NOFOLLOW | os.O_NONBLOCK) if _POSIX else getattr(os, "O_BINARY", 0)
 
@@ -48,6 +50,7 @@ class CacheFiles:
         self.folder = folder.resolve()
         self._largest_bytes = largest_bytes
         self._writes = 0
+        self._has_reported = False
         if not _POSIX:
             return
         status = self.folder.stat()
@@ -111,19 +114,23 @@ class CacheFiles:
             total -= size
 
     def _stored(self, path: Path) -> bytes | None:
-        """Content of the file; None if it does not exist or if another user could have written it."""
+        """Content of the file; None if it cannot be read or if another user could have written it."""
         try:
             # The opened file is checked, so it cannot be exchanged after the check. Links are not followed, and pipes do not block.
-            with open(os.open(path, os.O_RDONLY | _FLAGS), "rb") as file:
-                status = os.fstat(file.fileno())
-                if not _POSIX or (
-                    stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not _others_write(status)
-                ):
-                    return file.read()
-        except FileNotFoundError:
-            return None
-        except OSError:
-            pass
+            handle = os.open(path, os.O_RDONLY | _FLAGS)
+            try:
+                if _is_of_user(os.fstat(handle)):
+                    with open(handle, "rb", closefd=False) as file:
+                        return file.read()
+            finally:
+                os.close(handle)
+        except OSError as error:
+            try:
+                if _is_of_user(path.lstat()):
+                    _LOGGER.info("a compiled program is not read from the cache: %s", error)
+                    return None
+            except OSError:  # it does not exist, or the folder is gone
+                return None
         warnings.warn(
             f"the compiled program in {path} is not executed, because somebody else may have put it there; "
             "it is compiled again",
@@ -135,7 +142,7 @@ class CacheFiles:
 
     def _write(self, path: Path, content: bytes) -> None:
         """Write the file atomically, since other processes may read it."""
-        with contextlib.suppress(OSError):
+        try:
             handle, unfinished = tempfile.mkstemp(dir=self.folder, suffix=".unfinished")
             try:
                 with open(handle, "wb") as file:
@@ -143,10 +150,20 @@ class CacheFiles:
                 Path(unfinished).replace(path)
             except OSError:
                 _remove(Path(unfinished))
+                raise
+        except OSError as error:
+            if not self._has_reported:  # a full disk concerns every program
+                _LOGGER.info("compiled programs are not kept in the cache folder %s: %s", self.folder, error)
+            self._has_reported = True
 
 
 def _checksum(key: str, content: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + content).digest()
+
+
+def _is_of_user(status: os.stat_result) -> bool:
+    """True for a file that only the user can have written. On Windows, the mode does not show this."""
+    return not _POSIX or (stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not _others_write(status))
 
 
 def _others_write(status: os.stat_result) -> bool:

@@ -53,21 +53,24 @@ def files() -> CacheFiles | None:
 
 
 def _choose_by_default() -> None:
+    """Select the folder that the environment names, or that of the user; without a usable folder, programs are kept in memory."""
     named = os.environ.get(VARIABLE)
-    if named is not None:
-        set_directory(named or None)
-        return
     set_directory(None)
+    if named == "":
+        return
+    folder = named or _of_user()
     try:
-        set_directory(_of_user())
-    except ValueError as error:
-        warnings.warn(
-            f"compiled programs are not kept for later processes: {error}; or set {VARIABLE}",
-            RuntimeWarning,
-            stacklevel=2,
+        set_directory(folder)
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: the home folder of a user who does not exist
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        text = (
+            f"the cache folder {folder} cannot be used ({reason}), so compiled programs are not kept for later processes; "
+            f"set {VARIABLE} to another folder, or to an empty value"
         )
-    except OSError as error:  # a home folder that is not writable is common, and not an error
-        _LOGGER.info("compiled programs are not kept for later processes: %s", error)
+        if named is None and isinstance(error, OSError):  # a home folder that is not writable is common
+            _LOGGER.info(text)
+        else:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _of_user() -> Path:

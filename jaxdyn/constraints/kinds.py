@@ -16,7 +16,7 @@ from jaxdyn.mechanism.components import coordinate_units
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Cylindrical, Fixed, Planar, Prismatic, Revolute, Spherical, Universal
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import body_index, quantity
+from jaxdyn.mechanism.quantity import body_index, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, floating
@@ -71,9 +71,9 @@ class LoopJoint(Constraint):
 
     name: str = eqx.field(static=True)
     kind: str = eqx.field(static=True)
-    body_a: int = eqx.field(static=True, metadata=body_index())
+    body_a: int = eqx.field(static=True, converter=plain, metadata=body_index())
     frame_a: RigidTransform
-    body_b: int = eqx.field(static=True, metadata=body_index())
+    body_b: int = eqx.field(static=True, converter=plain, metadata=body_index())
     frame_b: RigidTransform
 
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
@@ -169,9 +169,9 @@ class Distance(Constraint):
     table_name: ClassVar[str] = "rod"
 
     name: str = eqx.field(static=True)
-    body_a: int = eqx.field(static=True, metadata=body_index())
+    body_a: int = eqx.field(static=True, converter=plain, metadata=body_index())
     point_a: Float[Array, "3"] = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
-    body_b: int = eqx.field(static=True, metadata=body_index())
+    body_b: int = eqx.field(static=True, converter=plain, metadata=body_index())
     point_b: Float[Array, "3"] = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
     length: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("m", positive=True))
 
@@ -198,8 +198,8 @@ class Coupling(Constraint):
     table_name: ClassVar[str] = "coupling"
 
     name: str = eqx.field(static=True)
-    driven: int = eqx.field(static=True)
-    driver: int = eqx.field(static=True)
+    driven: int = eqx.field(static=True, converter=plain)
+    driver: int = eqx.field(static=True, converter=plain)
     coefficients: Float[Array, "_"] = eqx.field(converter=floating)
 
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:

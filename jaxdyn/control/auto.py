@@ -22,7 +22,7 @@ from jaxdyn.control.rates import WithRates
 from jaxdyn.control.solution import ControlResult, Solution, Solver, allowed_violation
 from jaxdyn.control.verification import verify
 from jaxdyn.lanes import Backend, stored_jit
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 
 _REFUTED = 10.0  # factor of the allowed violation; a plan with a larger violation is refused
 
@@ -66,8 +66,10 @@ class Auto(Solver):
 
     kind: ClassVar[str] = "auto"
 
-    feasibility: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
-    starts: int = eqx.field(static=True, kw_only=True, default=16, metadata=quantity(positive=True))
+    feasibility: float | None = eqx.field(
+        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
+    )
+    starts: int = eqx.field(static=True, converter=plain, kw_only=True, default=16, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def stages(self, problem: ControlProblem) -> tuple[Stage, ...]:

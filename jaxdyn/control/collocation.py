@@ -17,7 +17,7 @@ from jaxdyn.control.solution import Solution, Solver, Stats
 from jaxdyn.control.transcription import Transcription, transcribed
 from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.lanes.announcements import announced_as
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 
 
 class CollocatedSolution(Solution):
@@ -34,7 +34,7 @@ class CollocatedSolution(Solution):
 
     dynamics: Dynamics
     duration: Float[Array, ""]
-    points: tuple[float, ...] = eqx.field(static=True)
+    points: tuple[float, ...] = eqx.field(static=True, converter=plain)
     point_controls: Float[Array, "N s nu"]
     rates: Float[Array, "N s nx"]
 
@@ -85,10 +85,16 @@ class Collocation(Solver):
     kind: ClassVar[str] = "collocation"
 
     scheme: SchemeName = eqx.field(static=True, kw_only=True, default="legendre_gauss")
-    degree: int = eqx.field(static=True, kw_only=True, default=3, metadata=quantity(positive=True))
-    tolerance: float = eqx.field(static=True, kw_only=True, default=1e-9, metadata=quantity(positive=True))
-    feasibility: float = eqx.field(static=True, kw_only=True, default=1e-8, metadata=quantity(positive=True))
-    print_level: int = eqx.field(static=True, kw_only=True, default=0, metadata=quantity(minimum=0.0, maximum=12.0))
+    degree: int = eqx.field(static=True, converter=plain, kw_only=True, default=3, metadata=quantity(positive=True))
+    tolerance: float = eqx.field(
+        static=True, converter=plain, kw_only=True, default=1e-9, metadata=quantity(positive=True)
+    )
+    feasibility: float = eqx.field(
+        static=True, converter=plain, kw_only=True, default=1e-8, metadata=quantity(positive=True)
+    )
+    print_level: int = eqx.field(
+        static=True, converter=plain, kw_only=True, default=0, metadata=quantity(minimum=0.0, maximum=12.0)
+    )
     backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def __check_init__(self):

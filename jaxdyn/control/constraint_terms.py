@@ -12,6 +12,7 @@ from jaxdyn.control.cost_terms import ConstraintTerm, multibody
 from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Inequality, Time
 from jaxdyn.dynamics.equations_of_motion import drive_forces
 from jaxdyn.dynamics.system import State
+from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.spatial.arrays import dot, floating
 
 
@@ -24,6 +25,7 @@ class StateBounds(ConstraintTerm):
         origin: State from which d is measured.
         lower: Lower bounds of the difference d (nx,); the constraint is differentiable with respect to finite bounds.
         upper: Upper bounds of the difference d (nx,); the constraint is differentiable with respect to finite bounds.
+        nx: Number of tangent coordinates.
         below: Indices of finite lower bounds.
         above: Indices of finite upper bounds.
     """
@@ -33,11 +35,12 @@ class StateBounds(ConstraintTerm):
     origin: AnyState = eqx.field(metadata=STATE_FIELD)
     lower: Float[Array, "nx"]
     upper: Float[Array, "nx"]
-    below: tuple[int, ...] = eqx.field(static=True)
-    above: tuple[int, ...] = eqx.field(static=True)
+    nx: int = eqx.field(static=True, converter=plain, metadata=quantity(minimum=1.0))
+    below: tuple[int, ...] = eqx.field(static=True, init=False)
+    above: tuple[int, ...] = eqx.field(static=True, init=False)
 
     def __init__(self, origin: AnyState, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
-        self.origin = jax.tree.map(floating, origin)
+        self.origin, self.nx = jax.tree.map(floating, origin), nx
         dtype = jax.tree.leaves(self.origin)[0].dtype
         self.lower, self.upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (nx,)) for bound in (lower, upper))
         self.below, self.above = (
@@ -61,8 +64,8 @@ class TargetState(ConstraintTerm):
     kind: ClassVar[str] = "state"
 
     target: AnyState = eqx.field(metadata=STATE_FIELD)
-    of_configuration: bool = eqx.field(static=True, kw_only=True, default=True)
-    of_velocities: bool = eqx.field(static=True, kw_only=True, default=True)
+    of_configuration: bool = eqx.field(static=True, converter=plain, kw_only=True, default=True)
+    of_velocities: bool = eqx.field(static=True, converter=plain, kw_only=True, default=True)
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
         first = 0 if self.of_configuration else dynamics.nx // 2
@@ -85,8 +88,8 @@ class JointBounds(ConstraintTerm):
 
     lower: Float[Array, "below"]
     upper: Float[Array, "above"]
-    below: tuple[int, ...] = eqx.field(static=True)
-    above: tuple[int, ...] = eqx.field(static=True)
+    below: tuple[int, ...] = eqx.field(static=True, converter=plain)
+    above: tuple[int, ...] = eqx.field(static=True, converter=plain)
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
         values, below, above = jnp.concatenate([x.q, x.v]), np.array(self.below, int), np.array(self.above, int)

@@ -12,7 +12,7 @@ from jaxdyn.control.newton import NewtonSolver, Step
 from jaxdyn.control.plan import Outcome, Plan
 from jaxdyn.control.problem import ControlProblem, end_constraints, final_cost, path_constraints, running_cost
 from jaxdyn.lanes import Backend, lane_function
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 
 _FARTHEST = 1e10  # distance from the plan (rad, m, rad/s, m/s) beyond which a simulation is given up
 
@@ -43,10 +43,16 @@ class ILQR(NewtonSolver):
 
     kind: ClassVar[str] = "ilqr"
 
-    second_order: bool | None = eqx.field(static=True, kw_only=True, default=None)
-    tolerance: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
-    feasibility: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
-    penalty: float = eqx.field(static=True, kw_only=True, default=1.0, metadata=quantity(positive=True))
+    second_order: bool | None = eqx.field(static=True, converter=plain, kw_only=True, default=None)
+    tolerance: float | None = eqx.field(
+        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
+    )
+    feasibility: float | None = eqx.field(
+        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
+    )
+    penalty: float = eqx.field(
+        static=True, converter=plain, kw_only=True, default=1.0, metadata=quantity(positive=True)
+    )
     backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def tried(

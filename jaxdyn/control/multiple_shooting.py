@@ -39,7 +39,7 @@ from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.restoration import proximal_weights, turned
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats, in_precision
 from jaxdyn.lanes import Backend
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.spatial.arrays import einsum
 
 _BARRIER_FACTOR, _BARRIER_POWER = 0.2, 1.5
@@ -81,9 +81,13 @@ class MultipleShooting(IterativeSolver):
 
     kind: ClassVar[str] = "multiple_shooting"
 
-    parallel: bool = eqx.field(static=True, kw_only=True, default=False)
-    tolerance: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
-    barrier: float = eqx.field(static=True, kw_only=True, default=FIRST_BARRIER, metadata=quantity(positive=True))
+    parallel: bool = eqx.field(static=True, converter=plain, kw_only=True, default=False)
+    tolerance: float | None = eqx.field(
+        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
+    )
+    barrier: float = eqx.field(
+        static=True, converter=plain, kw_only=True, default=FIRST_BARRIER, metadata=quantity(positive=True)
+    )
     backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:

@@ -29,7 +29,7 @@ from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_function, checked_count, described
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import check_settings
+from jaxdyn.mechanism.quantity import check_settings, plain
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial.arrays import floating
 
@@ -146,8 +146,8 @@ class DiscreteDynamics(_VectorDynamics):
     """
 
     function: Callable[[Float[Array, "nx"], Controls, Time, Time], Float[Array, "nx"]]
-    nx: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-    nu: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    nx: int = eqx.field(static=True, converter=plain)  # pyright: ignore[reportIncompatibleMethodOverride]
+    nu: int = eqx.field(static=True, converter=plain)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def step(self, x, u: Controls, t: Time, dt: Time):
         return self.function(x, u, t, dt)
@@ -166,8 +166,8 @@ class ContinuousDynamics(_VectorDynamics):
     """
 
     function: Callable[[Float[Array, "nx"], Controls, Time], Float[Array, "nx"]]
-    nx: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-    nu: int = eqx.field(static=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    nx: int = eqx.field(static=True, converter=plain)  # pyright: ignore[reportIncompatibleMethodOverride]
+    nu: int = eqx.field(static=True, converter=plain)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def rate(self, x, u: Controls, t: Time) -> Tangent:
         return self.function(x, u, t)
@@ -281,7 +281,7 @@ class ControlProblem(Displayed, eqx.Module):
     dynamics: Dynamics
     initial: AnyState
     duration: Float[Array, ""]
-    steps: int = eqx.field(static=True)
+    steps: int = eqx.field(static=True, converter=plain)
     running: tuple[Cost, ...]
     final: tuple[Cost, ...]
     lower: Float[Array, "nu"]
@@ -305,6 +305,7 @@ class ControlProblem(Displayed, eqx.Module):
         constraints=(),
         final_constraints=(),
         design: Design | None = None,
+        cost_scale=None,
         **renamed,
     ):
         refuse_renamed("ControlProblem", renamed, conditions="constraints", final_conditions="final_constraints")
@@ -324,7 +325,8 @@ class ControlProblem(Displayed, eqx.Module):
         )
         self.lower = _bound(lower, (dynamics.nu,), dtype, -np.inf)
         self.upper = _bound(upper, (dynamics.nu,), dtype, np.inf)
-        self.design, self.cost_scale = design, None
+        self.design = design
+        self.cost_scale = None if cost_scale is None else jnp.asarray(cost_scale, dtype)
 
     def __check_init__(self):
         check_settings(self)

@@ -16,7 +16,7 @@ from jaxdyn.control.solution import ControlResult, IterativeSolver, Stats, Unsol
 from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.messages import checked_count, described
-from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.results import raise_unsuccessful
 from jaxdyn.simulate.controls import Controller
 
@@ -39,7 +39,7 @@ class RecedingHorizon(Controller):
     problem: ControlProblem
     solver: IterativeSolver
     initial: Plan
-    max_steps: int = eqx.field(static=True, metadata=quantity(minimum=0.0))
+    max_steps: int = eqx.field(static=True, converter=plain, metadata=quantity(minimum=0.0))
 
     iterations = renamed_property("iterations", "max_steps")
 

@@ -18,7 +18,7 @@ from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
 from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.lanes import Backend, lane_function
-from jaxdyn.mechanism.quantity import EFFORT, check_settings, quantity
+from jaxdyn.mechanism.quantity import EFFORT, check_settings, plain, quantity
 from jaxdyn.spatial.arrays import einsum
 
 _SPREAD_FRACTION = 0.3  # default of the standard deviation as a fraction of the distance between bounds
@@ -69,7 +69,7 @@ class PathIntegral(SamplingRule):
 
     kind: ClassVar[str] = "mppi"
 
-    temperature: float = eqx.field(static=True, default=0.1, metadata=quantity(positive=True))
+    temperature: float = eqx.field(static=True, converter=plain, default=0.1, metadata=quantity(positive=True))
 
     def updated(self, mean, spread, drawn, merits):
         best = jnp.min(merits)
@@ -91,7 +91,7 @@ class CrossEntropy(SamplingRule):
 
     kind: ClassVar[str] = "cem"
 
-    elites: int = eqx.field(static=True, default=16, metadata=quantity(positive=True))
+    elites: int = eqx.field(static=True, converter=plain, default=16, metadata=quantity(positive=True))
 
     def updated(self, mean, spread, drawn, merits):
         best = drawn[jnp.argsort(merits)[: self.elites]]
@@ -146,16 +146,28 @@ class Sampling(IterativeSolver):
     """
 
     rule: SamplingRule
-    samples: int = eqx.field(static=True, kw_only=True, default=256, metadata=quantity(positive=True))
-    knots: int | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
-    standard_deviation: float | None = eqx.field(
-        static=True, kw_only=True, default=None, metadata=quantity(EFFORT, positive=True, alias="spread")
+    samples: int = eqx.field(static=True, converter=plain, kw_only=True, default=256, metadata=quantity(positive=True))
+    knots: int | None = eqx.field(
+        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
     )
-    penalty: float = eqx.field(static=True, kw_only=True, default=1e3, metadata=quantity(positive=True))
-    tolerance: float = eqx.field(static=True, kw_only=True, default=1e-4, metadata=quantity(positive=True))
-    patience: int = eqx.field(static=True, kw_only=True, default=20, metadata=quantity(positive=True))
-    feasibility: float = eqx.field(static=True, kw_only=True, default=1e-2, metadata=quantity(positive=True))
-    seed: int = eqx.field(static=True, kw_only=True, default=0, metadata=quantity(minimum=0.0))
+    standard_deviation: float | None = eqx.field(
+        static=True,
+        converter=plain,
+        kw_only=True,
+        default=None,
+        metadata=quantity(EFFORT, positive=True, alias="spread"),
+    )
+    penalty: float = eqx.field(
+        static=True, converter=plain, kw_only=True, default=1e3, metadata=quantity(positive=True)
+    )
+    tolerance: float = eqx.field(
+        static=True, converter=plain, kw_only=True, default=1e-4, metadata=quantity(positive=True)
+    )
+    patience: int = eqx.field(static=True, converter=plain, kw_only=True, default=20, metadata=quantity(positive=True))
+    feasibility: float = eqx.field(
+        static=True, converter=plain, kw_only=True, default=1e-2, metadata=quantity(positive=True)
+    )
+    seed: int = eqx.field(static=True, converter=plain, kw_only=True, default=0, metadata=quantity(minimum=0.0))
     backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     spread = renamed_property("spread", "standard_deviation")

@@ -28,7 +28,7 @@ from jaxdyn.control.solution import (
     decrease_tolerance,
 )
 from jaxdyn.lanes import Backend, lane_function
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 
 
 class DescentSearch(eqx.Module):
@@ -80,11 +80,17 @@ class SingleShooting(IterativeSolver):
     kind: ClassVar[str] = "single_shooting"
 
     optimizer: Literal["lbfgs", "adam"] | optax.GradientTransformation = eqx.field(static=True, default="lbfgs")
-    rate: float = eqx.field(static=True, kw_only=True, default=0.05, metadata=quantity(positive=True))
-    tolerance: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
-    feasibility: float | None = eqx.field(static=True, kw_only=True, default=None, metadata=quantity(positive=True))
-    penalty: float = eqx.field(static=True, kw_only=True, default=1.0, metadata=quantity(positive=True))
-    window: int = eqx.field(static=True, kw_only=True, default=20, metadata=quantity(positive=True))
+    rate: float = eqx.field(static=True, converter=plain, kw_only=True, default=0.05, metadata=quantity(positive=True))
+    tolerance: float | None = eqx.field(
+        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
+    )
+    feasibility: float | None = eqx.field(
+        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
+    )
+    penalty: float = eqx.field(
+        static=True, converter=plain, kw_only=True, default=1.0, metadata=quantity(positive=True)
+    )
+    window: int = eqx.field(static=True, converter=plain, kw_only=True, default=20, metadata=quantity(positive=True))
     backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> DescentSearch:

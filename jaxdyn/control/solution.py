@@ -18,7 +18,7 @@ from jaxdyn.control.problem import ControlProblem
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.mechanism.messages import checked_count, described
-from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
 
@@ -208,7 +208,7 @@ class Recorded(IterativeSolver):
     """
 
     solver: IterativeSolver
-    length: int = eqx.field(static=True, kw_only=True, default=200, metadata=quantity(positive=True))
+    length: int = eqx.field(static=True, converter=plain, kw_only=True, default=200, metadata=quantity(positive=True))
 
     def check(self, problem: ControlProblem) -> None:
         self.solver.check(problem)

@@ -26,7 +26,7 @@ from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism.model import Model, as_dtype
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import dot, einsum, floating, zero_safe_norm
 from jaxdyn.spatial.rotation import cross, skew
@@ -160,7 +160,7 @@ class GroundContact(Contact):
     Source: theory.md (T1)-(T5).
     """
 
-    bodies: tuple[int, ...] = eqx.field(static=True)
+    bodies: tuple[int, ...] = eqx.field(static=True, converter=plain)
     centers: Float[Array, "contacts 3"] = eqx.field(converter=floating, metadata=quantity("m"))
     radii: Float[Array, "contacts"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
     material: ContactMaterial
@@ -301,10 +301,10 @@ class SphereContact(Contact):
     Source: theory.md (T2)-(T6).
     """
 
-    bodies_a: tuple[int, ...] = eqx.field(static=True)
+    bodies_a: tuple[int, ...] = eqx.field(static=True, converter=plain)
     centers_a: Float[Array, "contacts 3"] = eqx.field(converter=floating, metadata=quantity("m"))
     radii_a: Float[Array, "contacts"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
-    bodies_b: tuple[int, ...] = eqx.field(static=True)
+    bodies_b: tuple[int, ...] = eqx.field(static=True, converter=plain)
     centers_b: Float[Array, "contacts 3"] = eqx.field(converter=floating, metadata=quantity("m"))
     radii_b: Float[Array, "contacts"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
     material: ContactMaterial

@@ -22,7 +22,7 @@ from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, body_index, invalid, quantity
+from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, body_index, invalid, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import dot, floating, floating_or_none, zero_safe_norm
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
@@ -178,9 +178,9 @@ class Spring(_PointPair):
     linear: ClassVar[tuple[str, ...]] = ("stiffness",)
     table_name: ClassVar[str] = "spring"
 
-    body_a: int = eqx.field(static=True, metadata=body_index())
+    body_a: int = eqx.field(static=True, converter=plain, metadata=body_index())
     point_a: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
-    body_b: int = eqx.field(static=True, metadata=body_index())
+    body_b: int = eqx.field(static=True, converter=plain, metadata=body_index())
     point_b: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
     stiffness: Scalar = eqx.field(converter=floating, metadata=quantity("N/m", minimum=0.0))
     free_length: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
@@ -218,9 +218,9 @@ class Damper(_PointPair):
     linear: ClassVar[tuple[str, ...]] = ("coefficient",)
     table_name: ClassVar[str] = "damper"
 
-    body_a: int = eqx.field(static=True, metadata=body_index())
+    body_a: int = eqx.field(static=True, converter=plain, metadata=body_index())
     point_a: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
-    body_b: int = eqx.field(static=True, metadata=body_index())
+    body_b: int = eqx.field(static=True, converter=plain, metadata=body_index())
     point_b: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
     coefficient: Scalar = eqx.field(converter=floating, metadata=quantity("N s/m", minimum=0.0))
 
@@ -246,11 +246,11 @@ class AppliedForce(BodyForce):
     conservative: ClassVar[bool] = False
     table_name: ClassVar[str] = "applied_force"
 
-    body: int = eqx.field(static=True, metadata=body_index())
+    body: int = eqx.field(static=True, converter=plain, metadata=body_index())
     point: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body"))
     force: Vector3 = eqx.field(converter=floating, metadata=quantity("N"))
     torque: Vector3 = eqx.field(converter=floating, metadata=quantity("N m"))
-    body_fixed: bool = eqx.field(static=True)
+    body_fixed: bool = eqx.field(static=True, converter=plain)
 
     def validate(self, model: Model) -> str | None:
         if self.body == GROUND:
@@ -356,7 +356,7 @@ class JointDrives(eqx.Module):
     Source: theory.md (H6).
     """
 
-    columns: tuple[int, ...] = eqx.field(static=True)
+    columns: tuple[int, ...] = eqx.field(static=True, converter=plain)
     gear: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1"))
 
     def validate(self, model: Model) -> str | None:

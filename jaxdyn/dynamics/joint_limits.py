@@ -14,15 +14,16 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import metric
+from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.dynamics.kinematics import Placements
 from jaxdyn.dynamics.unilateral import UnilateralForce, stored_energy, unilateral_force
 from jaxdyn.lanes import compiled_outside_jit
-from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity
 from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.inertia import SpatialInertia
 
 Columns = Float[Array, "nv"]
 
@@ -108,7 +109,12 @@ class JointLimits(JointForce):
 def _composite_inertia(model: Model) -> Columns:
     """Inertia of all bodies that each joint moves, in the middle of the limits, kg m^2 or kg."""
     middle = configuration.random(model, jax.random.key(0), spread=0.0)
-    return jnp.diagonal(metric.mass_matrix(model, middle))
+    placed = kinematics.placements(model, middle)
+    # Not the diagonal of the mass matrix, whose code grows with the square of the number of bodies.
+    composite = tree.from_leaves_to_root(model.topology, lambda x, _: (x, x), placed.inertia, None)
+    momentum = jax.vmap(SpatialInertia.momentum)(tree.of_columns(model.topology, composite), placed.columns)
+    diagonal = jnp.sum(momentum * placed.columns, axis=1) + rotors.reflected_inertia(model)
+    return diagonal + jnp.diagonal(rotors.coupling_metric(model, placed)) if model.rotors.count else diagonal
 
 
 def _beyond(model: Model, q: Float[Array, "nq"]) -> tuple[Columns, Columns]:

@@ -150,7 +150,7 @@ def _as_pytree(function: Any) -> Any:
     """A function as a pytree without leaves, and a pytree unchanged."""
     if not callable(function):
         raise TypeError(f"the height function is {function!r}; give a function of the position (x, y)")
-    return function if isinstance(function, eqx.Module) else jax.tree_util.Partial(function)
+    return function if isinstance(function, eqx.Module | jax.tree_util.Partial) else jax.tree_util.Partial(function)
 
 
 class HeightGrid(_HeightField):

@@ -25,7 +25,7 @@ from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 
 Time = Float[Array, ""] | float
 
@@ -82,9 +82,9 @@ class System(Displayed, eqx.Module):
     method: forward.ForwardMethod = eqx.field(static=True, default="auto", kw_only=True)
     constraints: tuple[Constraint, ...] = ()
     stabilization: float | None = eqx.field(
-        static=True, default=None, kw_only=True, metadata=quantity("1/s", minimum=0.0)
+        static=True, converter=plain, default=None, kw_only=True, metadata=quantity("1/s", minimum=0.0)
     )
-    unused_colliders: int = eqx.field(static=True, default=0, kw_only=True)
+    unused_colliders: int = eqx.field(static=True, converter=plain, default=0, kw_only=True)
 
     def __check_init__(self):
         self._check_types()

@@ -16,7 +16,7 @@ from jaxdyn.constraints.kinds import Coupling
 from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.mechanism.components import component_units, units_along
+from jaxdyn.mechanism.components import component_units, numbered, units_along
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.prescribed import PrescribedMotion
@@ -153,7 +153,7 @@ def _names_in_contact(contact: Contact, model: Model, field: str, indices: list[
     names = list(contact.names(model))
     if field not in ("radii", "centers", "radii_a", "centers_a", "radii_b", "centers_b") or len(names) != len(indices):
         return indices
-    return [name + (f" {names[:k].count(name)}" if names.count(name) > 1 else "") for k, name in enumerate(names)]
+    return [name if k is None else f"{name} {k}" for name, k in zip(names, numbered(names), strict=True)]
 
 
 def _names_in_model(model: Model, leaf: tuple[str, ...], indices: list[str]) -> list[str]:
@@ -174,11 +174,8 @@ def _names_in_model(model: Model, leaf: tuple[str, ...], indices: list[str]) -> 
 def _column_names(model: Model) -> list[str]:
     """Names of the velocity components: the names of the joints, with an index for joints with several components."""
     columns = model.topology.body_of_column.tolist()
-    names = model.topology.joint_names
-    return [
-        names[body] + (f" {columns[:k].count(body)}" if columns.count(body) > 1 else "")
-        for k, body in enumerate(columns)
-    ]
+    names = [model.topology.joint_names[body] for body in columns]
+    return [name if k is None else f"{name} {k}" for name, k in zip(names, numbered(columns), strict=True)]
 
 
 def rows_of(

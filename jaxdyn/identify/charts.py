@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.lanes import compiled_outside_jit
-from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.spatial import factorizations, quaternion, rotation
 from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.inertia import (
@@ -80,7 +80,7 @@ class Real(Chart):
 
     kind: ClassVar[str] = "real"
 
-    scale: float = eqx.field(static=True, default=1.0, metadata=quantity("1", positive=True))
+    scale: float = eqx.field(static=True, converter=plain, default=1.0, metadata=quantity("1", positive=True))
 
     def validate(self, values: np.ndarray) -> str | None:
         if not np.all(np.isfinite(values)):

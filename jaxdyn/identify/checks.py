@@ -25,7 +25,7 @@ from jaxdyn.identify.validation import (
 )
 from jaxdyn.identify.zeros import estimated_zeros
 from jaxdyn.mechanism.components import component_names
-from jaxdyn.mechanism.quantity import EFFORT, Quantity, check_settings, quantity
+from jaxdyn.mechanism.quantity import EFFORT, Quantity, check_settings, plain, quantity
 
 
 def _values(given: Any) -> tuple[Any, ...]:
@@ -86,9 +86,9 @@ class WindowsCheck(Check):
     durations: tuple[float, ...] = eqx.field(
         static=True, converter=_values, default=(0.5,), metadata=quantity("s", positive=True)
     )
-    interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
-    first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
-    zeros_from: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
+    interval: float = eqx.field(static=True, converter=plain, default=0.002, metadata=quantity("s", positive=True))
+    first: float = eqx.field(static=True, converter=plain, default=0.0, metadata=quantity("s", minimum=0.0))
+    zeros_from: float = eqx.field(static=True, converter=plain, default=0.0, metadata=quantity("s", minimum=0.0))
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
         found = {}
@@ -167,15 +167,15 @@ class ValidTimeCheck(Check):
     durations: tuple[float, ...] = eqx.field(
         static=True, converter=_values, default=(0.5,), metadata=quantity("s", positive=True)
     )
-    interval: float = eqx.field(static=True, default=0.002, metadata=quantity("s", positive=True))
-    first: float = eqx.field(static=True, default=0.0, metadata=quantity("s", minimum=0.0))
-    stride: float = eqx.field(static=True, default=1.0, metadata=quantity("s", positive=True))
-    count: int = eqx.field(static=True, default=20, metadata=quantity(positive=True))
+    interval: float = eqx.field(static=True, converter=plain, default=0.002, metadata=quantity("s", positive=True))
+    first: float = eqx.field(static=True, converter=plain, default=0.0, metadata=quantity("s", minimum=0.0))
+    stride: float = eqx.field(static=True, converter=plain, default=1.0, metadata=quantity("s", positive=True))
+    count: int = eqx.field(static=True, converter=plain, default=20, metadata=quantity(positive=True))
     thresholds: tuple[float, ...] = eqx.field(
         static=True, converter=_values, default=(0.1,), metadata=quantity(positive=True)
     )
-    samples: int = eqx.field(static=True, default=15, metadata=quantity(positive=True))
-    absolute: bool = eqx.field(static=True, default=False)
+    samples: int = eqx.field(static=True, converter=plain, default=15, metadata=quantity(positive=True))
+    absolute: bool = eqx.field(static=True, converter=plain, default=False)
 
     def __check_init__(self):
         if len(self.durations) != 1:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.display import Display, Displayed, known, number_text
 from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.mechanism.quantity import plain
 
 QUANTILE = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
@@ -43,7 +44,7 @@ class Follower(eqx.Module):
     """
 
     address: Address = eqx.field(static=True)
-    leader: int = eqx.field(static=True)
+    leader: int = eqx.field(static=True, converter=plain)
     factor: Float[Array, "values"]
 
 

@@ -20,7 +20,7 @@ from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.messages import described
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 
 
 def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[Array, ""]:
@@ -77,7 +77,9 @@ class GradientDescent(Solver):
     """
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
-    batch: int | None = eqx.field(static=True, default=None, kw_only=True, metadata=quantity(positive=True))
+    batch: int | None = eqx.field(
+        static=True, converter=plain, default=None, kw_only=True, metadata=quantity(positive=True)
+    )
     key: PRNGKeyArray | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):

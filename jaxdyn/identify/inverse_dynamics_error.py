@@ -23,7 +23,7 @@ from jaxdyn.identify.measurement import Plant, check_plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.lanes import lane_function
 from jaxdyn.mechanism.messages import described
-from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, invalid, quantity
+from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, invalid, plain, quantity
 from jaxdyn.spatial.arrays import einsum, floating
 
 
@@ -77,7 +77,7 @@ class InverseDynamicsError(Problem):
     motions: Motions
     noise: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(EFFORT, positive=True))
     loss: Loss = Squares()
-    block: int = eqx.field(static=True, default=50, kw_only=True)
+    block: int = eqx.field(static=True, converter=plain, default=50, kw_only=True)
 
     def __check_init__(self):
         check_plant(self.parameters)

@@ -21,7 +21,7 @@ from jaxdyn.identify.least_squares import (
 )
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.lanes import stored_jit
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 
 # Least decrease of the loss in an accepted step, as a fraction of the predicted decrease. A step that decreases the loss much less
 # than predicted may end near another local minimum.
@@ -65,7 +65,7 @@ class LevenbergMarquardt(Solver):
         tolerance: Predicted relative decrease of the loss in the next step below which the fit has converged.
     """
 
-    tolerance: float = eqx.field(static=True, default=1e-8, metadata=quantity(minimum=0.0))
+    tolerance: float = eqx.field(static=True, converter=plain, default=1e-8, metadata=quantity(minimum=0.0))
 
     def begin(self, problem: Problem, initial: Unknowns | None = None) -> DampedSearch:
         """State of the search before its first step; by default it starts from the initial guess of the problem."""

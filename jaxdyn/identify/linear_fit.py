@@ -23,6 +23,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.lanes import stored_outside_jit
+from jaxdyn.mechanism.quantity import plain
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, floating
 
@@ -54,7 +55,7 @@ class LinearFit(eqx.Module):
     noise: Float[Array, "samples channels"]
     residual_variance: Float[Array, ""]
     condition: Float[Array, ""]
-    degrees_of_freedom: int = eqx.field(static=True)
+    degrees_of_freedom: int = eqx.field(static=True, converter=plain)
 
     @property
     def standard_deviation(self) -> Float[Array, "*batch parameters"]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.mechanism.messages import check_instance
-from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 
 
 class Loss(eqx.Module):
@@ -62,7 +62,7 @@ class Huber(Loss):
 
     kind: ClassVar[str] = "huber"
 
-    threshold: float = eqx.field(static=True, default=1.345, metadata=quantity("1", positive=True))
+    threshold: float = eqx.field(static=True, converter=plain, default=1.345, metadata=quantity("1", positive=True))
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         k = self.threshold
@@ -83,7 +83,7 @@ class Cauchy(Loss):
 
     kind: ClassVar[str] = "cauchy"
 
-    threshold: float = eqx.field(static=True, default=2.385, metadata=quantity("1", positive=True))
+    threshold: float = eqx.field(static=True, converter=plain, default=2.385, metadata=quantity("1", positive=True))
 
     def rho(self, squared: Float[Array, "..."]) -> Float[Array, "..."]:
         return self.threshold**2 * jnp.log1p(squared / self.threshold**2)

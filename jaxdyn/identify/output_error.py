@@ -33,7 +33,7 @@ from jaxdyn.lanes import Backend
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import invalid, quantity
+from jaxdyn.mechanism.quantity import invalid, plain, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.trajectory import rollout
 from jaxdyn.spatial.arrays import einsum, floating_or_none
@@ -183,7 +183,7 @@ class OutputError(Problem):
     parameters: Parameters
     windows: Windows
     loss: Loss = Squares()
-    free_starts: bool = eqx.field(static=True, default=True, kw_only=True)
+    free_starts: bool = eqx.field(static=True, converter=plain, default=True, kw_only=True)
     start_noise: Float[Array, "L"] | None = eqx.field(
         converter=floating_or_none, default=None, kw_only=True, metadata=quantity(positive=True)
     )

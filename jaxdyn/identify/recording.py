@@ -15,7 +15,7 @@ from jaxdyn.deprecated import renamed_property
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.processing import Processing
 from jaxdyn.mechanism.messages import described
-from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, quantity
+from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, plain, quantity
 from jaxdyn.simulate.controls import Knots
 
 Samples = Float[np.ndarray, "samples _"]
@@ -218,8 +218,8 @@ class Windows(eqx.Module):
     starts: State
     followed: Float[Array, "*windows"]
     sources: Float[Array, "*windows"]
-    interval: float = eqx.field(static=True)
-    steps: int = eqx.field(static=True)
+    interval: float = eqx.field(static=True, converter=plain)
+    steps: int = eqx.field(static=True, converter=plain)
 
     readings = renamed_property("readings", "measurements")
 

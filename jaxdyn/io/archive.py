@@ -10,6 +10,7 @@ An archive of version 1 contains a system, and an archive of version 2 contains 
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -212,8 +213,8 @@ def _integer(digits: str) -> int:
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in values if names.count(name) > 1)!r} is given twice in one object")
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{name!r} is given twice in one object")
     return values
 
 

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import io
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ LARGEST_MESH_FILE = 2**26  # bytes
 _LARGEST_EXPANDED = 2**28  # bytes of a COLLADA file, if every geometry were written out where it is used
 _LARGEST_COORDINATE = 1e9
 _MOST_PARTS = 10_000
+_MOST_CHANGES = 2_000  # of the material in an .obj file; the time that trimesh needs grows with their square
 _MATERIALS = re.compile(rb"^[ \t]*mtllib[ \t]+(\S[^\r\n]*?)[ \t]*$", re.MULTILINE)
 _BOUND_MATERIALS = re.compile(rb"<bind_material>.*?</bind_material>", re.DOTALL)
 _DEFAULT = (102, 102, 102)  # color of trimesh where a file states none
@@ -63,6 +64,10 @@ def read_mesh_file(path: Path, find: Callable[[str], Path | None]) -> list[MeshP
     ending = path.suffix.lower()
     data = content(path, LARGEST_MESH_FILE, "reduce its triangles")
     unit, expected = _checked_collada(data, path) if ending == ".dae" else (1.0, 0)
+    if ending == ".obj" and data.count(b"usemtl") > _MOST_CHANGES:
+        raise ConfigError(
+            f"{path}: it has more than {_MOST_CHANGES} lines with usemtl; join the faces of each material, or export it as .stl"
+        )
     colors = _material_files(data, find) if ending == ".obj" else None
     trimesh: Any = importlib.import_module("trimesh")
     try:
@@ -104,9 +109,10 @@ def _color(visual: Any) -> Color | None:
 
 
 def _by_color(pieces: list[MeshPart], unit: float) -> list[MeshPart]:
-    parts = []
-    for color in dict.fromkeys(piece.color for piece in pieces):
-        meshes = [piece.mesh for piece in pieces if piece.color == color]
+    parts, by_color = [], defaultdict(list)
+    for piece in pieces:
+        by_color[piece.color].append(piece.mesh)
+    for color, meshes in by_color.items():
         starts = np.cumsum([0, *(len(points) for points, _ in meshes)])
         points = unit * np.concatenate([points for points, _ in meshes])
         faces = np.concatenate([faces + start for (_, faces), start in zip(meshes, starts, strict=False)])

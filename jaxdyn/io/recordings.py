@@ -5,6 +5,7 @@ import contextlib
 import csv
 import itertools
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,6 +22,7 @@ from jaxdyn.io.recording_columns import Columns
 from jaxdyn.io.units import scale_of_name
 
 _LARGEST_TABLE = 2**30  # bytes of a .csv file
+_MOST_COLUMNS = 10_000
 _REMEDY = "give a .npz or .csv file with numeric data"
 
 
@@ -92,8 +94,10 @@ def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
         itertools.chain([header], lines), delimiter=delimiter
     )  # fields with line breaks are not numeric
     names = [name.strip() for name in next(reader, [])]
-    for name in names:
-        if name and names.count(name) > 1:
+    if len(names) > _MOST_COLUMNS:
+        raise ValueError(f"it has {len(names)} columns, and at most {_MOST_COLUMNS} are read")
+    for name, count in Counter(names).items():
+        if name and count > 1:
             raise ValueError(f"two columns are called {name!r}")
     numbers = array("d")  # a list of texts would take ten times as much memory
     for row in reader:

@@ -247,7 +247,7 @@ def check_keys(table: Mapping[str, Any], known: Iterable[str], place: Place) -> 
     Raises:
         ConfigError: A key is unknown; the message suggests a known one.
     """
-    names = list(known)
+    names = dict.fromkeys(known)
     for key in table:
         if key not in names:
             raise place.key(key).error(f"unknown key; {suggestion(key, names)}")

@@ -3,6 +3,8 @@
 The module `urdf` describes the elements and builds the tree of bodies.
 """
 
+from graphlib import CycleError, TopologicalSorter
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -58,7 +60,9 @@ def system(
         extras: Result of `joint_extras`.
         velocity_scale: Velocity scale of friction for joints without a value in `extras`, rad/s or m/s.
     """
-    constraints = [_mimic(model, joints, name) for name, element in joints.items() if element.all("mimic")]
+    followers = {name: element.required("mimic") for name, element in joints.items() if element.all("mimic")}
+    _check_that_none_follows_itself(followers)
+    constraints: list[Constraint] = [_mimic(model, name, mimic) for name, mimic in followers.items()]
     constraints += [_CONSTRAINTS[element.tag](model, element) for element in extension.all(*_CONSTRAINTS)]
     forces = [_friction(model, joints, extras, velocity_scale), _springs(model, extras)]
     given = tuple(force for force in forces if force is not None)
@@ -113,19 +117,22 @@ def _coordinate(model: Model, element: Element, joint: str) -> int:
     return int(model.topology.q_starts[body])
 
 
-def _mimic(model: Model, joints: dict[str, Element], name: str) -> Constraint:
+def _check_that_none_follows_itself(followers: dict[str, Element]) -> None:
+    """Check the <mimic> elements of all joints that have one, by the names of the joints."""
+    try:
+        TopologicalSorter({name: [mimic.name("joint")] for name, mimic in followers.items()}).prepare()
+    except CycleError as error:
+        circle = error.args[1][1:]
+        name, others = next(name for name in followers if name in circle), len(circle) - 1
+        way = f" through {others} other joint{'s' if others > 1 else ''}" if others else ""
+        problem = f"joint {name!r} mimics itself{way}; remove the <mimic> of one of the joints"
+        raise followers[name].error(problem) from None
+
+
+def _mimic(model: Model, name: str, mimic: Element) -> Constraint:
     """q = multiplier q_driver + offset."""
-    element = joints[name].required("mimic")
-    driven, driver = _coordinate(model, element, name), _coordinate(model, element, element.name("joint"))
-    follows, seen = element.name("joint"), {name}
-    while follows not in seen and follows in joints and joints[follows].all("mimic"):
-        seen.add(follows)
-        follows = joints[follows].required("mimic").name("joint")
-    if follows == name:
-        way = "" if len(seen) == 1 else f" through {len(seen) - 1} other joint{'s' if len(seen) > 2 else ''}"
-        raise element.error(f"joint {name!r} mimics itself{way}; remove the <mimic> of one of the joints")
-    coefficients = [element.number("offset", 0.0), element.number("multiplier", 1.0)]
-    return Coupling(name, driven, driver, coefficients)
+    driven, driver = _coordinate(model, mimic, name), _coordinate(model, mimic, mimic.name("joint"))
+    return Coupling(name, driven, driver, [mimic.number("offset", 0.0), mimic.number("multiplier", 1.0)])
 
 
 def _coupling(model: Model, element: Element) -> Constraint:

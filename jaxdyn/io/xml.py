@@ -129,7 +129,7 @@ class Element:
     children: list["Element"] = dataclasses.field(default_factory=list)
     read: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
-    ignored: tuple[tuple[str, int], ...] = ()
+    ignored: list[tuple[str, int]] = dataclasses.field(default_factory=list)
 
     def error(self, message: str) -> ConfigError:
         """A one-line error that names file, line and element."""
@@ -213,7 +213,7 @@ class Element:
 
     def ignore(self, what: str, line: int | None = None) -> None:
         """Note that a value was not used; the line is that of the element if it is not given."""
-        self.ignored += ((what, self.line if line is None else line),)
+        self.ignored.append((what, self.line if line is None else line))
 
     def unread(self) -> Iterator[tuple[str, int]]:
         """Everything that was not read of this element and of its children that were read, with the lines."""

@@ -304,10 +304,11 @@ class IdentifyConfig:
         if not self.study:
             raise ValueError("there is no study; write [[study]]")
         names = [study.name for study in self.study]
-        if len(set(names)) != len(names):
+        known = set(names)
+        if len(known) != len(names):
             raise ValueError("two studies have the same name; rename one")
         for reference in self.reference:
-            if reference.study not in names:
+            if reference.study not in known:
                 raise ValueError(
                     f"reference {reference.name!r}: there is no study {reference.study!r}; use one of {', '.join(names)}"
                 )

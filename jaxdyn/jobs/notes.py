@@ -28,6 +28,20 @@ def warnings_as_notes(quiet: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Context in which a warning is one line on standard error, without the line of code that raised it."""
+
+    def show(message, category, filename, lineno, file=None, line=None) -> None:
+        from tqdm import tqdm  # slow to import
+
+        tqdm.write(f"jaxdyn: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+@contextlib.contextmanager
 def compilations_told() -> Iterator[None]:
     """Context in which the messages of the logger "jaxdyn" are printed."""
     logger, handler = logging.getLogger("jaxdyn"), _BesideBars()

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float
 from jaxdyn.dynamics.contact import GroundContact, SphereContact
 from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.mechanism.components import numbered
 from jaxdyn.spatial.arrays import einsum
 
 ARRAYS = ("contact_depth", "contact_share", "contact_force")  # the arrays of a run with contacts
@@ -94,7 +95,7 @@ def contact_lines(metrics: dict[str, Any]) -> list[str]:
 def labels(system: System) -> list[str]:
     """Names of the contacts, with an index where several contacts have the same name."""
     names = contact_names(system)
-    return [name if names.count(name) == 1 else f"{name}[{names[:k].count(name)}]" for k, name in enumerate(names)]
+    return [name if k is None else f"{name}[{k}]" for name, k in zip(names, numbered(names), strict=True)]
 
 
 def static_depth(system: System, contact: int) -> float:

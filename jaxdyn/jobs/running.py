@@ -11,7 +11,7 @@ from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.toml import read_toml
 from jaxdyn.jobs import interrupts
 from jaxdyn.jobs.job import Job, add_arguments
-from jaxdyn.jobs.notes import warnings_as_notes
+from jaxdyn.jobs.notes import warnings_as_notes, warnings_in_one_line
 from jaxdyn.mechanism.messages import MechanismError
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ def exit_status(act: Callable[[], str | None], *, interrupted: str = "interrupte
     """
     interrupts.said_if_interrupted(interrupted)
     try:
-        problem = act()
+        with warnings_in_one_line():
+            problem = act()
         status = 3 if problem else 0
     except (ConfigError, MechanismError, RunError) as error:
         status, problem = 2, str(error)

@@ -1,5 +1,8 @@
 """Units of values along the angular and linear components of joints, and checks that parts of a system fit a model."""
 
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -76,6 +79,12 @@ def component_names(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]
         count = kind.nq if declared.along == "coordinate" else kind.nv
         names += [name] if count == 1 else [f"{name}[{k}]" for k in range(count)]
     return tuple(names)
+
+
+def numbered(names: Sequence[Hashable]) -> list[int | None]:
+    """Position of each name among its equals, from 0; None for a name that occurs once."""
+    counts, positions = Counter(names), defaultdict(itertools.count)
+    return [next(positions[name]) if counts[name] > 1 else None for name in names]
 
 
 def coordinate_names(mechanism: Mechanism) -> tuple[str, ...]:

@@ -158,6 +158,14 @@ def quantity(
     )
 
 
+def plain(value: Any) -> Any:
+    """Converter of static fields, which are compared and hashed: scalars and arrays of NumPy and JAX become values and tuples of
+    Python, also within tuples and lists.
+    """
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return tuple(map(plain, value)) if type(value) in (tuple, list) else value
+
+
 def body_index() -> dict[str, Quantity]:
     """Metadata of a field with the index of a body, -1 for the ground; files give the name of the body."""
     return metadata(Quantity(refers="body"))
@@ -254,8 +262,6 @@ def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) ->
     if not known or not (choices or (others and instances)) or isinstance(value, classes):
         return
     if any(isinstance(value, type(option)) and value == option for option in options):
-        return
-    if bool in classes and isinstance(value, np.bool_):
         return
     if isinstance(value, type) and issubclass(value, tuple(others)):
         needed = any(f.default is f.default_factory is dataclasses.MISSING for f in dataclasses.fields(value))

@@ -15,7 +15,7 @@ from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Revolute, axis_problem
 from jaxdyn.mechanism.messages import MechanismError, unknown
-from jaxdyn.mechanism.quantity import GEAR_RATIO, quantity
+from jaxdyn.mechanism.quantity import GEAR_RATIO, plain, quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.arrays import floating, on_device
 from jaxdyn.spatial.inertia import symmetric_matrix
@@ -43,8 +43,8 @@ class Rotors(eqx.Module):
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
-    carriers: tuple[int, ...] = eqx.field(static=True)
-    columns: tuple[int, ...] = eqx.field(static=True)
+    carriers: tuple[int, ...] = eqx.field(static=True, converter=plain)
+    columns: tuple[int, ...] = eqx.field(static=True, converter=plain)
     axis: Float[Array, "nr 3"] = eqx.field(converter=floating, metadata=quantity("1"))
     inertia: Float[Array, "nr"] = eqx.field(converter=floating, metadata=quantity("kg m^2", positive=True))
     ratio: Float[Array, "nr"] = eqx.field(converter=floating, metadata=quantity(GEAR_RATIO, along="rotor"))

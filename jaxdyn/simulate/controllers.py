@@ -12,7 +12,7 @@ from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, quantity
+from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, plain, quantity
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.spatial.arrays import floating
 
@@ -39,7 +39,7 @@ class PDControl(eqx.Module):
     stiffness: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(STIFFNESS, minimum=0.0))
     damping: Float[Array, "nv"] = eqx.field(converter=floating, metadata=quantity(DAMPING, minimum=0.0))
     feedforward: Knots | None = eqx.field(default=None, metadata=quantity(EFFORT))
-    compensate_gravity: bool = eqx.field(static=True, default=False)
+    compensate_gravity: bool = eqx.field(static=True, converter=plain, default=False)
 
     def __check_init__(self):
         check_model(self.model, "PDControl")

@@ -23,7 +23,7 @@ from jaxdyn.dynamics.equations_of_motion import (
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance
-from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.simulate.newton import solve_by_newton
 
 Time = Float[Array, ""]
@@ -160,7 +160,7 @@ class ImplicitMidpoint(Integrator):
             epsilon).
     """
 
-    iterations: int = eqx.field(static=True, default=6, metadata=quantity(minimum=1.0))
+    iterations: int = eqx.field(static=True, converter=plain, default=6, metadata=quantity(minimum=1.0))
 
     order: ClassVar[int] = 2
 

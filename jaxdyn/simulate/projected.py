@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool
 
 from jaxdyn.constraints.projection import project_position, project_velocity
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.simulate.integrators import Control, Integrator, RungeKutta4, Time, check_integrator
 
 
@@ -35,7 +35,7 @@ class Projected(Integrator):
     """
 
     integrator: Integrator = RungeKutta4()
-    iterations: int = eqx.field(static=True, default=4, metadata=quantity(minimum=1.0))
+    iterations: int = eqx.field(static=True, converter=plain, default=4, metadata=quantity(minimum=1.0))
     order: int = eqx.field(static=True, init=False)
 
     def __post_init__(self):

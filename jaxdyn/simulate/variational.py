@@ -15,7 +15,7 @@ from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.simulate.integrators import Control, Integrator, Time
 from jaxdyn.simulate.newton import solve_by_newton
 from jaxdyn.spatial import factorizations
@@ -50,7 +50,7 @@ class Variational(Integrator):
     Andersen 1983, Leimkuhler and Skeel 1994.
     """
 
-    iterations: int = eqx.field(static=True, default=4, metadata=quantity(minimum=1.0))
+    iterations: int = eqx.field(static=True, converter=plain, default=4, metadata=quantity(minimum=1.0))
 
     order: ClassVar[int] = 2
 

@@ -1,8 +1,13 @@
 """Compiled programs on disk: what is damaged is compiled again, what others could have put there is not run."""
 
 import contextlib
+import errno
 import gc
+import logging
 import os
+import re
+import shutil
+import socket
 import sys
 import warnings
 
@@ -106,8 +111,19 @@ def a_pipe(path, tmp_path):
     os.mkfifo(path)
 
 
+def a_folder(path, tmp_path):
+    path.unlink()
+    path.mkdir()
+
+
+def a_socket(path, tmp_path):
+    path.unlink()
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as door:  # whose names are short
+        door.bind(path.name)
+
+
 @posix
-@pytest.mark.parametrize("attack", [open_to_all, open_to_the_group, of_another_user, a_link, a_pipe])
+@pytest.mark.parametrize("attack", [open_to_all, open_to_the_group, of_another_user, a_link, a_pipe, a_socket])
 def test_code_that_others_could_have_written_is_not_run_and_named_once(tmp_path, attack):
     files = CacheFiles(tmp_path / "code")
     files.content("key", lambda: b"code")
@@ -120,6 +136,73 @@ def test_code_that_others_could_have_written_is_not_run_and_named_once(tmp_path,
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert files.content("key", lambda: b"never made") == b"made again"
+
+
+@posix
+def test_a_folder_in_place_of_code_is_not_read_and_stays_closed(tmp_path):
+    files = CacheFiles(tmp_path / "code")
+    files.content("key", lambda: b"code")
+    a_folder(files.folder / "key", tmp_path)
+    opened = count_of_open_files()
+    for _ in range(3):
+        with pytest.warns(RuntimeWarning, match="somebody else"):
+            assert files.content("key", lambda: b"made again") == b"made again"
+    assert count_of_open_files() == opened
+
+
+def count_of_open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+
+FAILURES = [errno.EIO, errno.ELOOP, errno.EACCES, errno.ESTALE, errno.EMFILE, errno.ENXIO]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=errno.errorcode.get)
+@pytest.mark.parametrize("where", ["os.open", "os.fstat"])
+def test_code_of_the_user_that_cannot_be_read_is_made_again_and_nobody_is_suspected(
+    tmp_path, monkeypatch, caplog, failure, where
+):
+    files = CacheFiles(tmp_path)
+    files.content("key", lambda: b"code")
+
+    def fail(*arguments, **options):
+        raise OSError(failure, os.strerror(failure), str(tmp_path / "key"))
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.INFO, "jaxdyn"):
+        patched.setattr(where, fail)
+        assert files.read("key") is None
+    (record,) = caplog.records
+    assert re.fullmatch(rf".*cache: .*{os.strerror(failure)}.*key.*", record.getMessage())
+    assert files.content("key", lambda: pytest.fail("made again")) == b"code"
+
+
+def removed(folder):
+    shutil.rmtree(folder)
+
+
+def replaced_by_a_file(folder):
+    shutil.rmtree(folder)
+    folder.write_text("")
+
+
+def without_permissions(folder):
+    if os.geteuid() == 0:
+        pytest.skip("root needs no permission")
+    folder.chmod(0)
+
+
+@posix
+@pytest.mark.parametrize("event", [removed, replaced_by_a_file, without_permissions])
+def test_what_happens_to_the_folder_while_it_is_used_is_told_once(tmp_path, caplog, event):
+    files = CacheFiles(tmp_path / "code")
+    files.content("key", lambda: b"code")
+    event(files.folder)
+    with caplog.at_level(logging.INFO, "jaxdyn"):
+        for k in range(60):  # more than are written between two looks at the size of the folder
+            assert files.content(f"{k}", lambda: b"made") == b"made"
+    (record,) = caplog.records
+    assert str(files.folder) in record.getMessage()
+    assert "cache" in record.getMessage()
 
 
 @posix

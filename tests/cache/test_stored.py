@@ -16,7 +16,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import jaxdyn
 import jaxdyn.spatial.arrays
-from jaxdyn.cache import directory, set_directory
+from jaxdyn.cache import directory, location, set_directory
 from jaxdyn.lanes import stored, stored_jit
 from jaxdyn.lanes.flatten import RULES, rule
 
@@ -172,8 +172,6 @@ def damaged(path):
 
 
 def other_content(path):
-    from jaxdyn.cache import location
-
     location.files().write(path.name, b"a program of another kind")
 
 
@@ -313,3 +311,72 @@ def test_an_empty_variable_switches_the_cache_off(tmp_path):
             [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
         )
         assert run.stdout.strip() == expected
+
+
+def below_a_file(folder):
+    (folder / "file").write_text("")
+    return folder / "file" / "cache"
+
+
+def a_file(folder):
+    return below_a_file(folder).parent
+
+
+def a_link_to_itself(folder):
+    (folder / "link").symlink_to(folder / "link")
+    return folder / "link"
+
+
+def open_to_all(folder):
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
+    return folder / "open"
+
+
+UNUSABLE = {
+    "below a file": below_a_file,
+    "a file": a_file,
+    "a link to itself": a_link_to_itself,
+    "below such a link": lambda folder: a_link_to_itself(folder) / "cache",
+    "open to all": open_to_all,
+    "of nobody": lambda folder: "~nobody_of_this_name/cache",
+    "a long name": lambda folder: folder / ("x" * 300),
+}
+if sys.platform == "linux":
+    UNUSABLE["where nothing can be created"] = lambda folder: "/proc/cache"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows refuses other folders")
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_a_folder_that_cannot_be_used_is_named_in_one_warning_and_calls_go_on(tmp_path, monkeypatch, kind):
+    path = str(UNUSABLE[kind](tmp_path))
+    monkeypatch.setenv("JAXDYN_CACHE_DIR", path)
+    monkeypatch.setattr(location._Chosen, "is_chosen", False)
+    with pytest.warns(RuntimeWarning, match="cannot be used") as caught:
+        results = [stored_jit(jnp.flip)(Q) for _ in range(2)]
+    assert directory() is None
+    np.testing.assert_array_equal(results, [np.flip(Q)] * 2)
+    (warning,) = caught
+    assert len(str(warning.message).splitlines()) == 1
+    assert all(word in str(warning.message) for word in ("cache", path, "JAXDYN_CACHE_DIR"))
+
+
+def test_a_home_folder_without_room_for_a_cache_is_no_warning(tmp_path, monkeypatch, caplog):
+    monkeypatch.delenv("JAXDYN_CACHE_DIR")
+    monkeypatch.setattr(location, "_of_user", lambda: below_a_file(tmp_path))
+    monkeypatch.setattr(location._Chosen, "is_chosen", False)
+    with caplog.at_level("INFO", "jaxdyn"):
+        assert directory() is None
+    (record,) = caplog.records
+    assert str(tmp_path) in record.getMessage()
+
+
+def test_a_command_without_a_usable_cache_ends_well_and_says_so_in_one_line(tmp_path):
+    environment = os.environ | {"JAXDYN_CACHE_DIR": str(a_file(tmp_path))}
+    jaxdyn.io.save_mechanism(jaxdyn.library.system("pendulum"), tmp_path / "pendulum.toml")
+    command = [sys.executable, "-m", "jaxdyn", "check", str(tmp_path / "pendulum.toml"), "--states", "1"]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr
+    (line,) = [line for line in run.stderr.splitlines() if "cache" in line]
+    assert line.startswith(f"jaxdyn: the cache folder {a_file(tmp_path)} cannot be used")
+    assert "RuntimeWarning" not in run.stderr
