@@ -3,7 +3,6 @@
 Every round has numbers of its own, which are built into the code, so that everything is compiled again.
 """
 
-import gc
 import sys
 import time
 from pathlib import Path
@@ -64,8 +63,13 @@ def eager(number: int) -> None:
     jaxdyn.lanes.lane_function(lambda q: jnp.sin(q) * (2.0 + number))(jnp.ones(model.nq)).block_until_ready()
 
 
+def shapes(number: int) -> None:
+    model = jaxdyn.library.double_pendulum()
+    jax.vmap(lambda q: jaxdyn.mass_matrix(model, q))(jnp.ones((2 + number, model.nq))).block_until_ready()
+
+
 # Every how many rounds; searches and fits compile for seconds.
-WORK = {rollouts: 1, batches: 1, eager: 1, search: 20, fit: 20}
+WORK = {rollouts: 1, batches: 1, eager: 1, shapes: 1, search: 10, fit: 10}
 
 
 def main(seconds: float) -> None:
@@ -76,9 +80,6 @@ def main(seconds: float) -> None:
             if number % period == 0:
                 work(number)
         number += 1
-        if number % 5 == 0:
-            jax.clear_caches()
-        gc.collect()
         print(round(time.monotonic() - start, 1), number, kilobytes(), maps(), flush=True)
 
 

@@ -21,6 +21,7 @@ def test_memory_levels_off_under_mixed_work():
     _, rounds, kilobytes, maps = np.array([line.split() for line in run.stdout.splitlines()], float).T
     assert len(rounds) >= 12, "this machine is too slow: set JAXDYN_SOAK_SECONDS"
     half = len(rounds) // 2
-    # Caches of bounded length may still fill a little; code that is never freed would add tens of MB here, and maps.
+    # Caches of bounded length may still fill a little; what is never freed would add tens of MB here, and maps.
     assert np.max(kilobytes[half:]) < 1.06 * np.max(kilobytes[:half]), run.stdout
+    assert np.max(kilobytes) < 800_000, run.stdout
     assert np.max(maps[half:]) < 1.1 * np.max(maps[:half]), run.stdout
