@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from control_problems import regulator, start_of
 from recorded import pendulum_plant, simulated
 
@@ -65,7 +66,8 @@ def eager(number: int) -> None:
 
 def shapes(number: int) -> None:
     model = jaxdyn.library.double_pendulum()
-    jax.vmap(lambda q: jaxdyn.mass_matrix(model, q))(jnp.ones((2 + number, model.nq))).block_until_ready()
+    # Of NumPy, because JAX keeps the program of its own ones of each shape.
+    jax.vmap(lambda q: jaxdyn.mass_matrix(model, q))(np.ones((2 + number, model.nq))).block_until_ready()
 
 
 # Every how many rounds; searches and fits compile for seconds.

@@ -49,7 +49,6 @@ from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.llvm_engine import register_bytes
 from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.record import Record, note
-from jaxdyn.lanes.remembered import remembered
 from jaxdyn.lanes.sharding import over_lanes
 
 # Up to this number of mapped tangents become an axis of the function; more of them become lanes.
@@ -146,9 +145,10 @@ def _check_numbers(results: Sequence[jax.Array], name: str) -> None:
             )
 
 
-@remembered
-def _jitted(jaxpr, **params):
-    return jax.jit(lambda *args: lane_call_p.bind(*args, jaxpr=jaxpr, **params))
+# A call of a function outlives it here, because the caches of JAX lead from the call to the function: so few calls are kept.
+@functools.lru_cache(maxsize=16)
+def _jitted(**params):
+    return jax.jit(lambda *args: lane_call_p.bind(*args, **params))
 
 
 @lane_call_p.def_abstract_eval

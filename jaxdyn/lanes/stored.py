@@ -18,7 +18,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -64,21 +64,32 @@ class _Program(NamedTuple):
         return jax.tree.unflatten(self.out_tree, _combine(found, self.rest))
 
 
-# Maximum number of programs of all functions together. A program takes from a hundred kilobytes to some megabytes.
-_MOST_PROGRAMS = 128
+# Maximum number of programs of all functions together, in each table below, and of public functions that are batched outside of
+# `jit`. A program takes from a hundred kilobytes to some megabytes.
+_MOST_PROGRAMS = 64
 
 
-class _Found(threading.local):
-    """Number of programs of this thread that JAX has read from its own cache on disk. XLA cannot store these once more."""
+class _Compilations(threading.local):
+    """Counts of this thread.
 
-    count = 0
+    Attributes:
+        all: Programs that XLA has compiled, or that JAX has found.
+        found: Programs that JAX has read from its own cache on disk; XLA cannot store these once more.
+    """
 
-    def note(self, event: str, **_: Any) -> None:
-        self.count += event == "/jax/compilation_cache/cache_hits"
+    all = 0
+    found = 0
+
+    def note_duration(self, event: str, *_: Any, **__: Any) -> None:
+        self.all += event == "/jax/core/compile/backend_compile_duration"
+
+    def note_event(self, event: str, **_: Any) -> None:
+        self.found += event == "/jax/compilation_cache/cache_hits"
 
 
-_found_by_jax = _Found()
-jax.monitoring.register_event_listener(_found_by_jax.note)
+_compilations = _Compilations()
+jax.monitoring.register_event_duration_secs_listener(_compilations.note_duration)
+jax.monitoring.register_event_listener(_compilations.note_event)
 
 
 class _Programs:
@@ -169,8 +180,7 @@ def compiled_outside_jit(function: Callable) -> Callable:
 
         return run(of_arrays, tuple(arrays), backend="auto", name=function.__name__)[0]
 
-    stored = _Stored(function, in_lanes)
-    ordinary = eqx.filter_jit(in_lanes)
+    stored, batched = _Stored(function, in_lanes), _Batched(in_lanes)
 
     @functools.wraps(function)
     def call(*args, **options):
@@ -178,9 +188,38 @@ def compiled_outside_jit(function: Callable) -> Callable:
         traces = _surrounding_traces()
         if _config.disable_jit.value or not all(name in _EAGER_TRACES for name in traces):
             return function(*args, **options)
-        return ordinary(*args, **options) if traces else stored(args, options)
+        return batched(*args, **options) if traces else stored(args, options)
 
     return call
+
+
+class _Batched:
+    """A function like that of `equinox.filter_jit`, for calls under `jax.vmap` or derivatives without `jit`.
+
+    JAX compiles a program for each shape of a batch, and keeps it as long as the function exists. So the functions are made again,
+    and their programs are freed, when there are too many programs of all these functions.
+    """
+
+    _functions: ClassVar[list["_Batched"]] = []
+    _programs: ClassVar[int] = 0
+
+    def __init__(self, function: Callable):
+        self._function = function
+        self._functions.append(self)
+        self._renew()
+
+    def _renew(self) -> None:
+        self._jitted = eqx.filter_jit(self._function)
+
+    def __call__(self, *args, **options):
+        before = _compilations.all
+        results = self._jitted(*args, **options)
+        _Batched._programs += _compilations.all - before
+        if _Batched._programs > _MOST_PROGRAMS:
+            _Batched._programs = 0
+            for function in self._functions:
+                function._renew()
+        return results
 
 
 # Transformations of JAX that act immediately if no trace surrounds them.
@@ -281,12 +320,12 @@ class _Stored:
     def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
         """Compile a new program; returns it with the machine code that it calls, or with None if it must not be stored."""
         _, traced, structure = self._traced(arguments, tree, rest)
-        found_before = _found_by_jax.count
+        found_before = _compilations.found
         with cpu.collected() as codes, cpu.least_effort():
             executable = traced.lower().compile()
         for code in codes:
             code.made.result()  # raises the error of code that could not be made
-        is_storable = not traced.jaxpr.effects and _found_by_jax.count == found_before
+        is_storable = not traced.jaxpr.effects and _compilations.found == found_before
         return _Program(executable, *structure), codes if is_storable else None
 
     def _of_any_device(self, arguments: list, tree, rest: tuple) -> _Program:

@@ -43,8 +43,7 @@ _ELEMENTWISE = (
 
 
 def _check_accuracy(equation) -> None:
-    """Raise an error if a function of an equation must be as accurate as the user states; all of them are accurate to a few digits
-    in the last place, which is what JAX can ask for otherwise.
+    """Raise an error if a function must have an accuracy that the user states; the modes of JAX ask for no more than the usual one.
 
     Raises:
         CannotFlatten: The message names the function.
