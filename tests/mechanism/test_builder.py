@@ -206,6 +206,15 @@ def test_whether_an_inertia_is_symmetric_does_not_depend_on_its_size(unit):
     )
 
 
+@pytest.mark.parametrize("name", ["rod\x1b[2J\n", 10_000 * "rod"])
+def test_a_message_that_quotes_any_name_is_one_short_line(name):
+    with pytest.raises(MechanismError) as caught:
+        MechanismBuilder("arm").add_body(name, **(ROD | {"mass": -2.0}))
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 5000
+
+
 def test_refusal_of_something_else_than_a_joint():
     # The annotation of `joint` is checked in tests only, so the check of the builder itself is called without it.
     add_body = inspect.unwrap(MechanismBuilder.add_body)
