@@ -65,8 +65,8 @@ class Stats(eqx.Module):
         stage: The index of the attempt of `Auto` that found the plan, see `Auto.stages`; 0 for other solvers.
     """
 
-    iterations: Int[Array, ""]
-    stage: Int[Array, ""] = eqx.field(default=0, converter=lambda stage: jnp.asarray(stage, int))
+    iterations: Int[Array, "*batch"]
+    stage: Int[Array, "*batch"] = eqx.field(default=0, converter=lambda stage: jnp.asarray(stage, int))
 
 
 class History(eqx.Module):

@@ -62,6 +62,24 @@ def test_derivatives_are_difference_quotients(name):
     )  # of second order: accelerations in test_transforms, projection below
 
 
+def test_derivatives_of_accelerations_with_a_constraint_are_difference_quotients():
+    """Of two joints and a rod, which keep the program small."""
+    start = jnp.asarray([0.3, -0.8])
+    model = random_model(np.random.default_rng(11), 2, parents=range(-1, 1), kinds="RR")
+    tip = jaxdyn.forward_kinematics(model, start).translation[1]
+    system = System(model, constraints=(Distance("rod", -1, jnp.ones(3), 1, jnp.zeros(3), jnp.linalg.norm(tip - 1.0)),))
+    bare = eqx.tree_at(lambda s: s.model.limits, system, None)
+    numbers, static = eqx.partition(
+        (bare, start, jnp.asarray([0.7, -0.4]), jnp.asarray([0.2, 0.5])), eqx.is_inexact_array
+    )
+
+    def f(numbers):
+        changed, q, v, tau = eqx.combine(numbers, static)
+        return flat(acceleration_and_multipliers(changed, instant(changed, State(q, v), 0.0), tau))
+
+    check_derivatives(jax.jit(f), numbers, orders=1, in_lanes=True)
+
+
 @pytest.mark.thorough
 def test_second_derivative_of_assembly_keeps_the_constraints():
     """Twice differentiated, phi(q(x), x) = 0 stays zero: along any change of all numbers of the mechanism.

@@ -260,6 +260,19 @@ def test_searches_that_do_not_converge_end_with_the_code_of_their_reason():
         assert int(result(*values)) == expected
 
 
+def test_iterations_in_a_row_that_hardly_decrease_the_cost_are_counted():
+    """With much damping a step is short, so the decrease is below the tolerance, although the plan is far from the optimum."""
+    problem, solver = regulator(), ILQR(tolerance=1e-3)
+
+    @jax.jit
+    def flat(damping, before):
+        search = solver.begin(problem, rollout_controls(problem, jnp.ones((30, 1))))
+        search = eqx.tree_at(lambda s: (s.damping, s.flat), search, (damping, before))
+        return solver.iterate(problem, search).flat
+
+    assert [int(flat(jnp.asarray(damping), jnp.asarray(7))) for damping in (1e6, 0.0)] == [8, 0]
+
+
 def test_conditions_that_just_hold_are_kept():
     """Without force, an equation that holds pulls by its weight, and so does an inequality at zero, but none that is negative."""
     equation = Equality(lambda dynamics, t, x, u: x)

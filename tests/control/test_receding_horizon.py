@@ -12,6 +12,7 @@ from jaxdyn.control import (
     ILQR,
     ContinuousDynamics,
     ControlProblem,
+    ControlResult,
     Deviation,
     Effort,
     MultibodyDynamics,
@@ -31,6 +32,8 @@ def test_linear_problem():
     run = run_receding_horizon(controller, problem.initial, steps=4, progress=False)
     gain = cost_to_go_of_regulator()[1][0]
     np.testing.assert_allclose(run.controls, run.states[:-1] @ gain.T, rtol=1e-8, atol=1e-10)
+    np.testing.assert_array_equal(run.stats.iterations, [1, 1, 1, 1])
+    np.testing.assert_array_equal(run.result, [ControlResult.RUNNING] * 4)
     assert run.seconds.shape == (4,)
     assert run.rate > 1.0
 

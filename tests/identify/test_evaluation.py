@@ -9,7 +9,7 @@ from recorded import STEP, pendulum_plant, simulated
 
 from jaxdyn.identify import ForcesCheck, Markers, Part, Plant, Processing, Smoothing, WindowsCheck, evaluate
 from jaxdyn.identify.estimates import Address, Uncertainty
-from jaxdyn.identify.prediction_intervals import force_deviations, moved_values
+from jaxdyn.identify.prediction_intervals import force_deviations, moved_values, start_deviations
 from jaxdyn.identify.validation import force_errors, smoothed_motions
 
 RAW = Processing(Smoothing(STEP, 0.0, drop=1, decimate=1), checks=(ForcesCheck(),))
@@ -77,3 +77,13 @@ def test_the_deviation_of_a_prediction_adds_the_covariance_of_the_estimates_and_
     errors = [force_errors(each.bare, motions) for each in (plant, moved)]
     np.testing.assert_allclose(errors[0].predicted - errors[1].predicted, 0.25)
     assert force_deviations(pendulum_plant(), motions) is None
+
+
+def test_deviations_of_initial_states_are_those_of_white_noise_and_its_rate_below_the_cutoff(recording):
+    std, cutoff, count = 0.1, 20.0, 2**17
+    part = Part(recording, processing=Processing(velocity_cutoff=cutoff))
+    noise = np.random.default_rng(0).normal(0.0, std, count)
+    frequency = np.fft.rfftfreq(count, STEP)
+    rate = np.fft.irfft(np.where(frequency < cutoff, 2j * np.pi * frequency, 0.0) * np.fft.rfft(noise))
+    # About 5e4 independent values remain below the cutoff, so the drawn deviations are right to half a percent.
+    np.testing.assert_allclose(start_deviations(pendulum_plant(std), [part]), [std, np.std(rate)], rtol=0.02)

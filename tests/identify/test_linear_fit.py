@@ -107,8 +107,9 @@ def test_fit_is_that_of_numpy():
     np.testing.assert_allclose(fit.covariance, rss[0] / 36 * np.linalg.inv(A.T @ A), rtol=1e-11)
     unit = A / np.linalg.norm(A, axis=0)
     np.testing.assert_allclose(fit.condition, np.linalg.norm(unit) * np.linalg.norm(np.linalg.pinv(unit)), rtol=1e-11)
-    lower, upper = fit.intervals(confidence=0.95)
-    np.testing.assert_allclose((upper - lower) / (2 * fit.standard_deviation), 2.0281, rtol=1e-4)  # t with 36, tables
+    for confidence, quantile in ((0.95, 2.0281), (0.5, 0.6814)):  # t with 36 degrees of freedom, from tables
+        lower, upper = fit.intervals(confidence=confidence)
+        np.testing.assert_allclose((upper - lower) / (2 * fit.standard_deviation), quantile, rtol=1e-4)
     prior = Prior(jnp.asarray([1.0, -1.0, 2.0, 0.5]), jnp.asarray([0.1, 0.2, 0.3, 0.4]))
     fit = weighted_least_squares(*map(jnp.asarray, (Y, tau, noise)), prior=prior)
     P = np.diag(1.0 / np.asarray(prior.std) ** 2)

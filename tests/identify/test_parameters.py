@@ -206,6 +206,13 @@ class TestUnits:
         assert [name for name, _ in labels[:3]] == [f"coefficients [c{k}]" for k in range(3)]
         assert [unit for _, unit in labels] == ["m", "m/rad", "m/rad^2", "rad", "1", "1/rad", "1/rad^2"]
 
+    def test_of_parts_without_their_mechanism(self):
+        assert self.units(Sensors([0.1, 0.1]), "offset", "scale") == ["", "", "1", "1"]
+        friction = jaxdyn.JointFriction([0.1, 0.2], [0.3, 0.4], [0.01, 0.02])
+        assert self.units(friction, "viscous", "coulomb") == ["N m s/rad", "N m s/rad", "N m", "N m"]
+        assert self.units(Coupling("cam", driven=1, driver=0, coefficients=[0.0, 0.1]), "coefficients") == ["", ""]
+        assert self.units(jaxdyn.Sinusoid(0.1, 2.0), "amplitude", "angular_frequency") == ["rad", "rad/s"]
+
     def test_of_prescribed_motion(self):
         builder = jaxdyn.MechanismBuilder("crank")
         motion = jaxdyn.Sinusoid(0.1, 2.0)

@@ -149,6 +149,16 @@ def test_the_free_flyer_of_pinocchio_is_the_free_base(file):
     np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-9)
 
 
+def test_an_inertia_that_is_unphysical_by_rounding_is_repaired_whatever_its_size(file):
+    rounded = (
+        '<inertial><mass value="1"/><inertia ixx="1.0" iyy="0.6" izz="0.3999" ixy="0" ixz="0" iyz="0"/></inertial>'
+    )
+    path = file(robot(link("base"), link("arm", "base", "revolute", rounded)))
+    with pytest.warns(IgnoredContent, match="unphysical part of the inertia of link 'arm'"):
+        inertia = np.asarray(load_urdf(path).model.inertia[-1])
+    np.testing.assert_allclose(inertia, [1.0, 0.6, 0.3999, 0.0, 0.0, 0.0], atol=1e-3)
+
+
 def test_an_unphysical_inertia_of_a_small_sensor_on_a_body_is_repaired_and_named(file):
     sensor = '<inertial><mass value="1e-6"/><inertia ixx="1e-6" iyy="1e-6" izz="1e-6" ixy="1e-6" ixz="1e-6" iyz="1e-6"/></inertial>'
     path = file(robot(link("base"), link("arm", "base"), link("sensor", "arm", "fixed", sensor)))

@@ -233,6 +233,15 @@ def test_no_file_outside_of_the_folder_of_the_robot_is_opened(robot, tmp_path, n
         assert len(read(path, folder=tmp_path)) == 1, "the folder can be named"
 
 
+def test_limits_of_shapes_and_triangles_admit_their_own_value(robot, monkeypatch):
+    shape = drawn('<box size="1 1 1"/>')  # 12 triangles
+    for name, most, message in (("VISUALS", 2, "only the first 2 shapes"), ("TRIANGLES", 24, "simplified to 24")):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"jaxdyn.io.visual_files.MOST_{name}", most)
+            assert len(read(robot(2 * shape))) == 2
+            assert message in said(robot(3 * shape))[1]
+
+
 def test_material_files_outside_of_the_folder_are_not_opened(robot, tmp_path):
     pytest.importorskip("trimesh")
     (tmp_path / "colors.mtl").write_text("newmtl red\nKd 1 0 0\n")

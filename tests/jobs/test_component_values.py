@@ -31,6 +31,18 @@ def test_values_are_converted_with_the_unit_of_each_component():
     assert for_all(read(StateConfig, v="90 deg/s").v[0], DOUBLE_PENDULUM, "v") == pytest.approx(np.pi / 2)
 
 
+def test_coordinates_after_a_quaternion_have_their_own_units():
+    """There are more coordinates than velocity components, so that a component has different indices in the two."""
+    builder = jaxdyn.MechanismBuilder("arm")
+    for name, joint in (("ball", jaxdyn.Spherical()), ("slide", jaxdyn.Prismatic((1, 0, 0)))):
+        builder.add_body(name, joint=joint, mass=1.0, inertia=(1.0, 1.0, 1.0))
+    system = jaxdyn.System(builder.build())
+    initial = read(StateConfig, q=[1.0, 0.0, 0.0, 0.0, "5 cm"], v=[0.0, "60 rpm", 0.0, "50 mm/s"])
+    for values in (coordinates(initial.q, system.model, "q"), each(initial.q, "nq", system, "q")):
+        np.testing.assert_allclose(values, [1.0, 0.0, 0.0, 0.0, 0.05])
+    np.testing.assert_allclose(each(initial.v, "nv", system, "v"), [0.0, 2 * np.pi, 0.0, 0.05])
+
+
 def test_values_without_a_unit_are_si_values_of_each_component():
     initial = read(StateConfig, v=0.5)
     np.testing.assert_array_equal(each(initial.v, "nv", CART_POLE, "initial.v"), [0.5, 0.5])

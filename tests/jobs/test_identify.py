@@ -1,6 +1,9 @@
 """`jaxdyn identify` on machines whose truth is known: what it finds, what it leaves behind, and one clear line for bad input."""
 
+import contextlib
+import io
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -27,8 +30,17 @@ ARM = str(CONFIGS / "identify_synthetic_arm.toml")
 def arm(tmp_path_factory) -> Path:
     """The synthetic arm in small."""
     out = tmp_path_factory.mktemp("arm") / "run"
-    assert main(["identify", ARM, "--smoke", "--out", str(out)]) == 0
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["identify", ARM, "--smoke", "--out", str(out)]) == 0
+    (out.parent / "printed.txt").write_text(printed.getvalue())
     return out
+
+
+def test_motions_use_one_of_the_limits_in_full_and_no_more(arm):
+    pattern = r"at most (\d+) % of position, (\d+) % of speed, (\d+) % of force limits"
+    used = np.array(re.findall(pattern, (arm.parent / "printed.txt").read_text()), int)
+    np.testing.assert_array_equal(used.max(axis=1), 100)
+    assert np.all(used.min(axis=1) < 100)
 
 
 def test_base_parameters_are_recovered_and_intervals_hold(arm):

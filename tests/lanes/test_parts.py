@@ -458,6 +458,11 @@ def test_what_loops_record_stays_in_one_kernel_if_it_is_long(turns):
     assert is_long != bool(records)
 
 
+def test_a_program_without_operations_is_one_part():
+    program = program_of(traced(lambda x: [jnp.ones(4, x.dtype)], [jax.ShapeDtypeStruct((4,), np.float32)]))
+    assert len(check_division(program, 20)) == 1
+
+
 def with_own_records(x):
     """Records that only the part of their loop reads."""
     y = jnp.cumsum(jnp.sin(jnp.cumsum(jnp.cos(x))))

@@ -197,6 +197,24 @@ def test_refusal_of_a_value_names_the_body_and_the_remedy(changes, fragments):
     assert_refused(lambda: with_rod(**changes), *fragments)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_whether_an_inertia_is_symmetric_does_not_depend_on_its_size(unit):
+    inertia = np.array([[1.0, 0.1, 0.0], [0.1, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    with_rod(inertia=unit * (inertia + 1e-10 * np.eye(3, k=2))).build()
+    assert_refused(
+        lambda: with_rod(inertia=unit * (inertia + 1e-8 * np.eye(3, k=2))), "inertia matrix is not symmetric"
+    )
+
+
+@pytest.mark.parametrize("name", ["rod\x1b[2J\n", 10_000 * "rod"])
+def test_a_message_that_quotes_any_name_is_one_short_line(name):
+    with pytest.raises(MechanismError) as caught:
+        MechanismBuilder("arm").add_body(name, **(ROD | {"mass": -2.0}))
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 5000
+
+
 def test_refusal_of_something_else_than_a_joint():
     # The annotation of `joint` is checked in tests only, so the check of the builder itself is called without it.
     add_body = inspect.unwrap(MechanismBuilder.add_body)

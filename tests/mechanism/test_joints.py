@@ -88,7 +88,18 @@ def laws_of_motion(joint: Joint, q, v, w):
         jax.vmap(jax.vmap(cross_motion, (None, 0)), (0, None))(columns, columns) + changes - changes.swapaxes(0, 1)
     )
     k = joint.structure_coefficients(q)
+    zero = jnp.zeros_like(v[0])
+    (q_now, v_now), (q_slope, v_slope) = rate(lambda dt: joint.advance(q, v, w, dt), zero, zero + 1.0)
+    drives = joint.drive_columns(q)
+    along_motion = columns.T @ jnp.linalg.solve(columns @ columns.T, columns @ drives)
     return {
+        "an Euler step of no length, coordinates": (q_now, q),
+        "an Euler step of no length, velocities": (v_now, v),
+        "a short Euler step, coordinates": (q_slope, q_rate),
+        "a short Euler step, velocities": (v_slope, w),
+        "each drive does work in its own column only": (columns @ drives, units),
+        # The motor of a screw exerts a moment only.
+        "drives act along the motion": (drives, drives if joint.kind == "screw" else along_motion),
         "twist of the child": (columns.T @ v, twist),
         "rate of the columns": (joint.subspace_rate(q, v), rate(lambda q: joint.motion_subspace(q) @ v, q, q_rate)[1]),
         "rate of coordinates is the derivative of integrate": (q_rate, default),

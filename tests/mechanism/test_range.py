@@ -49,6 +49,20 @@ def test_sizes_that_single_precision_has_are_left_alone(joint, length, mass):
     assert chain(joint, length, mass).build(dtype=jnp.float32).dtype == jnp.float32
 
 
+@pytest.mark.parametrize(("distance", "fits"), [(1e3, True), (1e10, False)])
+def test_the_distances_between_joints_count(distance, fits):
+    builder, parent = MechanismBuilder("far apart"), "ground"
+    for name in "abcde":
+        position, inertia = (distance, 0.0, 0.0), 1e20 * np.ones(3)
+        builder.add_body(name, joint=Revolute(Y), parent=parent, position=position, mass=1e20, inertia=inertia)
+        parent = name
+    if fits:
+        assert builder.build(dtype=jnp.float32).dtype == jnp.float32
+    else:
+        with pytest.raises(MechanismError, match=r"body '[a-d]'.*overflows in float32"):
+            builder.build(dtype=jnp.float32)
+
+
 def test_what_is_left_alone_has_accelerations_and_what_is_refused_has_none():
     """At the bound, from both sides: a chain of ordinary proportions, smaller by and by."""
 

@@ -7,7 +7,7 @@ import pytest
 from mechanisms import double_pendulum, swinging
 
 import jaxdyn
-from jaxdyn import ExplicitEuler, ImplicitMidpoint, RungeKutta4, SemiImplicitEuler, State, System
+from jaxdyn import ExplicitEuler, ImplicitMidpoint, RungeKutta4, SemiImplicitEuler, State, System, Variational
 
 INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), RungeKutta4(), ImplicitMidpoint())
 
@@ -43,7 +43,7 @@ def test_energy_drift_of_ten_seconds_falls_with_the_declared_order(integrator):
     assert np.all(slopes < integrator.order + (1.3 if integrator.order == 4 else 0.3))
 
 
-@pytest.mark.parametrize("integrator", INTEGRATORS, ids=lambda i: type(i).__name__)
+@pytest.mark.parametrize("integrator", [*INTEGRATORS, Variational()], ids=lambda i: type(i).__name__)
 def test_state_error_falls_with_the_declared_order_under_time_dependent_control(integrator):
     system = System(double_pendulum(), (jaxdyn.JointFriction([0.1, 0.1], [0.0, 0.0], [1.0, 1.0]),))
     values = 0.5 * jnp.sin(jnp.arange(9.0))[:, None] * jnp.array([[1.0, -0.5]])

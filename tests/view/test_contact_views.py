@@ -19,6 +19,7 @@ from jaxdyn.dynamics import (
     contact_sphere,
 )
 from jaxdyn.view import contacts
+from jaxdyn.view.style import GRAY, RED, rgb
 
 RADIUS = 0.1
 LOW, HIGH = np.array([-0.5, -0.5, 0.2]), np.array([0.7, 0.5, 1.0])
@@ -154,3 +155,22 @@ def test_a_replay_states_the_scale_of_the_forces_and_its_scene_has_the_true_grou
             red.append(float(scene.forces.batched_scales[:, 2].max()))
     assert red[0] == 0.0
     assert red[1] == 0.0, "the ball hangs above the lowered ground"
+
+
+@pytest.mark.parametrize("contact_pairs", [1, 2])
+def test_the_spheres_that_touch_are_red_in_each_frame_of_a_replay(contact_pairs):
+    pytest.importorskip("viser", reason="the replay needs viser")
+    from jaxdyn.view.replay import Replay
+
+    system = balls(HalfSpace())
+    time, q, v = fall()
+    replay = Replay(system.changed(forces=system.forces[:contact_pairs]), time, q, v=v)
+    sample, last = replay.recording.sample(0), len(replay.recording.instants) - 1
+    with replay.serve(port=0) as served:
+        scene = served._scene
+        for frame in (0, last, 0):
+            scene.show(sample.placed, [], frame, sample.touching)
+            touching = sample.touching.depths[frame, scene._spheres.contacts] > 0.0
+            assert touching.any() == (frame == last)
+            colors = np.broadcast_to(scene.contacts.batched_colors, (len(touching), 3))
+            np.testing.assert_array_equal(colors, np.where(touching[:, None], rgb(RED), rgb(GRAY)))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import jax
 import numpy as np
@@ -180,6 +181,18 @@ def test_names_of_strangers_stay_text_in_the_page(tmp_path):
 
 
 # --- the page that is served ---
+
+
+def test_a_served_mechanism_follows_its_sliders_without_a_browser():
+    pytest.importorskip("viser", reason="serving needs viser")
+    from jaxdyn.view.served_mechanism import ServedMechanism
+
+    with ServedMechanism(jaxdyn.library.double_pendulum(), port=0) as served:
+        served._controls[1].value = 0.4
+        ends = time.monotonic() + 20.0
+        while abs(served.posture.values[1] - 0.4) > 1e-6 and time.monotonic() < ends:
+            time.sleep(0.02)
+        assert served.posture.values[1] == pytest.approx(0.4)
 
 
 def test_sliders_and_buttons_of_the_served_page_move_the_mechanism(mixed, browser):

@@ -28,6 +28,15 @@ def test_joint_fans_show_the_median_of_every_coordinate_and_its_limits(motion):
         assert any(np.allclose(y, float(model.limits.upper[index])) for y in lines)
 
 
+@pytest.mark.parametrize(("contacts", "rest"), [(12, ""), (15, "; 3 with smaller forces are not shown")])
+def test_the_contacts_with_the_largest_forces_are_shown_and_the_others_are_counted(contacts, rest):
+    time, forces = np.linspace(0.0, 1.0, 4), np.random.default_rng(0).uniform(size=(4, contacts))
+    figure = plots.normal_forces([f"foot {k}" for k in range(contacts)], time, forces)
+    assert figure.get_suptitle() == f"Normal forces of the contacts of one sample{rest}"
+    largest = np.sort(np.argsort(forces.max(axis=0))[-12:])
+    assert [line.get_label() for line in figure.axes[0].lines] == [f"foot {k}" for k in largest]
+
+
 def test_energy_balance_shows_gain_work_and_their_difference():
     time, rng = np.linspace(0.0, 1.0, 4), np.random.default_rng(0)
     energy, work = rng.normal(size=(2, 6, 4))

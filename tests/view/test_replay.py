@@ -5,6 +5,7 @@ The browser tests need a Chromium (`apt-get install chromium`) and playwright; t
 
 import io
 import re
+import threading
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from jaxdyn.io.config import ConfigError
 pytest.importorskip("viser", reason="the replay needs viser")
 from jaxdyn.view.recorded_samples import RecordedSamples
 from jaxdyn.view.replay import Replay
+from jaxdyn.view.serving import Served
 from jaxdyn.view.skeleton import inertia_ellipsoids
 from jaxdyn.view.staging import product, quaternions_of, quaternions_to
 
@@ -261,3 +263,11 @@ def test_served_replay_shows_the_time_that_is_set(replay, browser, capsys):
         assert not problems
         context.close()
     assert capsys.readouterr().out == ""
+
+
+def test_a_server_calls_the_function_that_follows_the_controls_again_and_again():
+    calls = threading.Semaphore(0)
+    with Served("follower", 0, "127.0.0.1") as served:
+        served._follow(calls.release)
+        assert all(calls.acquire(timeout=10.0) for _ in range(3))
+    assert not served._thread.is_alive()
