@@ -61,20 +61,17 @@ _jaxtyped = jaxtyping.jaxtyped
 
 
 def _checked(typechecker: Callable) -> Callable:
-    """The decorator that the import hook gives to each function and class; what it leaves out would take a tenth of the time.
+    """The decorator that the import hook gives to functions and classes; what it leaves out would take over a tenth of the time.
 
     Functions inside of others are defined at each call, and arrays reach them through functions that are checked. The lane compiler
-    handles millions of scalars and annotates no shapes: beartype alone checks its functions, except where users call it.
+    handles millions of scalars and annotates no shapes: its types are checked by basedpyright, except where users call it.
     """
     with_shapes = _jaxtyped(typechecker=typechecker)
 
     def decorate(item: Any) -> Any:
-        has_shapes = not item.__module__.startswith("jaxdyn.lanes.") or item.__module__ == "jaxdyn.lanes.batched"
-        if not isinstance(item, FunctionType):
-            return with_shapes(item) if has_shapes else item
-        if not item.__annotations__ or "<locals>" in item.__qualname__:
-            return item
-        return (with_shapes if has_shapes else typechecker)(item)
+        is_inner = item.__module__.startswith("jaxdyn.lanes.") and item.__module__ != "jaxdyn.lanes.batched"
+        is_plain = isinstance(item, FunctionType) and (not item.__annotations__ or "<locals>" in item.__qualname__)
+        return item if is_inner or is_plain else with_shapes(item)
 
     return decorate
 
