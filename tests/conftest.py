@@ -1,9 +1,11 @@
 """Test conventions: double precision available, strict promotion, every annotated shape checked at run time."""
 
+import ctypes
 import gc
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from typing import Any
 import jax
 import jaxtyping
 import pytest
+from deep_calls import with_room
 from jax._src import util as _util
 from jax._src.interpreters import mlir as _mlir
 from jaxtyping import install_import_hook
@@ -54,25 +57,23 @@ def _kept_context() -> Any:
 
 
 _mlir.make_ir_context = _kept_context
+with_room(pytest.CallInfo.from_call.__func__)  # it calls the tests
 
 _jaxtyped = jaxtyping.jaxtyped
 
 
 def _checked(typechecker: Callable) -> Callable:
-    """The decorator that the import hook gives to each function and class; what it leaves out would take a tenth of the time.
+    """The decorator that the import hook gives to functions and classes; what it leaves out would take over a tenth of the time.
 
     Functions inside of others are defined at each call, and arrays reach them through functions that are checked. The lane compiler
-    handles millions of scalars and annotates no shapes: beartype alone checks its functions, except where users call it.
+    handles millions of scalars and annotates no shapes: its types are checked by basedpyright, except where users call it.
     """
     with_shapes = _jaxtyped(typechecker=typechecker)
 
     def decorate(item: Any) -> Any:
-        has_shapes = not item.__module__.startswith("jaxdyn.lanes.") or item.__module__ == "jaxdyn.lanes.batched"
-        if not isinstance(item, FunctionType):
-            return with_shapes(item) if has_shapes else item
-        if not item.__annotations__ or "<locals>" in item.__qualname__:
-            return item
-        return (with_shapes if has_shapes else typechecker)(item)
+        is_inner = item.__module__.startswith("jaxdyn.lanes.") and item.__module__ != "jaxdyn.lanes.batched"
+        is_plain = isinstance(item, FunctionType) and (not item.__annotations__ or "<locals>" in item.__qualname__)
+        return item if is_inner or is_plain else with_shapes(item)
 
     return decorate
 
@@ -160,10 +161,16 @@ def _memory() -> int:
 
 @pytest.fixture(autouse=True, scope="module")
 def _clear_compilation_caches():
-    """Thousands of compiled functions would otherwise stay in memory until the end of the run."""
+    """Thousands of compiled functions would otherwise stay in memory until the end of the run.
+
+    What they leave is given back. Memory that is free but still resident would have the caches cleared after every module from then
+    on, and each module would trace and compile again what all of them use.
+    """
     yield
     if _memory() > 2 * 2**30:
         jax.clear_caches()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)

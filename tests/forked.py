@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
+from deep_calls import with_room
+
 _PACKAGES = (
     "jax.numpy",
     "equinox",
@@ -94,6 +96,7 @@ def _serve() -> None:
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
+@with_room
 def _become(folder: str, command: list[str], outputs: list[str]) -> None:
     """Run a script as the interpreter would, up to the end of this process."""
     os.chdir(folder)

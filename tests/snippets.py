@@ -52,7 +52,7 @@ def _documents(path: Path) -> Iterator[list[Block]]:
     if path.suffix == ".md":
         yield _fenced(content, 1)
         return
-    for node in ast.walk(ast.parse(content)):
+    for node in ast.walk(ast.parse(content)) if "```" in content else ():
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node, clean=True)
             if text and "```" in text:
