@@ -1,7 +1,7 @@
 """Functions of one sample that keep their own derived forms: programs, derivatives, batches.
 
-All these can be large, and are freed together with the function. A cache elsewhere, however short, would keep the functions of a long
-process alive, some megabytes for each gradient of a rollout.
+All these can be large, and are freed together with the function. A cache elsewhere, however short, would keep functions alive: some
+megabytes for each gradient of a rollout.
 """
 
 import functools

@@ -196,20 +196,16 @@ def compiled_outside_jit(function: Callable) -> Callable:
 class _Batched:
     """A function like that of `equinox.filter_jit`, for calls under `jax.vmap` or derivatives without `jit`.
 
-    JAX compiles a program for each shape of a batch, and keeps it as long as the function exists. So the functions are made again,
-    and their programs are freed, when there are too many programs of all these functions.
+    JAX compiles a program for each shape of a batch, and keeps it as long as the function exists. The programs are freed when there
+    are too many of all these functions.
     """
 
     _functions: ClassVar[list["_Batched"]] = []
     _programs: ClassVar[int] = 0
 
     def __init__(self, function: Callable):
-        self._function = function
+        self._jitted: Any = eqx.filter_jit(function)
         self._functions.append(self)
-        self._renew()
-
-    def _renew(self) -> None:
-        self._jitted = eqx.filter_jit(self._function)
 
     def __call__(self, *args, **options):
         before = _compilations.all
@@ -218,7 +214,7 @@ class _Batched:
         if _Batched._programs > _MOST_PROGRAMS:
             _Batched._programs = 0
             for function in self._functions:
-                function._renew()
+                function._jitted._cached.clear_cache()
         return results
 
 
