@@ -22,12 +22,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import core as jax_core
+from jax._src import config as _config
 from jax._src import dispatch as _dispatch
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import partial_eval as _pe
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
 from jaxdyn.lanes import cpu, gpu
 from jaxdyn.lanes.collector import collector_paused
@@ -415,13 +416,13 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
         results_last: True for each result whose axis of lanes is the last one instead of the first.
     """
     function = function_of(jaxpr)
-    if size is None:
-        return function(*args)
-    if size == 0:
-        return [jnp.zeros(s.shape, s.dtype) for s in _result_shapes(jaxpr, size, results_last)]
-    inward = _lane_axes(batched, lanes_last)
-    outward = [-1 if last else 0 for last in results_last]
-    return jax.vmap(function, inward, outward, axis_size=size)(*args)
+    # The jaxpr of one sample knows no axes of devices, along which the arguments vary within `shard_map`.
+    with _config._check_vma(False):
+        if size is None:
+            return function(*args)
+        inward = _lane_axes(batched, lanes_last)
+        outward = [-1 if last else 0 for last in results_last]
+        return jax.vmap(function, inward, outward, axis_size=size)(*args)
 
 
 def _program_or_reason(params: dict) -> tuple[Program | None, str]:
@@ -505,8 +506,9 @@ def _generated(make: Callable, params: dict) -> Any:
 
 
 def _divided(call: Callable, params: dict, args: Sequence) -> Callable:
-    """The call as a function of any number of lanes, which XLA may divide over devices."""
-    if params["size"] is None or _asks_for_devices is None:
+    """The call as a function of any number of lanes, which XLA may divide over devices; `shard_map` has divided them already."""
+    axes = {axis for x in args for axis in jax.typeof(x).sharding.mesh.axis_types}
+    if params["size"] is None or _asks_for_devices is None or axes == {AxisType.Manual}:
         return call
     axes = _lane_axes(params["batched"], params["lanes_last"])
     outward = [-1 if last else 0 for last in params["results_last"]]

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec
 
 from jaxdyn.lanes import CannotFlatten, batched, cpu, flatten, lane_function, records
 from jaxdyn.lanes.liveness import Liveness
@@ -48,6 +49,21 @@ def test_xla_takes_over_and_the_record_names_the_error(slip):
 def test_derivatives_fall_back_too(slip):
     slopes = jax.grad(lambda x: jnp.sum(batched(function)(x)))(X)
     np.testing.assert_allclose(slopes, jax.grad(lambda x: jnp.sum(jax.vmap(function)(x)))(X), rtol=1e-13)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_xla_takes_over_within_shard_map(slip, count):
+    """The arguments then vary between devices, and constants in derivatives of the function do not."""
+
+    def with_tangent(x):
+        return jnp.sin(x) * jax.jvp(jax.lax.exp2, (x,), (jnp.ones_like(x),))[1]
+
+    def over_devices(function):
+        mesh, spec = Mesh(np.array(jax.devices()[:1]), ("lanes",)), PartitionSpec("lanes")
+        mapped = jax.shard_map(jax.vmap(function), mesh=mesh, in_specs=spec, out_specs=spec)
+        return jax.jit(mapped)(X[:count])
+
+    np.testing.assert_allclose(over_devices(lane_function(with_tangent)), over_devices(with_tangent), rtol=1e-13)
 
 
 def test_who_requires_lanes_receives_the_error(slip):
