@@ -24,7 +24,7 @@ LONG = 700  # turns of a loop that is not written out
 
 
 def pick(rng: np.random.Generator, among: Sequence) -> Any:
-    return among[rng.integers(len(among))]
+    return among[int(rng.integers(len(among)))]
 
 
 # ---------------------------------------------------------------- what a step computes
@@ -87,7 +87,7 @@ def indexed(method: str, place: str, mode: str, sort: str) -> Callable:
         array, index = PLACES[place](x, i)
         at = array.at[index]
         if method == "get":
-            return jnp.resize(at.get(mode=mode, **promises), SIZE)
+            return jnp.resize(at.get(mode=mode, **promises), (SIZE,))
         other = APPLIED[sort] if method == "apply" else jnp.resize(y, jax.eval_shape(at.get).shape)
         return getattr(at, method)(other, mode=mode, **promises).ravel()
 
@@ -264,8 +264,9 @@ class Program:
         values = [*start]
         for k, (name, operands) in enumerate(self.steps):
             y = function_of(name)(*(values[j] for j in operands))
-            rounded = factors is not None and y.dtype == start[0].dtype and roundings(name)
-            values.append(y * factors[k] if rounded else y)
+            if factors is not None and y.dtype == start[0].dtype and roundings(name):
+                y = y * factors[k]
+            values.append(y)
         return values[len(start) :]
 
     def __repr__(self) -> str:
@@ -299,7 +300,7 @@ def programs(
     sorts, steps = "fibfib", []
     while len(steps) < length:
         name = pick(rng, pick(rng, [NAMES, NAMES, [*INDEXED]]))
-        form = pick(rng, [None] * 9 + [*FORMS])
+        form = pick(rng, [None] * 6 + [*FORMS])
         full = f"{form}: {name}" if form and has_form(name, form) else name
         if admitted(full):
             _, needed, result = ALL[name]
