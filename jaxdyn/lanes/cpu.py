@@ -12,7 +12,9 @@ process.
 import contextlib
 import contextvars
 import ctypes
+import itertools
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -81,6 +83,7 @@ class _InMemory:
             _LOGGER.error("the machine code of a function could not be made: %s", error)
             _handlers[0].publish(self.code, None)
             self.made.set_exception(error)
+        _return_memory()
 
     def provide(self, engine: llvm.ExecutionEngine, start: float) -> None:
         """Let executables call the code of an engine; `start` is the processor time at which this thread began to make it."""
@@ -88,6 +91,17 @@ class _InMemory:
         self.engine = engine
         _handlers[0].publish(self.code, address)
         self.made.set_result(time.thread_time() - start)
+
+
+# glibc keeps the memory that compilations have freed, some megabytes for each, unless it is asked to return it to the system.
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+_COMPILATIONS_PER_TRIM = 8
+_compilations = itertools.count(1)
+
+
+def _return_memory() -> None:
+    if _malloc_trim is not None and next(_compilations) % _COMPILATIONS_PER_TRIM == 0:
+        _malloc_trim(0)
 
 
 _LOGGER = logging.getLogger("jaxdyn")

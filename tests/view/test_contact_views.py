@@ -174,3 +174,11 @@ def test_the_spheres_that_touch_are_red_in_each_frame_of_a_replay(contact_pairs)
             assert touching.any() == (frame == last)
             colors = np.broadcast_to(scene.contacts.batched_colors, (len(touching), 3))
             np.testing.assert_array_equal(colors, np.where(touching[:, None], rgb(RED), rgb(GRAY)))
+
+
+def test_lines_of_a_ground_join_neighboring_points():
+    rows, columns = np.meshgrid(np.arange(4.0), 10.0 * np.arange(4.0), indexing="ij")
+    lines = contacts.lines_of(contacts.Ground(np.stack([rows, columns, 0.0 * rows], -1), None))
+    steps = lines[:, 1] - lines[:, 0]
+    assert len(lines) == 2 * 4 * 3
+    assert sorted(map(tuple, steps)) == [(0.0, 10.0, 0.0)] * 12 + [(1.0, 0.0, 0.0)] * 12
