@@ -583,7 +583,7 @@ def test_the_time_grows_in_proportion_to_the_size(tmp_path, family):
     check(family, tmp_path)
 
 
-@pytest.mark.thorough
+@pytest.mark.exhaustive  # minutes; the others cover every reader
 @pytest.mark.parametrize("family", cases(SLOW))
 def test_the_time_of_reading_parts_grows_in_proportion_to_their_number(tmp_path, family):
     check(family, tmp_path)

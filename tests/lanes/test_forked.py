@@ -1,4 +1,4 @@
-"""A process that was forked after JAX had begun is told so in one line, instead of waiting for ever for threads that it lacks."""
+"""A call in a process that was forked after JAX had begun raises an error of one line, instead of waiting for ever."""
 
 import json
 import os
@@ -38,7 +38,7 @@ new = {
 for call in compiled.values():
     jax.block_until_ready(call())
 
-def told(call):
+def message_of(call):
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -54,9 +54,9 @@ def told(call):
     with open(reading) as said:
         return said.read()
 
-print(json.dumps({name: told(call) for name, call in (compiled | new).items()}))
+print(json.dumps({name: message_of(call) for name, call in (compiled | new).items()}))
 before = np.asarray(sine(few))
-assert not told(lambda: None) and np.array_equal(sine(few), before)  # the parent goes on
+assert not message_of(lambda: None) and np.array_equal(sine(few), before)  # the parent goes on
 """
 
 

@@ -54,32 +54,20 @@ _OF_DERIVATIVES = (
 @rule(
     "jit",
     "remat2",
-    reads="jaxpr",
-    ignores=f"{_OF_COMPILATION} {_OF_DEVICES} {_OF_DERIVATIVES}",
-    of_whole_keys=True,
-    takes_deferred=True,
-)
-def _call(flat: Flattener, equation, args: list[Any]) -> list[Any]:
-    return _called(flat, equation.params["jaxpr"], args)
-
-
-@rule(
     "call",
     "closed_call",
     "eval_jaxpr",
     "custom_jvp_call",
     "custom_vjp_call",
-    reads="call_jaxpr",
-    ignores=f"name {_OF_DERIVATIVES}",
+    reads="jaxpr call_jaxpr",
+    ignores=f"{_OF_COMPILATION} {_OF_DEVICES} {_OF_DERIVATIVES}",
     of_whole_keys=True,
     takes_deferred=True,
 )
-def _call_of_function(flat: Flattener, equation, args: list[Any]) -> list[Any]:
-    return _called(flat, equation.params["call_jaxpr"], args)
-
-
-def _called(flat: Flattener, jaxpr, args: list[Any]) -> list[Any]:
-    return flat.closed(jaxpr, args) if hasattr(jaxpr, "jaxpr") else flat.run(jaxpr, [], args)
+def _call(flat: Flattener, equation, args: list[Any]) -> list[Any]:
+    p = equation.params
+    inner = p["jaxpr"] if "jaxpr" in p else p["call_jaxpr"]
+    return flat.closed(inner, args) if hasattr(inner, "jaxpr") else flat.run(inner, [], args)
 
 
 @rule("call_hi_primitive", reads="_prim", of_whole_keys=True)
