@@ -66,7 +66,7 @@ class _Program(NamedTuple):
 
 # Maximum number of programs of all functions together, in each table below, and of public functions that are batched outside of
 # `jit`. A program takes from a hundred kilobytes to some megabytes.
-_MOST_PROGRAMS = 64
+_MOST_PROGRAMS = 40
 
 
 class _Compilations(threading.local):
