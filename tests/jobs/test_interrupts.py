@@ -57,6 +57,10 @@ own_process(lambda: exit_status(act, interrupted="interrupted; go on"))
 """
 
 
+# The tests themselves may run in the background of a shell, which ignores SIGINT.
+AS_AT_A_TERMINAL = "import signal\nfor _number in (2, 15): signal.signal(_number, signal.SIG_DFL)\n"
+
+
 def ended(
     source: str, arguments: Sequence[str], signals: Mapping[float, signal.Signals], folder: Path
 ) -> tuple[int | None, float, str, str]:
@@ -66,7 +70,7 @@ def ended(
         Its exit status (None if it had ended before), the time from the first signal to its end, s, and its two outputs.
     """
     reading, writing = os.pipe()
-    command = [sys.executable, "-c", source.replace("{begun}", str(writing)), *arguments]
+    command = [sys.executable, "-c", AS_AT_A_TERMINAL + source.replace("{begun}", str(writing)), *arguments]
     with (folder / "err.txt").open("w+") as err:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=err, pass_fds=(writing,), start_new_session=True, text=True
