@@ -24,7 +24,7 @@ from jaxdyn.control.problem import (
     running_cost,
 )
 from jaxdyn.display import Display, Displayed, array_text
-from jaxdyn.lanes import Backend, lane_function
+from jaxdyn.lanes import Backend, lane_function, stored_outside_jit
 from jaxdyn.mechanism.messages import described
 
 _FALL = 0.25  # ratio of the violations at two successive updates above which the penalty parameter is increased
@@ -117,7 +117,11 @@ def rollout_controls(
             f"controls have shape {controls.shape}; give shape {(problem.steps, problem.dynamics.nu)}, "
             "one row for each time step"
         )
-    design = initial_design(problem) if design is None else design
+    return _rolled_out(problem, controls, initial_design(problem) if design is None else design)
+
+
+@stored_outside_jit
+def _rolled_out(problem: ControlProblem, controls: Float[Array, "N nu"], design: Float[Array, "P"]) -> Plan:
     placed = problem.with_design(design)
     u = jnp.clip(controls, placed.lower[None], placed.upper[None])
     dt = placed.dt
