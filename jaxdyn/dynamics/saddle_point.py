@@ -11,8 +11,8 @@ causes in the range of G M^-1 G', and the part of lam in its null space. The res
 (1 - (s/(sigma + s))^4)^3 / sigma for each eigenvalue sigma of G M^-1 G'. This factor is 1/sigma if sigma is far above s, zero far
 below, and smooth and finite in between, where a mechanism passes through a singular position.
 
-The equations of many spatial loops, such as Bennett's, are redundant in closed configurations only. If such a loop is open by a small
-angle e, which happens within each step of an integrator, eigenvalues that belong to zero are of order e^2. Therefore s contains a
+The equations of many spatial loops, such as Bennett's, are redundant in closed configurations only. If such a loop is open by a
+small angle e, which happens within each step of an integrator, eigenvalues that belong to zero are of order e^2. Therefore s contains a
 term that grows with e^2, so that the rank is that of the closed loop.
 
 Source of the corrections: Carpentier, Budhiraja and Mansard, Robotics: Science and Systems 2021.
@@ -134,8 +134,8 @@ def change(
         dlam = A^+ (dg - dG x - G M^-1 (df - dM x + dG' lam)) + A^+ A^+ dA unmet + (1 - A^+ A) dA A^+ lam,   A = G M^-1 G'
 
     The last two terms are the rotation of the range of A (Golub and Pereyra 1973). They contribute to dx only where redundant
-    equations contradict each other, in a loop that is slightly open. Therefore dA omits the terms of dM, which are smaller by another
-    factor of that opening.
+    equations contradict each other, in a loop that is slightly open. Therefore dA omits the terms of dM, which are smaller by
+    another factor of that opening.
 
     Args:
         system: Factorized equations.
