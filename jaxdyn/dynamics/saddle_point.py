@@ -6,16 +6,17 @@ with a positive definite M. If equations are redundant, G loses rank while x and
 smallest norm. Source: theory.md (N9), (N10).
 
 A pseudo-inverse is not differentiable where its rank changes, and requires an eigenvalue decomposition. Instead of using it, a
-small multiple s of the identity is added to G M^-1 G', which makes this matrix regular. Corrections then remove the error that s
-causes in the range of G M^-1 G', and the part of lam in its null space. The result contains the factor
-(1 - (s/(sigma + s))^4)^3 / sigma for each eigenvalue sigma of G M^-1 G'. This factor is 1/sigma if sigma is far above s, zero far
-below, and smooth and finite in between, where a mechanism passes through a singular position.
+small multiple s of the identity is added to A = G M^-1 G', which makes this matrix regular. A polynomial of T = s (A + s 1)^-1 then
+removes the error that s causes in the range of A, and the part of lam in its null space:
+
+    lam = (1 - T)^2 (1 + 3 T + 6 T^2 + 10 T^3) (A + s 1)^-1 (...)
+
+For an eigenvalue sigma of A far above s, the factor of the result is (1 - 15 (s/sigma)^4) / sigma, far below it 20 sigma^2 / s^3. In
+between, where a mechanism passes through a singular position, it is smooth and finite.
 
 The equations of many spatial loops, such as Bennett's, are redundant in closed configurations only. If such a loop is open by a
 small angle e, which happens within each step of an integrator, eigenvalues that belong to zero are of order e^2. Therefore s contains a
 term that grows with e^2, so that the rank is that of the closed loop.
-
-Source of the corrections: Carpentier, Budhiraja and Mansard, Robotics: Science and Systems 2021.
 """
 
 from typing import NamedTuple
@@ -27,8 +28,9 @@ from jaxtyping import Array, Float
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
-_CORRECTIONS = 3
-_REMOVALS = 2  # of the part of lam in the null space
+# The polynomial of lowest degree (Bernstein) whose error is of order 4 at T = 0, and whose value is of order 3 at T = 1.
+_COEFFICIENTS = (10.0, 6.0, 3.0, 1.0)
+_REMOVALS = 2
 # Relative to the mean eigenvalue; the smallest value that single precision allows. Double precision would allow a smaller one, but
 # then rounding errors of a step near a singular position would cause large forces.
 _LEAST_SOFTNESS = 1e-9
@@ -95,14 +97,12 @@ def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, 
     def softened(right):
         return factorizations.cholesky_solve(system.factor, right)
 
-    solution = softened(needed)
-    for _ in range(_CORRECTIONS):
-        solution = solution + softened(needed - dot(system.matrix, solution))
+    first = softened(needed)
+    solution = _COEFFICIENTS[0] * first
+    for coefficient in _COEFFICIENTS[1:]:
+        solution = coefficient * first + softened(system.softness * solution)
     for _ in range(_REMOVALS):
-        idle = solution
-        for _ in range(1 + _CORRECTIONS):
-            idle = softened(system.softness * idle)
-        solution = solution - idle
+        solution = solution - softened(system.softness * solution)
     return solution
 
 
@@ -146,10 +146,11 @@ def change(
         rows: Change dG.
     """
 
+    free = factorizations.cholesky_solve(system.mass_factor, force + dot(rows.T, lam), lower=False)
+
     def turned(x):
         return dot(rows, dot(system.by_force, x)) + dot(dot(rows.T, x), system.by_force)
 
-    free = factorizations.cholesky_solve(system.mass_factor, force + dot(rows.T, lam), lower=False)
     idle = turned(multipliers(system, lam))
     needed = needed - dot(system.rows, free) + multipliers(system, turned(unmet)) - dot(system.matrix, idle)
     d_lam = multipliers(system, needed) + idle
