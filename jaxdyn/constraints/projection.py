@@ -141,7 +141,8 @@ def _matrices(held: tuple[int, ...], model: Model, constraints, q: Coordinates) 
     moves = jnp.ones(model.nv, q.dtype).at[np.array(held)].set(0.0)
     rows = constraint_motion.jacobian(model, constraints, q, placed) * moves[None]
     inertia = metric.mass_matrix(model, q) * moves[:, None] * moves[None] + jnp.diag(1.0 - moves)
-    return saddle_point.factorize(factorizations.upper_factor(inertia), rows)
+    residual = constraint_motion.residuals(model, constraints, q, placed.poses)
+    return saddle_point.factorize(factorizations.upper_factor(inertia), rows, residual)
 
 
 def _residual_after(model: Model, constraints, q: Coordinates, step: Velocities) -> Float[Array, "m"]:

@@ -49,7 +49,8 @@ def equations_of_motion(
         added: Inertia that is added to M; none if None.
     """
     rows = constraint_motion.jacobian(model, constraints, q, placed)
-    return saddle_point.factorize(forward.mass_factor(model, placed, added), rows)
+    residual = constraint_motion.residuals(model, constraints, q, placed.poses)
+    return saddle_point.factorize(forward.mass_factor(model, placed, added), rows, residual)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -91,7 +92,7 @@ def constrained_acceleration(
 
 @functools.partial(constrained_acceleration.defjvp, symbolic_zeros=True)
 def _constrained_acceleration_jvp(method, primals, tangents):
-    model, constraints, moving, tau, _, added = primals
+    model, constraints, moving, tau, wanted, added = primals
     d_model, d_constraints, d_moving, d_tau, d_wanted, d_added = tangents
     # `change_of_forces` derives the other fields of the motion from the model, q and v.
     q, v, dq, dv = moving.q, moving.v, d_moving.q, d_moving.v
@@ -103,19 +104,20 @@ def _constrained_acceleration_jvp(method, primals, tangents):
     if added is not None:
         force = force - forward.change_of_added_force(model, moving, added, a, (d_model, d_moving, d_added))
     needed = jnp.zeros_like(lam) if stays(d_wanted) else d_wanted
-    d_mechanism = (d_model, d_constraints, dq, dv)
-    if not stays(d_mechanism):
-
-        def constraint_terms(model, constraints, q, v):
-            moving = kinematics.motion(model, q, v)
-            rows = constraint_motion.jacobian(model, constraints, q, moving.placements)
-            return dot(rows.T, lam), constraint_motion.motion(model, constraints, q, moving, a).acceleration
-
-        d_force, d_acceleration = directional_derivative(constraint_terms, (model, constraints, q, v), d_mechanism)
-        force, needed = force + d_force, needed - d_acceleration
     matrices = equations_of_motion(model, constraints, q, moving.placements, added)
     matrices = matrices._replace(
         mass_factor=lanes.keep_triangle(matrices.mass_factor, lower=False),
         factor=lanes.keep_triangle(matrices.factor, lower=True),
     )
-    return (a, lam), saddle_point.solve(matrices, force, needed)
+    d_mechanism = (d_model, d_constraints, dq, dv)
+    if stays(d_mechanism):
+        return (a, lam), saddle_point.solve(matrices, force, needed)
+
+    def constraint_terms(model, constraints, q, v):
+        moving = kinematics.motion(model, q, v)
+        rows = constraint_motion.jacobian(model, constraints, q, moving.placements)
+        return rows, constraint_motion.motion(model, constraints, q, moving, a).acceleration
+
+    d_rows, d_acceleration = directional_derivative(constraint_terms, (model, constraints, q, v), d_mechanism)
+    unmet = wanted - constraint_motion.motion(model, constraints, q, moving, a).acceleration
+    return (a, lam), saddle_point.change(matrices, lam, unmet, force, needed - d_acceleration, d_rows)

@@ -6,26 +6,39 @@ with a positive definite M. If equations are redundant, G loses rank while x and
 smallest norm. Source: theory.md (N9), (N10).
 
 A pseudo-inverse is not differentiable where its rank changes, and requires an eigenvalue decomposition. Instead of using it, a
-small multiple s of the identity is added to G M^-1 G', which makes this matrix regular. Corrections then remove the error that s
-causes in the range of G M^-1 G', and the part of lam in its null space. The result contains the factor
-(1 - (s/(sigma + s))^k)^2 / sigma for each eigenvalue sigma of G M^-1 G'. This factor is 1/sigma if sigma is far above s, zero at
-zero, and smooth and finite in between, where a mechanism passes through a singular position.
+small multiple s of the identity is added to A = G M^-1 G', which makes this matrix regular. A polynomial of T = s (A + s 1)^-1 then
+removes the error that s causes in the range of A, and the part of lam in its null space:
 
-Source of the corrections: Carpentier, Budhiraja and Mansard, Robotics: Science and Systems 2021.
+    lam = (1 - T)^2 (1 + 3 T + 6 T^2 + 10 T^3) (A + s 1)^-1 (...)
+
+For an eigenvalue sigma of A far above s, the factor of the result is (1 - 15 (s/sigma)^4) / sigma, far below it 20 sigma^2 / s^3. In
+between, where a mechanism passes through a singular position, it is smooth and finite.
+
+The equations of many spatial loops, such as Bennett's, are redundant in closed configurations only. If such a loop is open by a
+small angle e, which happens within each step of an integrator, eigenvalues that belong to zero are of order e^2. Therefore s contains a
+term that grows with e^2, so that the rank is that of the closed loop.
 """
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
 
-_CORRECTIONS = 3
+# The polynomial of lowest degree (Bernstein) whose error is of order 4 at T = 0, and whose value is of order 3 at T = 1.
+_COEFFICIENTS = (10.0, 6.0, 3.0, 1.0)
+_REMOVALS = 2
 # Relative to the mean eigenvalue; the smallest value that single precision allows. Double precision would allow a smaller one, but
 # then rounding errors of a step near a singular position would cause large forces.
 _LEAST_SOFTNESS = 1e-9
+# Softness of an open loop relative to the geometric mean of the diagonal, divided by e^2, and its bound, which preserves the other
+# equations of a loop that is wide open. Eigenvalues of redundant equations are up to 0.03 e^2 in Bricard's loop.
+_PER_SQUARED_ERROR = 1e3
+_MOST_SOFTNESS = 1e-3
+_UNMOVED = 1e-6  # squared norm of a row, relative to the mean, below which no motion changes its residual
 
 
 class SaddlePoint(NamedTuple):
@@ -47,20 +60,35 @@ class SaddlePoint(NamedTuple):
     factor: Float[Array, "m m"]
 
 
-def factorize(mass_factor: Float[Array, "n n"], rows: Float[Array, "m n"]) -> SaddlePoint:
+def factorize(
+    mass_factor: Float[Array, "n n"], rows: Float[Array, "m n"], residual: Float[Array, "m"] | None = None
+) -> SaddlePoint:
     """Factorize the matrices of the linear system.
 
     Args:
         mass_factor: Upper triangular factor U of M = U U'.
         rows: Matrix G.
+        residual: Errors phi of constraints with the Jacobian G; zero if None.
     """
     by_force = factorizations.cholesky_solve(mass_factor, rows.T, lower=False)
     matrix = dot(rows, by_force)
     count, limits = matrix.shape[0], jnp.finfo(matrix.dtype)
     mean = jnp.trace(matrix) / count + limits.tiny**0.5
     softness = max(limits.eps ** (2 / 3), _LEAST_SOFTNESS) * mean
+    if residual is not None:
+        softness = softness + jax.lax.stop_gradient(_softness_of_open(rows, residual, jnp.diagonal(matrix), mean))
     factor = factorizations.cholesky(matrix + softness * jnp.identity(count, matrix.dtype))
     return SaddlePoint(mass_factor, rows, by_force, softness, matrix, factor)
+
+
+def _softness_of_open(rows, residual, diagonal, mean) -> Float[Array, ""]:
+    """Part of s that grows with the closure error. It has no derivative, because the solution does not depend on it."""
+    size = jnp.sum(rows**2, axis=1)
+    displacement = residual / (size + _UNMOVED * jnp.mean(size) + jnp.finfo(size.dtype).tiny ** 0.5)
+    opened = dot(displacement**2, size)  # e^2, independent of the units of the equations
+    # A mechanism of 1 cm has lengths among its equations whose eigenvalues are 1e-4 of those of angles.
+    typical = jnp.exp(jnp.mean(jnp.log(jnp.where(diagonal > _UNMOVED * mean, diagonal, mean))))
+    return jnp.minimum(_PER_SQUARED_ERROR * opened, _MOST_SOFTNESS) * typical
 
 
 def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, "m"]:
@@ -69,13 +97,13 @@ def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, 
     def softened(right):
         return factorizations.cholesky_solve(system.factor, right)
 
-    solution = softened(needed)
-    for _ in range(_CORRECTIONS):
-        solution = solution + softened(needed - dot(system.matrix, solution))
-    idle = solution
-    for _ in range(1 + _CORRECTIONS):
-        idle = system.softness * softened(idle)
-    return solution - idle
+    first = softened(needed)
+    solution = _COEFFICIENTS[0] * first
+    for coefficient in _COEFFICIENTS[1:]:
+        solution = coefficient * first + softened(system.softness * solution)
+    for _ in range(_REMOVALS):
+        solution = solution - softened(system.softness * solution)
+    return solution
 
 
 def solve(
@@ -91,3 +119,39 @@ def solve(
     free = factorizations.cholesky_solve(system.mass_factor, force, lower=False)
     lam = multipliers(system, needed - dot(system.rows, free))
     return free + dot(system.by_force, lam), lam
+
+
+def change(
+    system: SaddlePoint,
+    lam: Float[Array, "m"],
+    unmet: Float[Array, "m"],
+    force: Float[Array, "n"],
+    needed: Float[Array, "m"],
+    rows: Float[Array, "m n"],
+) -> tuple[Float[Array, "n"], Float[Array, "m"]]:
+    """Derivative (dx, dlam) of the solution along a change of the equations.
+
+        dlam = A^+ (dg - dG x - G M^-1 (df - dM x + dG' lam)) + A^+ A^+ dA unmet + (1 - A^+ A) dA A^+ lam,   A = G M^-1 G'
+
+    The last two terms are the rotation of the range of A (Golub and Pereyra 1973). They contribute to dx only where redundant
+    equations contradict each other, in a loop that is slightly open. Therefore dA omits the terms of dM, which are smaller by
+    another factor of that opening.
+
+    Args:
+        system: Factorized equations.
+        lam: Solution.
+        unmet: Part g - G x of the right-hand side that the solution does not satisfy.
+        force: Change df - dM x.
+        needed: Change dg - dG x.
+        rows: Change dG.
+    """
+
+    free = factorizations.cholesky_solve(system.mass_factor, force + dot(rows.T, lam), lower=False)
+
+    def turned(x):
+        return dot(rows, dot(system.by_force, x)) + dot(dot(rows.T, x), system.by_force)
+
+    idle = turned(multipliers(system, lam))
+    needed = needed - dot(system.rows, free) + multipliers(system, turned(unmet)) - dot(system.matrix, idle)
+    d_lam = multipliers(system, needed) + idle
+    return free + dot(system.by_force, d_lam), d_lam

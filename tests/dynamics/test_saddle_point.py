@@ -55,11 +55,11 @@ def test_a_row_that_vanishes_bears_nothing_and_has_a_finite_derivative():
 
 
 def test_weak_equations_are_let_go_by_the_stated_factor():
-    """An eigenvalue sigma of G M^-1 G' gives (1 - (s / (sigma + s))^4)^2 / sigma: one softened solution and three corrections."""
+    """An eigenvalue sigma of G M^-1 G' gives (1 - (s / (sigma + s))^4)^3 / sigma: three corrections, and two removals."""
     sigma = 1e-9 * np.array([0.01, 0.1, 1.0, 10.0, 100.0, 1e9])
     system = saddle_point.factorize(jnp.eye(6), jnp.diag(jnp.sqrt(jnp.asarray(sigma))))
     s = float(system.softness)
     assert sigma[1] < s < sigma[3]
     needed = np.linspace(1.0, 2.0, 6)
-    expected = needed * (1.0 - (s / (sigma + s)) ** 4) ** 2 / sigma
+    expected = needed * (1.0 - (s / (sigma + s)) ** 4) ** 3 / sigma
     np.testing.assert_allclose(jax.jit(saddle_point.multipliers)(system, jnp.asarray(needed)), expected, rtol=1e-10)
