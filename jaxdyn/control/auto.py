@@ -8,20 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool
 
-from jaxdyn.cache.constant import Constant
 from jaxdyn.control import guess
 from jaxdyn.control.batch import Options, best_of, solve_batch, solve_each
 from jaxdyn.control.collocation import Collocation
 from jaxdyn.control.ilqr import ILQR
 from jaxdyn.control.multiple_shooting import MultipleShooting
 from jaxdyn.control.plan import Plan
-from jaxdyn.control.problem import ControlProblem, Dynamics
-from jaxdyn.control.rates import WithRates
+from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, Solution, Solver, allowed_violation
-from jaxdyn.control.verification import verify
-from jaxdyn.lanes import Backend, stored_jit
+from jaxdyn.lanes import Backend
 from jaxdyn.mechanism.quantity import plain, quantity
 
 _REFUTED = 10.0  # factor of the allowed violation; a plan with a larger violation is refused
@@ -54,8 +50,9 @@ class Auto(Solver):
     from other guesses replaces the first solution only.
 
     `verify` checks every plan. If a plan violates dynamics, constraints or bounds, its result code is REFUTED, and the next solver
-    is tried. `Stats.stage` of a solution is the index of the attempt in `stages`, and `describe` states how many plans were found
-    by which solver.
+    is tried. If the motion of a plan does not happen because the time steps are too long, the code is COARSE, as with every solver;
+    then no other solver helps. `Stats.stage` of a solution is the index of the attempt in `stages`, and `describe` states how many
+    plans were found by which solver.
 
     Attributes:
         feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
@@ -113,8 +110,7 @@ def _supports(collocation: Collocation, problem: ControlProblem) -> bool:
         collocation.check(problem)
     except (ValueError, ImportError):
         return False
-    dynamics = problem.dynamics.inner if isinstance(problem.dynamics, WithRates) else problem.dynamics
-    return type(dynamics).rate is not Dynamics.rate
+    return problem.dynamics.continuous
 
 
 @solve_each.register
@@ -125,8 +121,9 @@ def _(solver: Auto, problem: ControlProblem, initial: Plan, options: Options) ->
     found = _attempt(solver, first, problem, initial, options)
     for index, stage in enumerate(others, start=1):
         results = np.asarray(found.result)
-        failed = np.flatnonzero(results != ControlResult.SOLVED)
-        if len(failed) < (1 if several else len(results)) or (several and stage.other_guesses):
+        solved = results == ControlResult.SOLVED
+        failed = np.flatnonzero(~solved & (results != ControlResult.COARSE))  # the time steps are those of all solvers
+        if not len(failed) or (several and stage.other_guesses) or (not several and np.any(solved)):
             break
         if np.all(results == ControlResult.NOT_FINITE) and not stage.other_guesses:
             continue  # the guesses are not finite for other solvers either
@@ -144,28 +141,12 @@ def _attempt(solver: Auto, stage: Stage, problem: ControlProblem, plans: Plan, o
     if stage.prepared is not None:
         plans = solve_each(stage.prepared, problem, plans, options._replace(history=False)).value
     found = solve_each(stage.solver, problem, plans, options)
-    wrong = _refuted(solver, problem, found.value) & (found.result == ControlResult.SOLVED)
+    checked = found.verification
+    worst = jnp.maximum(jnp.maximum(checked.gap, checked.violation), checked.excess)
+    right = worst <= _REFUTED * allowed_violation(solver, problem.lower.dtype)  # false for NaN
+    wrong = ~right & (found.result == ControlResult.SOLVED)
     found = eqx.tree_at(lambda f: f.result, found, jnp.where(wrong, ControlResult.REFUTED.value, found.result))
     return _rows(found, np.array([best_of(found)])) if stage.other_guesses else found
-
-
-def _refuted(solver: Auto, problem: ControlProblem, plans: Plan) -> Bool[Array, "batch"]:
-    """Whether the independent check contradicts each plan."""
-    arrays, structure = eqx.partition(problem, eqx.is_array)
-    several = problem.duration.ndim > 0
-    worst = _worst(Constant((structure if several else problem, solver.backend)), arrays if several else None, plans)
-    return ~(worst <= _REFUTED * allowed_violation(solver, problem.lower.dtype))  # also true for NaN
-
-
-@stored_jit
-def _worst(known: Constant, arrays, plans: Plan) -> Array:
-    problem, backend = known.value
-
-    def each(arrays, plan):
-        checked = verify(problem if arrays is None else eqx.combine(arrays, problem), plan, backend=backend)
-        return jnp.max(jnp.stack([checked.gap, checked.violation, checked.excess]))
-
-    return jax.vmap(each, in_axes=(None if arrays is None else 0, 0))(arrays, plans)
 
 
 def _rows(tree, rows: np.ndarray):

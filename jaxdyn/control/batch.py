@@ -25,6 +25,7 @@ from jaxdyn.control.solution import (
     UnsolvedError,
     check_arguments,
     run_iterations,
+    verified,
     with_history,
 )
 from jaxdyn.lanes import stored_jit
@@ -113,7 +114,8 @@ def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: 
     found = []
     for k in tqdm(range(initial.controls.shape[0]), unit="plan", disable=not options.progress):
         own, plan = jax.tree.map(lambda leaf, k=k: leaf[k], (arrays if problem.duration.ndim else None, initial))
-        one = solver.solve(problem if own is None else eqx.combine(own, structure), plan, options.max_steps)
+        of_own = problem if own is None else eqx.combine(own, structure)
+        one = verified(solver, of_own, solver.solve(of_own, plan, options.max_steps))
         # Collocation adds the motion between the time steps to its solution; only `solve` returns it.
         found.append(Solution(**{field.name: getattr(one, field.name) for field in dataclasses.fields(Solution)}))
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
@@ -162,7 +164,7 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
                 bar.set_postfix_str(_progress_text(standing), refresh=False)
                 bar.update(int(np.sum(np.asarray(standing.result) != ControlResult.RUNNING)) - bar.n)
                 bar.refresh()
-    return found.all(packs, results(_solution, packs))
+    return verified(solver, problem, found.all(packs, results(_solution, packs)))
 
 
 class _Standing(NamedTuple):

@@ -1,5 +1,6 @@
 """Direct collocation: states and controls are the variables of a sparse nonlinear program, which is solved by Ipopt."""
 
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics,
 from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
 from jaxdyn.control.solution import Solution, Solver, Stats
 from jaxdyn.control.transcription import Transcription, transcribed
+from jaxdyn.control.verification import PARTS
 from jaxdyn.lanes import Backend, stored_jit
 from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.quantity import plain, quantity
@@ -48,6 +50,14 @@ class CollocatedSolution(Solution):
         k, fraction = self._place(t)
         step = polynomial(scheme_of(self.points).integrals, fraction, self.rates[k])
         return self.dynamics.retract(jax.tree.map(lambda leaf: leaf[k], self.value.states), step)
+
+    def motion(self, problem: ControlProblem) -> tuple[ControlProblem, Plan, Float[Array, "N nu nx"]]:
+        """The controls vary within an interval, so that the motion is checked in several steps for each of them."""
+        steps, dtype = PARTS * problem.steps, self.rates.dtype
+        middle = (jnp.arange(steps, dtype=dtype) + 0.5) * self.duration / steps
+        states = jax.vmap(self.state)(jnp.arange(steps + 1, dtype=dtype) * self.duration / steps)
+        plan = Plan(states, jax.vmap(self.control)(middle), self.value.design)
+        return dataclasses.replace(problem, steps=steps), plan, jnp.repeat(self.feedback, PARTS, axis=0)
 
     def _place(self, t: Time | float) -> tuple[Array, Array]:
         N = self.rates.shape[0]

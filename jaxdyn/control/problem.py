@@ -12,7 +12,7 @@ T, may be optimized together with the controls.
 import abc
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -26,11 +26,13 @@ from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State, System, check_state, check_system
+from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.components import velocity_units
 from jaxdyn.mechanism.messages import check_function, checked_count, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import check_settings, plain
-from jaxdyn.simulate.integrators import Integrator, RungeKutta4
+from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
 from jaxdyn.spatial.arrays import floating
 
 AnyState = PyTree  # `State` of a mechanism, or an array
@@ -73,6 +75,16 @@ class Dynamics(eqx.Module):
     def difference(self, a: AnyState, b: AnyState) -> Tangent:
         """The step from a to b in tangent coordinates, the inverse of `retract`: retract(a, difference(a, b)) = b."""
 
+    @property
+    def continuous(self) -> bool:
+        """Whether time steps approximate a motion in continuous time, whose `rate` is defined."""
+        return type(self).rate is not Dynamics.rate
+
+    @property
+    def units(self) -> tuple[Hashable, ...]:
+        """A label of each tangent coordinate; coordinates with the same label have the same unit and may be compared."""
+        return tuple(range(self.nx))
+
     def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
         """The time derivative of the state in tangent coordinates at x (1/s), which direct collocation requires.
 
@@ -93,11 +105,12 @@ class MultibodyDynamics(Dynamics):
 
     Attributes:
         system: The mechanism with its forces, constraints and drives.
-        integrator: The one-step method that computes each time step.
+        integrator: The one-step method that computes each time step. If it is None, `ControlProblem` chooses it by the length of a
+            time step and the stiffness of the system, see `stable_integrator`; elsewhere None means `RungeKutta4()`.
     """
 
     system: System
-    integrator: Integrator = RungeKutta4()
+    integrator: Integrator | None = None
 
     def __check_init__(self):
         check_system(self.system, type(self).__name__)
@@ -112,7 +125,7 @@ class MultibodyDynamics(Dynamics):
         return self.system.nu
 
     def step(self, x: State, u: Controls, t: Time, dt: Time) -> State:
-        return self.integrator.step(self.system, x, lambda time: u, t, dt)[0]
+        return self.method.step(self.system, x, lambda time: u, t, dt)[0]
 
     def retract(self, x: State, step: Tangent) -> State:
         nv = self.system.model.nv
@@ -121,8 +134,68 @@ class MultibodyDynamics(Dynamics):
     def difference(self, a: State, b: State) -> Tangent:
         return jnp.concatenate([configuration.difference(self.system.model, a.q, b.q), b.v - a.v])
 
+    @property
+    def method(self) -> Integrator:
+        """The integrator of the time steps."""
+        return RungeKutta4() if self.integrator is None else self.integrator
+
+    @property
+    def units(self) -> tuple[Hashable, ...]:
+        of_velocities = velocity_units(self.system.model)
+        return tuple(("position", unit) for unit in of_velocities) + of_velocities
+
     def rate(self, x: State, u: Controls, t: Time) -> Tangent:
         return jnp.concatenate([x.v, acceleration(self.system, x, u, t)])
+
+
+_GROWTH = (
+    1.01  # growth of an error in one time step, beyond that of the motion, from which an integrator counts as unstable
+)
+
+
+def stable_integrator(system: System, states: Sequence[State], dt: float | Float[Array | np.ndarray, ""]) -> Integrator:
+    """The first of `RungeKutta4`, `SemiImplicitEuler` and `ImplicitMidpoint` that is stable for a system and a time step.
+
+    The eigenvalues lambda of the linearized equations of motion decide. `RungeKutta4` is stable if
+    |1 + z + z^2/2 + z^3/6 + z^4/24| <= max(1, |exp(z)|) for all z = lambda dt, and `SemiImplicitEuler` if no eigenvalue of a
+    linearized time step is larger than the largest growth max(1, |exp(z)|) of the motion. Both comparisons allow for 1 %.
+
+    Args:
+        system: The mechanism.
+        states: States at which the equations are linearized, with zero controls.
+        dt: The length of a time step (s).
+    """
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+    def eigenvalues(integrator: Integrator | None) -> np.ndarray:
+        found = np.asarray(
+            _linearized(MultibodyDynamics(system, integrator), stacked, jnp.asarray(dt, stacked.q.dtype))
+        )
+        return np.linalg.eigvals(found[np.isfinite(found).all(axis=(1, 2))])
+
+    z = eigenvalues(None) * float(dt)
+    growth = _GROWTH * np.maximum(1.0, np.exp(z.real))
+    if np.all(np.abs(1.0 + z * (1.0 + z / 2.0 * (1.0 + z / 3.0 * (1.0 + z / 4.0)))) <= growth):
+        return RungeKutta4()
+    of_steps = np.abs(eigenvalues(SemiImplicitEuler()))
+    return SemiImplicitEuler() if np.max(of_steps, initial=0.0) <= np.max(growth) else ImplicitMidpoint()
+
+
+@stored_jit
+def _linearized(dynamics: MultibodyDynamics, states: State, dt: Time) -> Float[Array, "states nx nx"]:
+    """Matrices of the linearized equations of motion, or of the linearized time step if the dynamics have an integrator."""
+    u, t = jnp.zeros(dynamics.nu, dt.dtype), jnp.zeros_like(dt)
+
+    def each(x: State) -> Array:
+        def change(away: Tangent) -> Tangent:
+            there = dynamics.retract(x, away)
+            if dynamics.integrator is None:
+                return dynamics.rate(there, u, t)
+            return dynamics.difference(dynamics.step(x, u, t, dt), dynamics.step(there, u, t, dt))
+
+        return jax.jacfwd(change)(jnp.zeros(dynamics.nx, dt.dtype))
+
+    return jax.vmap(lane_function(each, name="linearized motion"))(states)
 
 
 class _VectorDynamics(Dynamics):
@@ -323,6 +396,7 @@ class ControlProblem(Displayed, eqx.Module):
         self.running, self.final, self.constraints, self.final_constraints = (
             jax.tree.map(lambda leaf: _in_precision(leaf, dtype), _several(part)) for part in parts
         )
+        self.dynamics = self._with_integrator()
         self.lower = _bound(lower, (dynamics.nu,), dtype, -np.inf)
         self.upper = _bound(upper, (dynamics.nu,), dtype, np.inf)
         self.design = design
@@ -339,6 +413,24 @@ class ControlProblem(Displayed, eqx.Module):
                 raise ValueError(f"control {k}: the lower bound is not below the upper one; exchange them")
         _check_functions(self)
 
+    def _with_integrator(self) -> Dynamics:
+        """The dynamics with a stable integrator, if they are those of a mechanism and do not state one.
+
+        The initial state and the targets of costs and constraints decide, between which plans usually begin and end.
+        """
+        dynamics = self.dynamics
+        if not isinstance(dynamics, MultibodyDynamics) or dynamics.integrator is not None:
+            return dynamics
+        terms = (*self.running, *self.final, *(c.function for c in (*self.constraints, *self.final_constraints)))
+        targets = [getattr(term, field) for term in terms for field in _state_fields(term)]
+        shapes = (dynamics.system.model.nq,), (dynamics.system.model.nv,)
+        states = [
+            x for x in (self.initial, *targets) if isinstance(x, State) and (np.shape(x.q), np.shape(x.v)) == shapes
+        ]
+        if not states or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((dynamics, states, self.duration))):
+            return dynamics
+        return MultibodyDynamics(dynamics.system, stable_integrator(dynamics.system, states, self.dt))
+
     def _display(self) -> Display:
         dynamics = self.dynamics
         rows = {"duration": f"{number_text(self.duration, 's')} in {plural(self.steps, 'step', 'steps')}"}
@@ -349,7 +441,7 @@ class ControlProblem(Displayed, eqx.Module):
         if self.size:
             rows["design"] = plural(self.size, "parameter", "parameters")
         if isinstance(dynamics, MultibodyDynamics):
-            rows = {"system": dynamics.system._display().title, "integrator": repr(dynamics.integrator)} | rows
+            rows = {"system": dynamics.system._display().title, "integrator": repr(dynamics.method)} | rows
         return Display(f"ControlProblem({type(dynamics).__name__}, nx = {dynamics.nx}, nu = {dynamics.nu})", rows)
 
     @property
@@ -482,9 +574,14 @@ def check_start(dynamics: Dynamics, state: Any, name: str) -> None:
 
 
 def _check_states(dynamics: Dynamics, function: Any) -> None:
-    for field in dataclasses.fields(function) if dataclasses.is_dataclass(function) else ():
-        if field.metadata.get("state"):
-            check_start(dynamics, getattr(function, field.name), _name(function))
+    for name in _state_fields(function):
+        check_start(dynamics, getattr(function, name), _name(function))
+
+
+def _state_fields(function: Any) -> list[str]:
+    """Names of the fields of a cost or constraint that are states."""
+    fields = dataclasses.fields(function) if dataclasses.is_dataclass(function) else ()
+    return [field.name for field in fields if field.metadata.get("state")]
 
 
 def _check_functions(problem: ControlProblem) -> None:

@@ -3,6 +3,8 @@
 The state is augmented by the original controls: (x, u) with u_{k+1} = u_k + h r_k, and the rates r are the new controls.
 """
 
+from collections.abc import Hashable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -35,6 +37,14 @@ class WithRates(Dynamics):
     @property
     def nu(self) -> int:
         return self.inner.nu
+
+    @property
+    def continuous(self) -> bool:
+        return self.inner.continuous
+
+    @property
+    def units(self) -> tuple[Hashable, ...]:
+        return *self.inner.units, *(("control", k) for k in range(self.nu))
 
     def step(self, x: AnyState, u: Controls, t: Time, dt: Time) -> AnyState:
         state, held = x

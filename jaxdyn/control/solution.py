@@ -15,6 +15,7 @@ from jaxdyn.cache.constant import Constant
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
+from jaxdyn.control.verification import Verification, verify_each
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.mechanism.messages import checked_count, described
@@ -50,6 +51,12 @@ class ControlResult(ResultCode):
         7,
         "The solver ended as solved, but an independent check finds that the plan violates the problem; try another solver, or "
         "shorten the time steps.",
+    )
+    COARSE = (
+        8,
+        "The plan satisfies its time steps, but they are too long: a simulation of its controls with shorter steps does not do "
+        "what the plan promises. Give more steps, or if the machine is stiff (friction, springs, contacts) an implicit integrator, "
+        "MultibodyDynamics(system, SemiImplicitEuler()) or ImplicitMidpoint(); verify states the size of the miss.",
     )
 
 
@@ -94,6 +101,8 @@ class Solution(Displayed, eqx.Module):
         result: The `ControlResult` code, which states how the search ended.
         stats: Computational effort of the search.
         history: Cost and violation at each iteration, or None if the history was not requested.
+        verification: Check of the plan that does not depend on the solver, see `verify`. If its motion does not happen, `solve`
+            and `solve_batch` replace the code SOLVED by COARSE.
     """
 
     value: Plan
@@ -104,12 +113,22 @@ class Solution(Displayed, eqx.Module):
     result: Int[Array, ""]
     stats: Stats
     history: History | None = eqx.field(default=None, kw_only=True)
+    verification: Verification | None = eqx.field(default=None, kw_only=True)
+
+    def motion(self, problem: ControlProblem) -> tuple[ControlProblem, Plan, Float[Array, "*batch N nu nx"]]:
+        """The problem, plan and feedback gains by which `solve` checks whether the motion of the solution happens."""
+        return problem, self.value, self.feedback
 
     def _display(self) -> Display:
         batch = np.shape(self.cost)
         ended = outcome_text(ControlResult, self.result)
         rows = {"result": ended if batch else message_text(ControlResult, self.result)}
         rows |= {"cost": number_text(self.cost), "violation": number_text(self.violation)}
+        if self.verification is not None:
+            rows["time steps"] = self.verification.integrator or "of the dynamics"
+            rows["simulated motion"] = (
+                f"misses the plan by {number_text(100.0 * self.verification.miss)} % of its range"
+            )
         rows |= {"iterations": number_text(self.stats.iterations), "value": self.value._display().title}
         if self.history is not None:
             rows["history"] = array_text(self.history.cost)
@@ -267,10 +286,25 @@ def solve(
     max_steps = max_steps if isinstance(max_steps, Tracer) else checked_count("max_steps", max_steps, 0)
     solver.check(problem)
     initial = guess.simplest(problem) if initial is None else initial
-    found = with_history(solver, history, max_steps).solve(problem, initial, max_steps)
+    found = verified(solver, problem, with_history(solver, history, max_steps).solve(problem, initial, max_steps))
     if throw:
         raise_unsuccessful(ControlResult, found.result, UnsolvedError)
     return found
+
+
+def verified(solver: Solver, problem: ControlProblem, found: Solution) -> Solution:
+    """The solution, or the batch of solutions, with its verification; the result is COARSE where the motion does not happen."""
+    if found.verification is not None:  # `Auto` verifies each of its attempts
+        return found
+    # The check has no derivative.
+    arrays, rest = eqx.partition(found.motion(problem), eqx.is_array)
+    of_motion = eqx.combine(jax.lax.stop_gradient(arrays), rest)
+    solved = found.result == ControlResult.SOLVED
+    checked = verify_each(*of_motion, solved, backend=getattr(solver, "backend", "auto"))
+    result = jnp.where(solved & ~checked.happens, ControlResult.COARSE.value, found.result)
+    return eqx.tree_at(
+        lambda f: (f.result, f.verification), found, (result, checked), is_leaf=lambda leaf: leaf is None
+    )
 
 
 def in_precision(value: float | None, dtype: Any, double: float, single: float) -> float:

@@ -24,14 +24,15 @@ class HorizonConfig:
     Attributes:
         duration: Duration of the motion, or its initial guess if the duration is free.
         steps: Number of equal time steps; controls are constant in each step.
-        integrator: Integrator of the time steps.
+        integrator: Integrator of the time steps; by default "runge_kutta_4", or for stiff machines, such as those with dry
+            friction, the first of "semi_implicit_euler" and "implicit_midpoint" that is stable for the time step.
         shortest: Lower bound of a free duration; the duration is fixed if `shortest` and `longest` are not given.
         longest: Upper bound of a free duration.
     """
 
     duration: float = setting(unit="s", positive=True)
     steps: int = setting(positive=True)
-    integrator: IntegratorName = "runge_kutta_4"
+    integrator: IntegratorName | None = None
     shortest: float | None = setting(None, unit="s", positive=True)
     longest: float | None = setting(None, unit="s", positive=True)
 

@@ -48,7 +48,7 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     time = config.time
     lower, upper = _bounds(config, system)
     return ControlProblem(
-        MultibodyDynamics(system, INTEGRATORS[time.integrator]),
+        MultibodyDynamics(system, None if time.integrator is None else INTEGRATORS[time.integrator]),
         _start(config, system),
         duration=time.duration,
         steps=time.steps,

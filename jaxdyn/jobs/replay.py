@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.control.plan import Plan, rollout_controls
-from jaxdyn.control.problem import AnyState, ControlProblem
+from jaxdyn.control.problem import AnyState, ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs import MECHANISM, RunDirectory
-from jaxdyn.jobs.choices import IntegratorName
+from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.lanes.announcements import announced_as
@@ -40,9 +40,11 @@ def saved_plan(problem: ControlProblem, found: Solution) -> dict[str, Array | np
     }
 
 
-def replay_config(problem: ControlProblem, design: Float[Array, "P"], integrator: IntegratorName) -> str:
+def replay_config(problem: ControlProblem, design: Float[Array, "P"]) -> str:
     """Text of a config of `jaxdyn rollout` that replays the plan in the directory of the config, with the mechanism there."""
     placed = problem.with_design(design)
+    assert isinstance(problem.dynamics, MultibodyDynamics)
+    integrator = next(name for name, integrator in INTEGRATORS.items() if integrator == problem.dynamics.method)
     lines = [
         "# Replays the plan of this directory; jaxdyn rollout replay.toml",
         f'mechanism = "{MECHANISM}.json"',
