@@ -250,15 +250,24 @@ def resisted_acceleration(
         armature = model.armature + jnp.maximum(sum(diagonals[1:], diagonals[0]), 0.0)
         model = eqx.tree_at(lambda m: m.armature, model, armature)
 
-    def solved(tau):
-        return _solved(system, now, model, tau, correction, added)[0]  # (I12), (T8)
-
+    a = _solved(system, now, model, tau, correction, added)[0]  # (I12), (T8)
     slips = [law.slip for _, law in laws if law.slip is not None]
-    return _with_bounded_friction(slips, solved, tau, step) if slips else solved(tau)
+    if not slips:
+        return a
+    weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
+    still = eqx.tree_at(lambda m: (m.v, m.velocity, m.bias), now.motion, replace_fn=jnp.zeros_like)
+
+    def response(force):
+        return _solved(system, now._replace(motion=still), weightless, force, None, added)[0]
+
+    return _with_bounded_friction(slips, response, a, step)
 
 
 def _with_bounded_friction(
-    slips: Sequence[Slip], solved: Callable[[Array], Array], tau: Float[Array, "nv"], step: Time
+    slips: Sequence[Slip],
+    response: Callable[[Float[Array, "nv"]], Float[Array, "nv"]],
+    a: Float[Array, "nv"],
+    step: Time,
 ) -> Float[Array, "nv"]:
     """Acceleration of a step with the dry friction of the slip at its end, by one Newton step.
 
@@ -268,13 +277,12 @@ def _with_bounded_friction(
 
     Args:
         slips: Sliding pairs.
-        solved: Acceleration by the linear law under given forces.
-        tau: Forces of the linear law.
+        response: Change of the acceleration of the linear law due to a force.
+        a: Acceleration of the linear law.
         step: Length of the step (s).
 
     Source: theory.md (I15).
     """
-    a = solved(tau)
     excess, power, pairs = jnp.zeros_like(a), 0.0, []
     for slip in slips:
         u, to_forces = jax.vjp(slip.velocity, a)
@@ -282,7 +290,7 @@ def _with_bounded_friction(
         excess = excess + to_forces((before - after)[:, None] * u)[0] / step
         power = power + jnp.sum(before * jnp.sum(u**2, axis=1)) / step
         pairs.append((slip, u, before, after))
-    change = solved(tau + excess) - a
+    change = response(excess)
     acts = power > jnp.finfo(a.dtype).tiny ** 0.5
     # The second term makes the correction differentiable where the excess vanishes, as in steady sliding.
     work = jnp.where(acts, dot(excess, change) + _LITTLE_EXCESS**2 * power, 1.0)
