@@ -303,7 +303,9 @@ def _with_bounded_friction(
         tangent = after * squared + stiffening * jnp.sum(u * gain, axis=1) / (step * work)
         shares = shares + jnp.sum(before * squared)
         parts.append((squared, before, after, tangent))
-    stopped = 1.0 / jnp.where(shares > 0.0, shares, 1.0)
+    stopped = (1.0 - _LITTLE_EXCESS) / jnp.where(
+        shares > 0.0, shares, 1.0
+    )  # a little before it stops, despite rounding
     slopes = [
         jnp.sum(jnp.maximum(jnp.maximum(tangent, (after - before * stopped) * squared), 0.0))
         for squared, before, after, tangent in parts
