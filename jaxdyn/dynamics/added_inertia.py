@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import inverse
+from jaxdyn.dynamics import inverse, metric
 from jaxdyn.dynamics.kinematics import Placements
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.spatial.arrays import dot
 
 
 class AddedInertia(NamedTuple):
@@ -44,21 +43,17 @@ def total(added: Sequence[AddedInertia]) -> AddedInertia | None:
     )
 
 
-def lower_matrix(model: Model, placed: Placements, added: AddedInertia) -> Float[Array, "nv nv"]:
-    """Lower triangle of the matrix A of all velocity components, with zeros above the diagonal.
+def lower_mass_matrix(model: Model, placed: Placements, added: AddedInertia | None = None) -> Float[Array, "nv nv"]:
+    """Lower triangle of M, or of M + A with an added inertia, with zeros above the diagonal.
 
     Args:
         model: Mechanism.
         placed: Placements of the bodies.
-        added: Added inertia.
+        added: Added inertia; none if None.
     """
-    lower = jnp.zeros((model.nv, model.nv), placed.columns.dtype)
-    if added.bodies is not None:
-        topology = model.topology
-        subtree = tree.of_columns(topology, tree.sum_over_descendants(topology, added.bodies))
-        resisted = einsum("aij,aj->ai", subtree, placed.columns)
-        products = einsum("ac,bc->ab", resisted, placed.columns)  # valid where beta precedes alpha
-        lower = jnp.where(np.tril(topology.column_precedes.T), products, 0.0)
+    if added is None:
+        return metric.lower_mass_matrix(model, placed)
+    lower = metric.lower_mass_matrix(model, placed, added.bodies)
     return lower if added.components is None else lower + jnp.tril(added.components)
 
 

@@ -7,7 +7,7 @@ Other shapes are sets of spheres and points: see `contact_shapes`.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -21,10 +21,11 @@ from jaxdyn.display import number_text, plural
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.contact_material import ContactMaterial, Response
 from jaxdyn.dynamics.contact_shapes import ContactPoint
-from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Vector3
+from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Slip, Vector3
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.mechanism.topology import GROUND
@@ -220,7 +221,16 @@ class GroundContact(Contact):
 
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         forces, matrices = jnp.split(self._sums_over_bodies(model, moving, step), [6], axis=1)
-        return OverStep(forces, AddedInertia(matrices[:, _ENTRY], None))
+        bodies = np.array(self.bodies, int)
+        each = _each_contact(np.bincount(bodies, minlength=1))
+
+        def respond(carrier, center, radius):
+            at = self._located(*carrier[:3], center, radius)
+            return at, self._response(carrier, at, step)[1]
+
+        at, response = each(respond)(_Carrier.of(moving, bodies), self.centers, self.radii)
+        slip = _slip(model, moving, self.material, response, ((bodies, at),), each, step)
+        return OverStep(forces, AddedInertia(matrices[:, _ENTRY], None), slip)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         bodies = np.array(self.bodies, int)
@@ -261,7 +271,7 @@ class GroundContact(Contact):
         """Sums of `_action` over the contacts of each body; those of bodies with many contacts are loops in a scalar program."""
         bodies = np.array(self.bodies, int)
         counts = np.bincount(bodies, minlength=model.nb)
-        looped = np.flatnonzero(counts > _MOST_WRITTEN_OUT) if writing_out() else np.empty(0, int)
+        looped = np.flatnonzero(_is_looped(counts))
         apart = ~np.isin(bodies, looped)
 
         def act(carrier, center, radius):
@@ -284,6 +294,60 @@ class GroundContact(Contact):
         owners = np.concatenate([bodies[apart], looped])
         carried = (np.arange(model.nb)[:, None] == owners).astype(actions.dtype)
         return einsum("bc,ck->bk", carried, actions)
+
+
+def _is_looped(contacts: np.ndarray) -> np.ndarray:
+    """Whether the contacts of each body are a loop, from their numbers."""
+    return (contacts > _MOST_WRITTEN_OUT) & writing_out()
+
+
+def _each_contact(contacts: np.ndarray) -> Callable:
+    """Transformation of a function of one contact to one of all, by the numbers of contacts of each body."""
+    if not np.any(_is_looped(contacts)):
+        return jax.vmap
+    return lambda function: lambda *each: jax.lax.map(lambda one: function(*one), each)
+
+
+def _slip(
+    model: Model,
+    moving: Motion,
+    material: ContactMaterial,
+    response: Response,
+    sides: Sequence[tuple[np.ndarray, _Located]],
+    each: Callable,
+    step: Scalar | float,
+) -> Slip:
+    """Friction of contacts at the end of a step.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of the model.
+        material: Parameters of the contact force.
+        response: Responses of the contacts over the step.
+        sides: Bodies and geometry of the first side, and of the second one if it is not the ground.
+        each: Transformation of a function of one contact to one of all contacts.
+        step: Length of the step (s).
+    """
+    velocity, columns = _with_ground(moving.velocity), moving.placements.columns
+
+    def of_side(bodies, at, acceleration):
+        def of_one(velocity, arm, center, gained):
+            change = jnp.concatenate([gained[:3], _drift(velocity, gained, arm, center)])
+            return jnp.concatenate([velocity[:3], velocity_at_point(velocity, arm)]) + step * change
+
+        if acceleration is None:
+            return jnp.concatenate([velocity[bodies][:, :3], jax.vmap(velocity_at_point)(velocity[bodies], at.arm)], 1)
+        return each(of_one)(velocity[bodies], at.arm, at.center, acceleration[bodies])
+
+    def slip(acceleration):
+        of_a, *of_b = (of_side(*side, acceleration) for side in sides)
+        relative = of_a - of_b[0] if of_b else of_a
+        return jax.vmap(material.slip)(response.normal, relative[:, 3:], relative[:, :3])
+
+    def at_end(a):
+        return slip(_with_ground(moving.bias + tree.sum_over_columns(model.topology, columns * a[:, None])))
+
+    return Slip(at_end, slip(None), lambda u: jax.vmap(material.resistance)(response.bound, u))
 
 
 class SphereContact(Contact):
@@ -382,7 +446,9 @@ class SphereContact(Contact):
         linear, angular = (columns_a - columns_b for columns_a, columns_b in moved)
         added = einsum("cxi,cij,cyj->xy", linear, response.per_linear, linear)
         added = added + einsum("cxi,cij,cyj->xy", angular, response.per_angular, angular)
-        return OverStep(self._on_bodies(model, a, b, response), AddedInertia(None, added))
+        sides = (np.array(self.bodies_a, int), a), (np.array(self.bodies_b, int), b)
+        slip = _slip(model, moving, self.material, response, sides, jax.vmap, step)
+        return OverStep(self._on_bodies(model, a, b, response), AddedInertia(None, added), slip)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         return self.material.energy(self._located(placed)[0].depth)

@@ -22,12 +22,21 @@ _STANDARD_GRAVITY = 9.81  # m/s^2
 
 
 class Response(NamedTuple):
-    """Force of one contact, and the matrices of the force that an implicit step adds per relative acceleration."""
+    """Force of one contact, and the matrices of the force that an implicit step adds per relative acceleration.
+
+    Attributes:
+        force, couple: Force and couple on the first body.
+        per_linear, per_angular: Matrices per acceleration of the contact point and per angular acceleration.
+        normal: Unit normal.
+        bound: Largest magnitude of the friction, mu N.
+    """
 
     force: Vector3
     couple: Vector3
     per_linear: Float[Array, "3 3"]
     per_angular: Float[Array, "3 3"]
+    normal: Vector3
+    bound: Scalar
 
 
 class ContactMaterial(eqx.Module):
@@ -92,20 +101,40 @@ class ContactMaterial(eqx.Module):
         speed = -dot(gradient, velocity)
         predicted = jnp.maximum(depth + ahead * speed, 0.0)  # (T8)
         pushed = unilateral_force(predicted, speed, self.stiffness, self.damping, self.onset)
-        slip, twist = velocity - dot(normal, velocity) * normal, dot(normal, spin)
-        lever = self.torsion_radius**2
-        scale = jnp.sqrt(dot(slip, slip) + lever * twist**2 + self.slip_speed**2)
-        resistance = self.friction * pushed.force * steepness / scale  # (T4)
+        slipping = self.slip(normal, velocity, spin)
+        bound = self.friction * pushed.force * steepness
+        resistance = self.resistance(bound, slipping)
         secant = self.stiffness * secant_slope(depth, depth + ahead * speed, self.onset)
         along = ahead * (pushed.damping + ahead * secant * pushed.per_spring_force) * steepness**2
         across = ahead * resistance
         both = jnp.outer(normal, normal)
         return Response(
-            pushed.force * gradient - resistance * slip,
-            -(resistance * lever * twist) * normal,
+            pushed.force * gradient - resistance * slipping[:3],
+            -(resistance * self.torsion_radius * slipping[3]) * normal,
             across * jnp.asarray(np.eye(3), depth.dtype) + (along - across) * both,
-            across * lever * both,
+            across * self.torsion_radius**2 * both,
+            normal,
+            bound,
         )
+
+    def slip(self, normal: Vector3, velocity: Vector3, spin: Vector3) -> Float[Array, "4"]:
+        """Slip velocity v_t of a contact, followed by the speed r w of its patch, m/s.
+
+        Args:
+            normal: Unit normal.
+            velocity, spin: Relative velocity and angular velocity at the contact point.
+        """
+        twist = self.torsion_radius * dot(normal, spin)
+        return jnp.append(velocity - dot(normal, velocity) * normal, twist)
+
+    def resistance(self, bound: Scalar, slip: Float[Array, "4"]) -> Scalar:
+        """Friction per slip velocity, N s/m.
+
+        Args:
+            bound: Largest magnitude of the friction, mu N.
+            slip: Slip velocity, see `slip`.
+        """
+        return bound / jnp.sqrt(dot(slip, slip) + self.slip_speed**2)  # (T4)
 
     def energy(self, depth: Float[Array, "contacts"]) -> Scalar:
         """Energy that is stored in contacts at given depths, J. Source: theory.md (T3)."""

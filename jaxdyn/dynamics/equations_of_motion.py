@@ -1,20 +1,25 @@
 """The equation of motion of a system, which integrators and optimizers use: forces, accelerations, constraint errors, energies."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.added_inertia import AddedInertia
-from jaxdyn.dynamics.forces import BodyForce, JointForce, Resistance
+from jaxdyn.dynamics.forces import BodyForce, JointForce, Slip
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.dynamics.system import State, System, Time, check_controls, dynamic_function, system_function
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.arrays import dot
 
 # Errors of constraints decay at this rate per step, by a factor of at most 3/4. Semi-implicit Euler is stable up to a rate of 0.83.
 _DECAY_PER_STEP = 0.5
+# Relative excess of friction, far above which it is corrected in full.
+_LITTLE_EXCESS = 1e-3
 
 
 @system_function
@@ -53,14 +58,20 @@ def applied_forces(
 def _forces_in_joints(system: System, model: Model, state: State, u, t: Float[Array, ""]) -> Float[Array, "nv"]:
     """Generalized force of the controls and of the forces in joints."""
     tau = jnp.zeros_like(state.v) if u is None else drive_forces(system, u)
-    for force in system.forces:
+    for force in _known_forces(system):
         if isinstance(force, JointForce):
             tau = tau + force.generalized_forces(model, state.q, state.v, t)
-        elif not isinstance(force, BodyForce):
+    return tau
+
+
+def _known_forces(system: System) -> tuple[BodyForce | JointForce, ...]:
+    """Forces of the system."""
+    for force in system.forces:
+        if not isinstance(force, BodyForce | JointForce):
             raise TypeError(
                 f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them"
             )
-    return tau
+    return system.forces
 
 
 def _pushes_bodies(system: System) -> bool:
@@ -223,30 +234,84 @@ def resisted_acceleration(
         step: Length dt of the step (s).
         correction: Required d^2 phi/dt^2; zero if None.
     """
-    model, tau, added = now.model, _forces_in_joints(system, now.model, now.state, u, now.t), None
-    if _pushes_bodies(system):
-        bodies = [f.over_step(model, now.motion, now.t, step) for f in system.forces if isinstance(f, BodyForce)]
+    model, added = now.model, None
+    tau = jnp.zeros_like(now.state.v) if u is None else drive_forces(system, u)
+    laws = [(force, force.over_step(model, now.motion, now.t, step)) for force in _known_forces(system)]
+    bodies, joints = ([law for force, law in laws if isinstance(force, kind)] for kind in (BodyForce, JointForce))
+    if bodies:
         tau = tau + inverse.project(
             model, now.motion.placements, sum((law.force for law in bodies[1:]), bodies[0].force)
         )
         added = added_inertia.total([law.added for law in bodies if law.added is not None])
-    resistance = _joint_resistance(system, now)
-    if resistance is not None:
-        inertia = step * (resistance.damping + step * resistance.stiffness)
-        model = eqx.tree_at(lambda m: m.armature, model, model.armature + inertia)
-        tau = tau - step * resistance.stiffness * now.state.v
-    return _solved(system, now, model, tau, correction, added)[0]  # (I12), (T8)
+    tau = sum((law.force for law in joints), tau)
+    diagonals = [law.added for law in joints if law.added is not None]
+    if diagonals:
+        # A single term may be negative, for example friction that depends on the direction.
+        armature = model.armature + jnp.maximum(sum(diagonals[1:], diagonals[0]), 0.0)
+        model = eqx.tree_at(lambda m: m.armature, model, armature)
+
+    a = _solved(system, now, model, tau, correction, added)[0]  # (I12), (T8)
+    slips = [law.slip for _, law in laws if law.slip is not None]
+    if not slips:
+        return a
+    weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
+    still = eqx.tree_at(lambda m: (m.v, m.velocity, m.bias), now.motion, replace_fn=jnp.zeros_like)
+
+    def response(force):
+        return _solved(system, now._replace(motion=still), weightless, force, None, added)[0]
+
+    return _with_bounded_friction(slips, response, a, step)
 
 
-def _joint_resistance(system: System, now: Instant) -> Resistance | None:
-    """Sum over the forces. A single term may have negative coefficients, for example friction that depends on the direction."""
-    at = (now.model, now.state.q, now.state.v, now.t)
-    each = [force.resistance(*at) for force in system.forces if isinstance(force, JointForce)]
-    given = [resistance for resistance in each if resistance is not None]
-    if not given:
-        return None
-    damping, stiffness = (jnp.maximum(sum(parts[1:], parts[0]), 0.0) for parts in zip(*given, strict=True))
-    return Resistance(damping, stiffness)
+def _with_bounded_friction(
+    slips: Sequence[Slip],
+    response: Callable[[Float[Array, "nv"]], Float[Array, "nv"]],
+    a: Float[Array, "nv"],
+    step: Time,
+) -> Float[Array, "nv"]:
+    """Acceleration of a step with the dry friction of the slip at its end, by one Newton step.
+
+    The linear law takes the coefficients of friction at the start of the step, so the friction is too large where the slip grows.
+    The excess is given back along the response of the linear law to it, by the amount that solves the equation of the step for a
+    single sliding pair, and not beyond the amount that stops it.
+
+    Args:
+        slips: Sliding pairs.
+        response: Change of the acceleration of the linear law due to a force.
+        a: Acceleration of the linear law.
+        step: Length of the step (s).
+
+    Source: theory.md (I15).
+    """
+    excess, power, pairs = jnp.zeros_like(a), 0.0, []
+    for slip in slips:
+        u, to_forces = jax.vjp(slip.velocity, a)
+        before, after = slip.resistance(slip.start), slip.resistance(u)
+        excess = excess + to_forces((before - after)[:, None] * u)[0] / step
+        power = power + jnp.sum(before * jnp.sum(u**2, axis=1)) / step
+        pairs.append((slip, u, before, after))
+    change = response(excess)
+    acts = power > jnp.finfo(a.dtype).tiny ** 0.5
+    # The second term makes the correction differentiable where the excess vanishes, as in steady sliding.
+    work = jnp.where(acts, dot(excess, change) + _LITTLE_EXCESS**2 * power, 1.0)
+
+    shares, parts = 0.0, []
+    for slip, u, before, after in pairs:
+        _, gain = jax.jvp(slip.velocity, (a,), (change,))
+        squared = jnp.sum(gain**2, axis=1) / (step * work)
+        _, stiffening = jax.jvp(slip.resistance, (u,), (gain,))
+        tangent = after * squared + stiffening * jnp.sum(u * gain, axis=1) / (step * work)
+        shares = shares + jnp.sum(before * squared)
+        parts.append((squared, before, after, tangent))
+    stopped = (1.0 - _LITTLE_EXCESS) / jnp.where(
+        shares > 0.0, shares, 1.0
+    )  # a little before it stops, despite rounding
+    slopes = [
+        jnp.sum(jnp.maximum(jnp.maximum(tangent, (after - before * stopped) * squared), 0.0))
+        for squared, before, after, tangent in parts
+    ]
+    amount = 1.0 / (1.0 - shares + sum(slopes))
+    return a + jnp.where(acts, amount, 1.0) * change  # (I15)
 
 
 def _solved(

@@ -8,6 +8,7 @@ Points are given on body axes, relative to the body origin O'. The body index -1
 """
 
 import abc
+from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import kinematics, metric
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism import configuration
@@ -25,6 +26,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, body_index, invalid, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import dot, floating, floating_or_none, zero_safe_norm
+from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
 
 Vector3 = Float[Array, "3"]
@@ -55,18 +57,61 @@ class Force(eqx.Module):
         return jnp.zeros((), q.dtype)
 
 
-class OverStep(NamedTuple):
-    """Linear law of the forces on bodies over an implicit step, for the acceleration a over the step: Q - A a.
+class Slip(NamedTuple):
+    """Sliding pairs with dry friction -d(u) u at the slip velocity u, of which an implicit step takes d at its start.
 
     Attributes:
-        force: 6-vector (moment about the reference point P; force) on every body for a = 0, ground axes, N m and N.
-        added: Matrices A, which are positive semidefinite; None if the force does not depend on a.
+        velocity: Function of the generalized acceleration over the step that returns the slip velocities at the end of the step,
+            m/s or rad/s; it is affine.
+        start: Slip velocities at the start of the step.
+        resistance: Function of the slip velocities that returns the coefficient d of each pair, N s/m or N m s/rad.
 
-    Source: theory.md (T8).
+    Source: theory.md (I15).
     """
 
-    force: Float[Array, "nb 6"]
-    added: AddedInertia | None
+    velocity: Callable[[Float[Array, "nv"]], Float[Array, "pairs n"]]
+    start: Float[Array, "pairs n"]
+    resistance: Callable[[Float[Array, "pairs n"]], Float[Array, "pairs"]]
+
+
+class OverStep(NamedTuple):
+    """Linear law of a force over an implicit step, for the acceleration a over the step: Q - A a.
+
+    Attributes:
+        force: Force for a = 0, N m and N: of a `BodyForce` a 6-vector (moment about the reference point P; force) on every body,
+            ground axes, of a `JointForce` the generalized force.
+        added: Positive semidefinite matrices A of a `BodyForce`, or the diagonal of A of a `JointForce`; None if the force does not
+            depend on a.
+        slip: Dry friction within the law, which `acceleration_over_step` bounds at the end of the step; None without dry friction.
+
+    Source: theory.md (I12), (I14), (T8).
+    """
+
+    force: Float[Array, "nb 6"] | Float[Array, "nv"]
+    added: AddedInertia | Float[Array, "nv"] | None = None
+    slip: Slip | None = None
+
+
+def spring_over_step(squared_frequency: Array, step: Scalar | float) -> tuple[Array, Array]:
+    """Times over which an implicit step advances the displacement of a spring of stiffness k: Q' = Q - k (delay v + square a).
+
+    Up to the frequency 2/step, at which an explicit step becomes unstable, the delay is zero and the square is step^2/4: no energy
+    is lost. For stiffer springs, both approach those of the implicit Euler method, step and step^2, which dissipates. The step is
+    stable at any frequency.
+
+    Args:
+        squared_frequency: Stiffness over the inertia that the spring moves, 1/s^2.
+        step: Length of the step (s).
+
+    Returns:
+        The delay (s) and the square (s^2).
+
+    Source: theory.md (I14).
+    """
+    excess = squared_frequency * step**2 - 4.0
+    stiff = excess > 0.0
+    share = jnp.where(stiff, excess / jnp.where(stiff, excess + 4.0, 1.0), 0.0) ** 2
+    return share * step, (0.5 * (1.0 + share) * step) ** 2
 
 
 class BodyForce(Force):
@@ -79,7 +124,7 @@ class BodyForce(Force):
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         """Linear law with which implicit integrators evaluate this force at the end of a step of length `step` (s); by default the
         force at the start."""
-        return OverStep(self.body_forces(model, moving, t), None)
+        return OverStep(self.body_forces(model, moving, t))
 
 
 class Resistance(NamedTuple):
@@ -113,15 +158,33 @@ class JointForce(Force):
         """Generalized force, N m or N by the kinds of joints."""
 
     def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
-        """Linear law with which implicit integrators evaluate this force at the end of a step; None if they evaluate it at the
-        start."""
+        """Linear law of this force for all lengths of a step; None if implicit integrators evaluate it at the start."""
         return None
 
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
+        """Linear law with which implicit integrators evaluate this force at the end of a step of length `step` (s); by default
+        that of `resistance`."""
+        now = self.generalized_forces(model, moving.q, moving.v, t)
+        law = self.resistance(model, moving.q, moving.v, t)
+        if law is None:
+            return OverStep(now)
+        return OverStep(now - step * law.stiffness * moving.v, step * (law.damping + step * law.stiffness))  # (I12)
 
-def _point_velocity(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
-    if body == GROUND:
-        return jnp.zeros_like(from_reference)
-    return velocity_at_point(moving.velocity[body], from_reference)
+
+class _Ends(NamedTuple):
+    """The end points A and B of a pair: arms from the reference points of their trees, d = x_A - x_B (m) and its rate (m/s)."""
+
+    arms: tuple[Vector3, Vector3]
+    d: Vector3
+    d_rate: Vector3
+
+
+class _PairLaw(NamedTuple):
+    """Coefficients of the force of a pair along and across its line: stiffness (N/m), and damping along the line (N s/m)."""
+
+    along: Scalar
+    across: Scalar
+    damping: Scalar
 
 
 class _PointPair(BodyForce):
@@ -136,17 +199,73 @@ class _PointPair(BodyForce):
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
         """Force on A, ground axes, N; d = x_A - x_B (m) and its rate (m/s)."""
 
+    @abc.abstractmethod
+    def law(self, inverse_length: Scalar) -> _PairLaw:
+        """Nonnegative coefficients of the linear law at a given inverse of the length."""
+
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
-        placed = moving.placements
-        reference_a, arm_a = kinematics.point_on_body(placed, self.body_a, self.point_a)
-        reference_b, arm_b = kinematics.point_on_body(placed, self.body_b, self.point_b)
-        d = (reference_a - reference_b) + (arm_a - arm_b)
-        d_rate = _point_velocity(moving, self.body_a, arm_a) - _point_velocity(moving, self.body_b, arm_b)
-        force = self.force_on_a(d, d_rate)
+        ends = self._ends(moving)
+        return self._on_bodies(model, ends, self.force_on_a(ends.d, ends.d_rate))
+
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
+        # Motion of A relative to B per velocity component, nonzero for those that move only one of both bodies (H5).
+        moves_a, moves_b = _moves(model, self.body_a), _moves(model, self.body_b)
+        columns = np.flatnonzero(moves_a ^ moves_b)
+        if not columns.size:
+            return OverStep(self.body_forces(model, moving, t))
+        ends, of_a = self._ends(moving), moves_a[columns, None]
+        w, nu = moving.placements.columns[columns, :3], moving.placements.columns[columns, 3:]
+        relative = nu + cross(w, jnp.where(of_a, ends.arms[0][None], ends.arms[1][None]))  # (E4)
+        relative = jnp.where(of_a, relative, -relative)
+
+        _, inverse = zero_safe_norm(ends.d)
+        n, law = inverse * ends.d, self.law(inverse)
+        line, unit = jnp.outer(n, n), jnp.asarray(np.eye(3), n.dtype)
+        stiffness = law.across * unit + (law.along - law.across) * line
+        inertia = jnp.diagonal(metric.lower_mass_matrix(model, moving.placements))[columns]
+        squared_frequency = jnp.sum(jnp.sum(dot(relative, stiffness) * relative, axis=1) / inertia)
+        delay, square = spring_over_step(squared_frequency, step)
+
+        added = step * law.damping * line + square * stiffness
+        drift = _point_drift(moving, self.body_a, ends.arms[0]) - _point_drift(moving, self.body_b, ends.arms[1])
+        bent = (step * law.damping + square * (law.along - law.across)) * inverse  # force of a line that turns
+        turning = dot(ends.d_rate, ends.d_rate) - dot(n, ends.d_rate) ** 2
+        force = self.force_on_a(ends.d, ends.d_rate) - delay * dot(stiffness, ends.d_rate)
+        force = force - dot(added, drift) - bent * turning * n  # (I14)
+        matrix = dot(dot(relative, added), relative.T)
+        whole = jnp.zeros((model.nv, model.nv), matrix.dtype).at[np.ix_(columns, columns)].set(matrix)
+        return OverStep(self._on_bodies(model, ends, force), AddedInertia(None, whole))
+
+    def _ends(self, moving: Motion) -> _Ends:
+        reference_a, arm_a = kinematics.point_on_body(moving.placements, self.body_a, self.point_a)
+        reference_b, arm_b = kinematics.point_on_body(moving.placements, self.body_b, self.point_b)
+        rate = _point_velocity(moving, self.body_a, arm_a) - _point_velocity(moving, self.body_b, arm_b)
+        return _Ends((arm_a, arm_b), (reference_a - reference_b) + (arm_a - arm_b), rate)
+
+    def _on_bodies(self, model: Model, ends: _Ends, force: Vector3) -> Float[Array, "nb 6"]:
         zero = jnp.zeros_like(force)
-        return _on_body(model, self.body_a, force_at_point(arm_a, force, zero)) + _on_body(
-            model, self.body_b, force_at_point(arm_b, -force, zero)
+        return _on_body(model, self.body_a, force_at_point(ends.arms[0], force, zero)) + _on_body(
+            model, self.body_b, force_at_point(ends.arms[1], -force, zero)
         )
+
+
+def _point_velocity(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
+    if body == GROUND:
+        return jnp.zeros_like(from_reference)
+    return velocity_at_point(moving.velocity[body], from_reference)
+
+
+def _point_drift(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
+    """Acceleration of a point of a body at zero generalized acceleration."""
+    if body == GROUND:
+        return jnp.zeros_like(from_reference)
+    turned = cross(moving.velocity[body, :3], velocity_at_point(moving.velocity[body], from_reference))
+    return velocity_at_point(moving.bias[body], from_reference) + turned
+
+
+def _moves(model: Model, body: int) -> np.ndarray:
+    """Mask of the velocity components that move a body."""
+    return np.zeros(model.nv, bool) if body == GROUND else model.topology.column_moves_body[:, body]
 
 
 def _on_body(model: Model, body: int, force: Float[Array, "6"]) -> Float[Array, "nb 6"]:
@@ -189,6 +308,11 @@ class Spring(_PointPair):
         _, inverse_length = zero_safe_norm(d)
         return -self.stiffness * (d - self.free_length * inverse_length * d)  # (H3)
 
+    def law(self, inverse_length: Scalar) -> _PairLaw:
+        # Compressed springs have a negative stiffness across the line, which stays explicit.
+        across = self.stiffness * jnp.maximum(1.0 - self.free_length * inverse_length, 0.0)
+        return _PairLaw(self.stiffness, across, jnp.zeros_like(across))
+
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         reference_a, arm_a = kinematics.point_on_body(placed, self.body_a, self.point_a)
         reference_b, arm_b = kinematics.point_on_body(placed, self.body_b, self.point_b)
@@ -228,6 +352,10 @@ class Damper(_PointPair):
         _, inverse_length = zero_safe_norm(d)
         direction = inverse_length * d
         return -self.coefficient * dot(direction, d_rate) * direction  # (H4)
+
+    def law(self, inverse_length: Scalar) -> _PairLaw:
+        zero = jnp.zeros_like(self.coefficient)
+        return _PairLaw(zero, zero, self.coefficient)
 
 
 class AppliedForce(BodyForce):
@@ -290,6 +418,12 @@ class JointSpring(JointForce):
             return self._energy(model, configuration.integrate(model, q, step))
 
         return -jax.grad(energy)(jnp.zeros_like(v))  # (H7) in tangent coordinates
+
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
+        inertia = jnp.diagonal(metric.lower_mass_matrix(model, moving.placements))
+        delay, square = spring_over_step(self.stiffness / inertia, step)
+        force = self.generalized_forces(model, moving.q, moving.v, t) - delay * self.stiffness * moving.v
+        return OverStep(force, square * self.stiffness)  # (I14)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         return self._energy(model, q)

@@ -94,8 +94,8 @@ def accelerations_from(
     a = force - einsum("abd,a,b->d", metric.connection_second_kind(model, q), v, v)  # (I2)
     if added is None:
         return a
-    lower = added_inertia.lower_matrix(model, moving.placements, added)
-    return factorizations.solve(mass + lower + jnp.tril(lower, -1).T, dot(mass, a))
+    lower = added_inertia.lower_mass_matrix(model, moving.placements, added)
+    return factorizations.solve(lower + jnp.tril(lower, -1).T, dot(mass, a))
 
 
 def check_method(method: Any) -> None:
@@ -194,7 +194,7 @@ def mass_factor(
     Entries of M that are zero because two joints are on different branches of the tree are zero in U too. A lower factor L of
     M = L L' would fill them. Source: Featherstone 2005, Efficient factorization of the joint-space inertia matrix.
     """
-    return factorizations.upper_factor_of_lower(_lower_matrix(model, placed, added))
+    return factorizations.upper_factor_of_lower(added_inertia.lower_mass_matrix(model, placed, added))
 
 
 def _factor(
@@ -206,14 +206,8 @@ def _factor(
     """
     before = model.topology.column_precedes
     if np.all(before | before.T):
-        return factorizations.cholesky_of_lower(_lower_matrix(model, placed, added)), True
+        return factorizations.cholesky_of_lower(added_inertia.lower_mass_matrix(model, placed, added)), True
     return mass_factor(model, placed, added), False
-
-
-def _lower_matrix(model: Model, placed: kinematics.Placements, added: AddedInertia | None) -> Float[Array, "nv nv"]:
-    """Lower triangle of M, or of M + A with an added inertia."""
-    lower = metric.lower_mass_matrix(model, placed)
-    return lower if added is None else lower + added_inertia.lower_matrix(model, placed, added)
 
 
 @traced_once

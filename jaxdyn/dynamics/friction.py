@@ -18,6 +18,7 @@ at rest stays at rest.
 """
 
 import abc
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -25,7 +26,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import forward, inverse, kinematics
-from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
+from jaxdyn.dynamics.forces import JointForce, OverStep, Scalar, Slip
+from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, DRAG, EFFORT, LEVER, VELOCITY, ComponentUnit, Quantity, quantity
@@ -62,8 +64,17 @@ class _Friction(JointForce):
     ) -> Float[Array, "nv"]:
         return -self.coefficient_at(model, q, v) * v
 
-    def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
-        return Resistance(self.coefficient_at(model, q, v), jnp.zeros_like(v))
+    def coefficient_of_speed(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]
+    ) -> Callable[[Float[Array, "nv"]], Float[Array, "nv"]]:
+        """The coefficients d as a function of the velocities near v, under the load at v."""
+        return lambda near: self.coefficient_at(model, q, near)
+
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
+        v, law = moving.v, self.coefficient_of_speed(model, moving.q, moving.v)
+        d = law(v)
+        slip = Slip(lambda a: (v + step * a)[:, None], v[:, None], lambda u: law(u[:, 0]))
+        return OverStep(-d * v, step * d, slip)
 
 
 class JointFriction(_Friction):
@@ -152,8 +163,13 @@ class _FrictionUnderLoad(_Friction):
         """Square of the load, per velocity component."""
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        return self.coefficient_of_speed(model, q, v)(v)
+
+    def coefficient_of_speed(
+        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]
+    ) -> Callable[[Float[Array, "nv"]], Float[Array, "nv"]]:
         load = jnp.sqrt(self.squared_load(model, q, v) + self.load_scale**2)
-        return self.coefficient * load * _per_speed(v, self.velocity_scale)  # (H11), (H13)
+        return lambda near: self.coefficient * load * _per_speed(near, self.velocity_scale)  # (H11), (H13)
 
 
 class LoadFriction(_FrictionUnderLoad):
@@ -229,3 +245,6 @@ class QuadraticDrag(_Friction):
 
     def coefficient_at(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return self.coefficient * v * jnp.sign(v)  # (H12)
+
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
+        return super().over_step(model, moving, t, step)._replace(slip=None)  # not dry

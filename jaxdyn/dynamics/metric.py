@@ -81,11 +81,20 @@ def composite_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
 
 
 @traced_once
-def lower_mass_matrix(model: Model, placed: Placements) -> MassMatrix:
-    """Lower triangle of the mass matrix, with zeros above the diagonal."""
+def lower_mass_matrix(model: Model, placed: Placements, added: Float[Array, "nb 6 6"] | None = None) -> MassMatrix:
+    """Lower triangle of the mass matrix, with zeros above the diagonal.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        added: Matrices that are added to the inertias of the bodies about the reference point P, ground axes; none if None.
+    """
     topology = model.topology
     subtree = tree.of_columns(topology, composite_inertia(model, placed))
     momentum = jax.vmap(SpatialInertia.momentum)(subtree, placed.columns)
+    if added is not None:
+        beyond = tree.of_columns(topology, tree.sum_over_descendants(topology, added))
+        momentum = momentum + einsum("aij,aj->ai", beyond, placed.columns)
     products = einsum("ac,bc->ab", momentum, placed.columns)  # valid where beta precedes alpha (F6)
     lower = jnp.where(np.tril(topology.column_precedes.T), products, 0.0) + jnp.diag(rotors.reflected_inertia(model))
     return lower + jnp.tril(rotors.coupling_metric(model, placed)) if model.rotors.count else lower  # (R2)

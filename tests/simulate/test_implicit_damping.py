@@ -12,6 +12,7 @@ from random_trees import random_motion
 
 import jaxdyn
 from jaxdyn import (
+    AppliedForce,
     AsymmetricFriction,
     JointFriction,
     JointServo,
@@ -238,7 +239,7 @@ def test_an_arm_with_a_light_wrist_diverges_with_explicit_damping_and_does_not_w
 def test_without_resisting_forces_both_forms_make_the_same_steps():
     model = every_joint()
     q, v = (jnp.asarray(x) for x in random_motion(np.random.default_rng(6), model)[:2])
-    system = System(model, (JointSpring(np.full(model.nv, 5.0), np.asarray(configuration.neutral(model))),))
+    system = System(model, (AppliedForce(model.nb - 1, [0.1, 0.0, 0.2], [3.0, -1.0, 2.0], [0.1, 0.2, 0.3], True),))
 
     @jax.jit
     def both(state):
