@@ -216,6 +216,24 @@ class SphereEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ShapeEntry(SphereEntry):
+    """A sphere on a body, a point if the radius is zero, or an ellipsoid or a rim if there are axes.
+
+    Attributes:
+        body: Name of the body or frame.
+        center: Center relative to the origin of the body or frame, on its axes.
+        radius: Radius of the sphere, or distance of the surface from the ellipsoid or rim.
+        axes: The three semi-axes of an ellipsoid on the axes of the body or frame; the last one is zero for a rim.
+    """
+
+    axes: tuple[tuple[float, float, float], ...] = setting_of(GroundContact, "axes", (_ZERO,) * 3)
+
+    def __post_init__(self):
+        if len(self.axes) != 3:
+            raise ValueError(f"axes has {len(self.axes)} rows; give three semi-axes, the last one [0, 0, 0] for a rim")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MaterialEntry:
     """Parameters of the force in contacts.
 
@@ -239,16 +257,16 @@ class MaterialEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroundContactEntry(MaterialEntry):
-    """Contacts of points and spheres of bodies with the ground.
+    """Contacts of points, spheres, rims and ellipsoids of bodies with the ground.
 
     Attributes:
-        points: Points and spheres: a list of tables with the keys body (name of a body or frame), center (m) and radius (m); center
-            and radius are zero if not given.
+        points: Points and shapes: a list of tables with the keys body (name of a body or frame), center (m), radius (m) and axes
+            (m), the three semi-axes of an ellipsoid or, if the last one is zero, of a rim; all are zero if not given.
         surface: Surface of the ground, the plane z = 0 if not given: a table {kind = "plane", normal, height (m)}, or {kind =
             "grid", heights (m), spacing (m), corner (m)} with one list of heights along y for each position along x.
     """
 
-    points: tuple[SphereEntry, ...]
+    points: tuple[ShapeEntry, ...]
     surface: dict[str, Any] | None = None
 
 

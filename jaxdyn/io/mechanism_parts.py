@@ -23,7 +23,7 @@ from jaxdyn.constraints import kinds
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics import contact, forces, friction, joint_limits
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.contact import GroundContact, SphereContact
+from jaxdyn.dynamics.contact import GroundContact, SphereContact, shape_axes
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
@@ -312,15 +312,18 @@ def _write_coupling(model: Model, coupling: Coupling, _: Place) -> dict[str, Any
 
 def _read_ground_contact(model: Model, entry: GroundContactEntry, place: Place) -> GroundContact:
     bodies, centers, radii = _spheres(model, entry.points, place.key("points"))
+    axes = shape_axes(model, [(entry.body, entry.axes) for entry in entry.points])
     kinds, surface = named_subclasses(Surface), HalfSpace()
     if entry.surface is not None:
         kind, table = read_kind(kinds, entry.surface, place.key("surface"))
         surface = read_value(kinds[kind], table, place.key("surface"))
-    return GroundContact(bodies, centers, radii, entry.material(model), surface)
+    return GroundContact(bodies, centers, radii, entry.material(model), surface, axes)
 
 
 def _write_ground_contact(model: Model, contact: GroundContact, file: Place) -> dict[str, Any]:
     points = _sphere_tables(model, contact.bodies, contact.centers, contact.radii)
+    if contact.axes is not None:
+        points = [point | {"axes": axes} for point, axes in zip(points, plain(contact.axes), strict=True)]
     surface = table_of_kind(contact.surface, Surface, "surface", file, remedy="replace it with a HeightGrid")
     return {"points": points, "surface": surface} | _material_table(contact.material)
 
