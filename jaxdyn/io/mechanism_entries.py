@@ -8,6 +8,7 @@ values.
 import dataclasses
 from typing import Any, Literal
 
+from jaxdyn.constraints.nonholonomic import KnifeEdge
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce
@@ -268,6 +269,36 @@ class GroundContactEntry(MaterialEntry):
 
     points: tuple[ShapeEntry, ...]
     surface: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RollingEntry(ShapeEntry):
+    """A shape of a body that touches a surface, or rolls on it without slip.
+
+    Attributes:
+        name: Name of the constraint.
+        surface: Surface of the ground, as for ground_contact; the plane z = 0 if not given.
+    """
+
+    name: str
+    surface: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KnifeEdgeEntry:
+    """A point of a body that does not move along a direction of the body.
+
+    Attributes:
+        name: Name of the constraint.
+        body: Name of the body or frame.
+        point: Position of the point relative to the origin of the body or frame, on its axes.
+        direction: Unit vector on the axes of the body or frame.
+    """
+
+    name: str
+    body: str
+    point: tuple[float, float, float] = setting_of(KnifeEdge, "point", _ZERO)
+    direction: tuple[float, float, float] = setting_of(KnifeEdge, "direction")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
