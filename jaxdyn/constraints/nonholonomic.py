@@ -21,9 +21,6 @@ from jaxdyn.spatial.rotation import cross
 
 Vector3 = Float[Array, "3"]
 
-# Each iteration multiplies the error of the contact point by the ratio of the curvatures of ground and body.
-_ITERATIONS = 3
-
 
 class KnifeEdge(VelocityConstraint):
     """A point of a body does not move along a direction of the body: a skate, a blade, or a wheel of which only the side force
@@ -168,7 +165,7 @@ def _contact(part: Touching | Rolling, poses: Poses) -> tuple[Vector3, Vector3, 
     turn = poses.rotation[part.body]
     reference, arm = point_on_body(poses, part.body, part.center)
     axes, center, lowest = dot(part.axes, turn.T), reference + arm, jnp.zeros_like(arm)
-    for _ in range(_ITERATIONS):
+    for _ in range(part.surface.iterations):
         lowest = support_point(axes, _unit(part.surface.gap_and_gradient(center + lowest)[1]))
     gap, gradient = part.surface.gap_and_gradient(center + lowest)
     normal = _unit(gradient)

@@ -269,8 +269,8 @@ class GroundContact(Contact):
     def _located(self, reference: Vector3, offset: Vector3, rotation: Float[Array, "3 3"], shape: _Shape) -> _Located:
         center = arm = offset + dot(rotation, shape.center)
         if shape.axes is not None:
-            # The second time with the normal at the contact, which on curved ground differs from that at the center.
-            for _ in range(2):
+            # On curved ground, the normal at the contact differs from that at the center.
+            for _ in range(self.surface.iterations):
                 normal = dot(_unit(self.surface.gap_and_gradient(reference + arm)[1]), rotation)
                 arm = center + dot(rotation, support_point(shape.axes, normal, shape.on_rim))
         gap, gradient = self.surface.gap_and_gradient(reference + arm)
