@@ -20,12 +20,17 @@ if TYPE_CHECKING:
     from jaxdyn.constraints.minimal import MinimalMotion as MinimalMotion
     from jaxdyn.constraints.minimal import minimal_acceleration as minimal_acceleration
     from jaxdyn.constraints.minimal import minimal_motion as minimal_motion
+    from jaxdyn.constraints.nonholonomic import KnifeEdge as KnifeEdge
+    from jaxdyn.constraints.nonholonomic import Rolling as Rolling
+    from jaxdyn.constraints.nonholonomic import Touching as Touching
+    from jaxdyn.constraints.nonholonomic import rolling as rolling
     from jaxdyn.constraints.projection import Projection as Projection
     from jaxdyn.constraints.projection import project_position as project_position
     from jaxdyn.constraints.projection import project_velocity as project_velocity
     from jaxdyn.constraints.reactions import LoopReaction as LoopReaction
     from jaxdyn.constraints.reactions import loop_reactions as loop_reactions
     from jaxdyn.dynamics.constraint import Constraint as Constraint
+    from jaxdyn.dynamics.constraint import VelocityConstraint as VelocityConstraint
     from jaxdyn.dynamics.constraint_forces import ConstraintForces as ConstraintForces
     from jaxdyn.dynamics.constraint_forces import constraint_forces as constraint_forces
     from jaxdyn.dynamics.constraint_forces import constraint_jacobian as constraint_jacobian

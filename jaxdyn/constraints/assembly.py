@@ -11,6 +11,7 @@ from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
 from jaxdyn.deprecated import renamed_argument
 from jaxdyn.dynamics import constraint_motion, kinematics
+from jaxdyn.dynamics.constraint import holonomic
 from jaxdyn.dynamics.system import State, System, Time, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.results import ResultCode, raising
@@ -125,11 +126,11 @@ def assemble(
     wrong = system.model.topology.error_with_columns(held)
     if wrong is not None:
         raise ValueError(f"held {held} of {system.model.name!r}: {wrong}")
-    q, constraints = state.q, system.constraints
+    q, constraints = state.q, holonomic(system.constraints)
     model = system.model.at(jnp.asarray(t, q.dtype))
     if not constraints:
         zero = jnp.zeros((), q.dtype)
-        return Assembly(q, zero, jnp.asarray(True), jnp.asarray(model.nv))
+        return Assembly(q, zero, jnp.asarray(True), mobility(system, state, t).degrees_of_freedom)
 
     def error(q):
         phi = constraint_motion.residuals_at(model, constraints, q)
@@ -156,7 +157,7 @@ def assemble(
     (found, _), _ = jax.lax.scan(improve, (q, jnp.asarray(1e-3, q.dtype)), None, length=max_steps)
     shift = configuration.difference(model, q, start)  # zero, but its derivative is that of the initial guess
     found = configuration.integrate(model, found, shift)
-    model, constraints = system.model.at(jnp.asarray(t, q.dtype)), system.constraints
+    model, constraints = system.model.at(jnp.asarray(t, q.dtype)), holonomic(system.constraints)
     q = follow(model, constraints, found, iterations=0, held=held)
     residual = jnp.max(jnp.abs(constraint_motion.residuals_at(model, constraints, q)))
     tolerance = jnp.sqrt(jnp.finfo(q.dtype).eps)

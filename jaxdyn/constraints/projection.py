@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, kinematics, metric, multipliers, saddle_point
-from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.constraint import Constraint, holonomic
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function
 from jaxdyn.mechanism import configuration
@@ -52,12 +52,12 @@ def project_position(system: System, state: State, t: Time = 0.0, *, iterations:
 
     Source: theory.md (N14).
     """
-    q = state.q
-    if not system.constraints:
+    q, constraints = state.q, holonomic(system.constraints)
+    if not constraints:
         return Projection(q, jnp.zeros((), q.dtype))
     model = system.model.at(jnp.asarray(t, q.dtype))
-    moved = follow(model, system.constraints, q, iterations)
-    return Projection(moved, jnp.max(jnp.abs(constraint_motion.residuals_at(model, system.constraints, moved))))
+    moved = follow(model, constraints, q, iterations)
+    return Projection(moved, jnp.max(jnp.abs(constraint_motion.residuals_at(model, constraints, moved))))
 
 
 @dynamic_function

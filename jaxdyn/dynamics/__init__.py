@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.contact_shapes import contact_box as contact_box
     from jaxdyn.dynamics.contact_shapes import contact_capsule as contact_capsule
     from jaxdyn.dynamics.contact_shapes import contact_cylinder as contact_cylinder
+    from jaxdyn.dynamics.contact_shapes import contact_ellipsoid as contact_ellipsoid
     from jaxdyn.dynamics.contact_shapes import contact_sphere as contact_sphere
+    from jaxdyn.dynamics.contact_shapes import contact_torus as contact_torus
     from jaxdyn.dynamics.derivatives import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
     from jaxdyn.dynamics.derivatives import InverseDynamicsDerivatives as InverseDynamicsDerivatives
     from jaxdyn.dynamics.derivatives import TangentProduct as TangentProduct

@@ -5,12 +5,14 @@ its rates and its forces follow from phi by differentiation (`constraint_motion`
 """
 
 import abc
+from collections.abc import Iterable
 from typing import ClassVar
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics.kinematics import Coordinates, Poses
+from jaxdyn.dynamics.kinematics import BodyMotion, Coordinates, Poses, Velocities
 from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model
 
@@ -53,3 +55,36 @@ class Constraint(eqx.Module):
         """Error message with a remedy if this constraint does not fit a model, else None. `System` calls this method once."""
         wrong = error_with_part(self, model)
         return None if wrong is None else f"{self.name!r}: {wrong}"
+
+
+class VelocityConstraint(Constraint):
+    """Equations that are linear in the velocities and do not follow from equations between coordinates: nonholonomic constraints,
+    such as rolling without slip. They restrict velocities only; every configuration is permitted.
+
+    Class attributes:
+        equations: Number of equations.
+    """
+
+    equations: eqx.AbstractClassVar[int]
+
+    @abc.abstractmethod
+    def rate(self, model: Model, q: Coordinates, poses: Poses, bodies: BodyMotion, v: Velocities) -> Float[Array, "m"]:
+        """Values that are zero where the constraint is satisfied, linear in the velocities, m/s or rad/s.
+
+        Args:
+            model: Mechanism, for its topology.
+            q: Generalized coordinates.
+            poses: Poses of the bodies at q.
+            bodies: Angular velocities and velocities of the origins of the bodies, ground axes.
+            v: Generalized velocities.
+
+        Source: theory.md (N18).
+        """
+
+    def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
+        return jnp.zeros(self.equations, q.dtype)
+
+
+def holonomic(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """The constraints that restrict positions."""
+    return tuple(constraint for constraint in constraints if not isinstance(constraint, VelocityConstraint))

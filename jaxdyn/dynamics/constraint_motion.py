@@ -5,7 +5,8 @@ With phi the stacked residuals and G their Jacobian with respect to velocities,
     phi = 0,   dphi/dt = G v + (terms of prescribed motion) = 0,   d^2 phi/dt^2 = G a + bias = 0
 
 G and the time derivatives of phi are exact derivatives of the residual functions along the known motion of the bodies. Therefore a
-constraint defines only its residual, and the kinematics of the tree is not differentiated.
+constraint defines only its residual, and the kinematics of the tree is not differentiated. A `VelocityConstraint` defines the rate
+itself, and its residual is zero.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
-from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.constraint import Constraint, VelocityConstraint
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Motion, Placements, Poses, Velocities
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
@@ -167,4 +168,10 @@ def forces(
 def _rate(model: Model, constraints, q: Coordinates, poses: Poses, bodies: BodyMotion, v: Velocities):
     """dphi/dt for given velocities of the body frames and of the coordinates (v)."""
     along = configuration.coordinate_rate(model, q, v), kinematics.rate_of_poses(model, poses, bodies)
-    return jax.jvp(lambda q, poses: residuals(model, constraints, q, poses), (q, poses), along)[1]
+
+    def rate(constraint: Constraint):
+        if isinstance(constraint, VelocityConstraint):
+            return constraint.rate(model, q, poses, bodies, v)
+        return jax.jvp(lambda q, poses: constraint.residual(model, q, poses), (q, poses), along)[1]
+
+    return jnp.concatenate([jnp.zeros(0, q.dtype), *map(rate, constraints)])

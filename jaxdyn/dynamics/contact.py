@@ -1,9 +1,10 @@
-"""Compliant contact with friction, theory.md section (t): of points and spheres with the ground, and of spheres with each other.
+"""Compliant contact with friction, theory.md section (t): of points, spheres, rims and ellipsoids with the ground, and of spheres
+with each other.
 
 Contacts are forces of a `System`. They have continuous derivatives, never pull, and dissipate energy. The default integrator
 evaluates them at the end of its step, so that steps of 2 to 5 ms are stable on stiff ground (`BodyForce.over_step`).
 
-Other shapes are sets of spheres and points: see `contact_shapes`.
+Other shapes are sets of these: see `contact_shapes`.
 """
 
 import abc
@@ -23,15 +24,18 @@ from jaxdyn.dynamics.contact_material import ContactMaterial, Response
 from jaxdyn.dynamics.contact_shapes import ContactPoint
 from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Slip, Vector3
 from jaxdyn.dynamics.kinematics import Motion, Placements
+from jaxdyn.dynamics.support import CONTACTS, ON_RIM, support_point
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, einsum, floating, zero_safe_norm
 from jaxdyn.spatial.rotation import cross, skew
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
+from jaxdyn.spatial.transform import RigidTransform
 
 # Largest number of contacts of a body without a loop in a scalar program; loops compile several times faster.
 _MOST_WRITTEN_OUT = 8
@@ -77,14 +81,15 @@ def _without_drift(response: Response, drift: Vector3, turning: Vector3) -> Resp
     )
 
 
-def _drift(velocity: Float[Array, "6"], bias: Float[Array, "6"], arm: Vector3, center: Vector3) -> Vector3:
+def _drift(velocity: Float[Array, "6"], bias: Float[Array, "6"], arm: Vector3, follows: Vector3) -> Vector3:
     """Change of the velocity of a contact point per time at zero generalized acceleration; the normal is constant.
 
     Args:
         velocity, bias: Spatial velocity of the body, and its spatial acceleration at zero generalized acceleration.
-        arm, center: Contact point, and center of its sphere, from the reference point.
+        arm: Contact point from the reference point.
+        follows: Velocity with which the contact point moves over the body and in space, that of the center of a sphere.
     """
-    return velocity_at_point(bias, arm) + cross(velocity[:3], velocity_at_point(velocity, center))
+    return velocity_at_point(bias, arm) + cross(velocity[:3], follows)
 
 
 class Contact(BodyForce):
@@ -115,6 +120,15 @@ class _Located(NamedTuple):
     depth: Scalar
 
 
+class _Shape(NamedTuple):
+    """Shape of a contact on body axes: a sphere, or the sphere of a point of an ellipsoid or rim, see `support_point`."""
+
+    center: Vector3
+    radius: Scalar
+    axes: Float[Array, "3 3"] | None
+    on_rim: Float[Array, "2"] | None
+
+
 class _Carrier(NamedTuple):
     """Placement and motion of the body that carries a contact; see `Placements` and `Motion`."""
 
@@ -133,17 +147,20 @@ class _Carrier(NamedTuple):
 
 
 class GroundContact(Contact):
-    """Contacts of points and spheres of bodies with the ground.
+    """Contacts of points, spheres, rims and ellipsoids of bodies with the ground.
 
     A sphere touches the ground with its lowest point, along the gradient of the gap of its center; a point is a sphere of radius
-    zero. `GroundContact.of` is a constructor with names and default values.
+    zero. If there are `axes`, the center of the sphere is instead the lowest point of an ellipsoid or, with a last semi-axis of
+    zero, of the rim of a disc. Such a shape makes three contacts with a third of the force each, which coincide unless a disc lies
+    flat: then they are distributed over its rim and support it. `GroundContact.of` is a constructor with names and default values.
 
     Attributes:
-        bodies: Index of the body of each sphere.
-        centers: Center of each sphere relative to the origin of its body, on body axes.
-        radii: Radius of each sphere.
+        bodies: Index of the body of each shape.
+        centers: Center of each shape relative to the origin of its body, on body axes.
+        radii: Radius of each sphere, or the distance of the surface from the ellipsoid or rim: the radius of the tube of a tire.
         material: Parameters of the contact force.
         surface: Surface of the ground.
+        axes: Semi-axes of the ellipsoids as rows, on body axes; zero for spheres. None if there are only spheres.
 
     Example:
         ```python
@@ -158,7 +175,7 @@ class GroundContact(Contact):
         landed = jaxdyn.rollout(system, start, dt=0.002, steps=1000).final
         ```
 
-    Source: theory.md (T1)-(T5).
+    Source: theory.md (T1)-(T5), (T10), (T11).
     """
 
     bodies: tuple[int, ...] = eqx.field(static=True, converter=plain)
@@ -166,6 +183,9 @@ class GroundContact(Contact):
     radii: Float[Array, "contacts"] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
     material: ContactMaterial
     surface: Surface = eqx.field(default_factory=HalfSpace)
+    axes: Float[Array, "contacts 3 3"] | None = eqx.field(
+        converter=lambda axes: None if axes is None else floating(axes), default=None, metadata=quantity("m")
+    )
 
     table_name: ClassVar[str] = "ground_contact"
 
@@ -177,7 +197,8 @@ class GroundContact(Contact):
 
         Args:
             model: Mechanism.
-            points: Points and spheres, see `contact_sphere`, `contact_capsule`, `contact_box` and `contact_cylinder`.
+            points: Points and shapes, see `contact_sphere`, `contact_capsule`, `contact_box`, `contact_cylinder`, `contact_torus`
+                and `contact_ellipsoid`.
             surface: Surface of the ground; the plane z = 0 if not given.
             material: Fields of `ContactMaterial`, whose default values follow from the mass of the mechanism.
 
@@ -185,7 +206,8 @@ class GroundContact(Contact):
             KeyError: No body or frame has one of the names; the message lists the existing names.
         """
         ground = HalfSpace() if surface is None else surface
-        contact = GroundContact(*_spheres(model, points), ContactMaterial.of(model, **material), ground)
+        axes = shape_axes(model, [(point.body, point.axes) for point in points])
+        contact = GroundContact(*_spheres(model, points), ContactMaterial.of(model, **material), ground, axes)
         return as_dtype(contact, model.dtype)
 
     def validate(self, model: Model) -> str | None:
@@ -194,26 +216,29 @@ class GroundContact(Contact):
             or _error_with_bodies(model, self.bodies)
             or _error_with_lengths(
                 {"bodies": len(self.bodies), "centers": self.centers.shape[-2], "radii": self.radii.shape[-1]}
+                | ({} if self.axes is None else {"axes": self.axes.shape[-3]})
             )
             or self.material.validate()
             or _error_with_surface(self.surface)
         )
 
     def names(self, model: Model) -> tuple[str, ...]:
-        return tuple(model.topology.body_name(body) for body in self.bodies)
+        return tuple(model.topology.body_name(body) for body in self.bodies for _ in range(self._contacts_of_each))
 
     def describe(self) -> str:
-        counts = plural(len(self.bodies), "point", "points"), plural(len(set(self.bodies)), "body", "bodies")
+        noun = ("point", "points") if self.axes is None else ("shape", "shapes")
+        counts = plural(len(self.bodies), *noun), plural(len(set(self.bodies)), "body", "bodies")
         return (
             f"{counts[0]} of {counts[1]} with {self.surface.describe()}, friction {number_text(self.material.friction)}"
         )
 
     def points(self, model: Model, moving: Motion) -> ContactPoints:
-        carriers = _Carrier.of(moving, np.array(self.bodies, int))
-        at = jax.vmap(self._located)(*carriers[:3], self.centers, self.radii)
-        velocity, responses = jax.vmap(lambda carrier, at: self._response(carrier, at, None))(carriers, at)
+        bodies, shapes = self._contacts()
+        carriers = _Carrier.of(moving, bodies)
+        at = jax.vmap(self._located)(*carriers[:3], shapes)
+        velocity, response = jax.vmap(lambda *of_one: self._response(*of_one, None))(carriers, shapes, at)
         return ContactPoints(
-            carriers.reference + at.arm, jax.vmap(_unit)(at.gradient), at.depth, velocity, responses.force
+            carriers.reference + at.arm, jax.vmap(_unit)(at.gradient), at.depth, velocity, response.force
         )
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
@@ -233,32 +258,62 @@ class GroundContact(Contact):
         return OverStep(forces, AddedInertia(matrices[:, _ENTRY], None), slip)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
-        bodies = np.array(self.bodies, int)
+        bodies, shapes = self._contacts()
         placements = placed.reference[bodies], placed.offset[bodies], placed.rotation[bodies]
-        return self.material.energy(jax.vmap(self._located)(*placements, self.centers, self.radii).depth)
+        depths = jax.vmap(self._located)(*placements, shapes).depth
+        return self.material.energy(depths) / self._contacts_of_each
 
-    def _located(
-        self, reference: Vector3, offset: Vector3, rotation: Float[Array, "3 3"], center: Vector3, radius: Scalar
-    ) -> _Located:
-        arm = offset + dot(rotation, center)
+    @property
+    def _contacts_of_each(self) -> int:
+        return 1 if self.axes is None else CONTACTS
+
+    def _contacts(self) -> tuple[np.ndarray, _Shape]:
+        """Body and shape of each contact, with a leading axis."""
+        bodies, shapes = np.array(self.bodies, int), _Shape(self.centers, self.radii, self.axes, None)
+        if self.axes is None:
+            return bodies, shapes
+        repeated = jax.tree.map(lambda x: jnp.repeat(x, CONTACTS, axis=0), shapes)
+        on_rim = jnp.asarray(np.tile(ON_RIM, (len(bodies), 1)), self.centers.dtype)
+        return np.repeat(bodies, CONTACTS), repeated._replace(on_rim=on_rim)
+
+    def _located(self, reference: Vector3, offset: Vector3, rotation: Float[Array, "3 3"], shape: _Shape) -> _Located:
+        center = arm = offset + dot(rotation, shape.center)
+        if shape.axes is not None:
+            # On curved ground, the normal at the contact differs from that at the center.
+            for _ in range(self.surface.iterations):
+                normal = dot(_unit(self.surface.gap_and_gradient(reference + arm)[1]), rotation)
+                arm = center + dot(rotation, support_point(shape.axes, normal, shape.on_rim))
         gap, gradient = self.surface.gap_and_gradient(reference + arm)
-        return _Located(arm - radius * _unit(gradient), arm, gradient, radius - gap)  # (T1)
+        return _Located(arm - shape.radius * _unit(gradient), arm, gradient, shape.radius - gap)  # (T1)
 
-    def _response(self, carrier: _Carrier, at: _Located, step: Scalar | float | None) -> tuple[Vector3, Response]:
+    def _response(
+        self, carrier: _Carrier, shape: _Shape, at: _Located, step: Scalar | float | None
+    ) -> tuple[Vector3, Response]:
         """Velocity of a contact point, and the response of the contact."""
         velocity, bias = carrier.velocity, carrier.bias
         at_point = velocity_at_point(velocity, at.arm)
         response = self.material.response(at.gradient, at.depth, at_point, velocity[:3], step)
         if step is not None:
-            response = _without_drift(response, _drift(velocity, bias, at.arm, at.center), bias[:3])
+            follows = velocity_at_point(velocity, at.center) if shape.axes is None else self._follows(carrier, shape)
+            response = _without_drift(response, _drift(velocity, bias, at.arm, follows), bias[:3])
+        if shape.axes is not None:
+            response = jax.tree.map(lambda x: x / CONTACTS, response)
         return at_point, response
 
-    def _action(
-        self, carrier: _Carrier, center: Vector3, radius: Scalar, step: Scalar | float | None
-    ) -> Float[Array, "entries"]:
+    def _follows(self, carrier: _Carrier, shape: _Shape) -> Vector3:
+        """Velocity with which the contact point of a rim or an ellipsoid moves over the body and in space."""
+
+        def arm(offset, rotation):
+            return self._located(carrier.reference, offset, rotation, shape).arm
+
+        turning = dot(skew(carrier.velocity[:3]), carrier.rotation)
+        along = velocity_at_point(carrier.velocity, carrier.offset), turning
+        return jax.jvp(arm, (carrier.offset, carrier.rotation), along)[1]
+
+    def _action(self, carrier: _Carrier, shape: _Shape, step: Scalar | float | None) -> Float[Array, "entries"]:
         """Moment and force of one contact about P, followed by the entries of its matrix if a step is given."""
-        at = self._located(*carrier[:3], center, radius)
-        _, response = self._response(carrier, at, step)
+        at = self._located(*carrier[:3], shape)
+        _, response = self._response(carrier, shape, at, step)
         wrench = force_at_point(at.arm, response.force, response.couple)
         if step is None:
             return wrench
@@ -269,27 +324,29 @@ class GroundContact(Contact):
         self, model: Model, moving: Motion, step: Scalar | float | None
     ) -> Float[Array, "nb entries"]:
         """Sums of `_action` over the contacts of each body; those of bodies with many contacts are loops in a scalar program."""
-        bodies = np.array(self.bodies, int)
+        bodies, shapes = self._contacts()
         counts = np.bincount(bodies, minlength=model.nb)
         looped = np.flatnonzero(_is_looped(counts))
         apart = ~np.isin(bodies, looped)
 
-        def act(carrier, center, radius):
-            return self._action(carrier, center, radius, step)
+        def selected(which):
+            return jax.tree.map(lambda x: x[which], shapes)
+
+        def act(carrier, shape):
+            return self._action(carrier, shape, step)
 
         def summed(body):
             carrier = jax.tree.map(lambda x: x[0], _Carrier.of(moving, np.array([body])))
-            of_body = bodies == body
             # The loop of the derivative computes each contact again instead of reading its intermediate values from memory.
             action = jax.checkpoint(act, prevent_cse=False)
 
-            def add(total, sphere):
-                return total + action(carrier, *sphere), None
+            def add(total, shape):
+                return total + action(carrier, shape), None
 
             start = jnp.zeros(6 if step is None else 6 + len(_UPPER[0]), moving.velocity.dtype)
-            return jax.lax.scan(add, start, (self.centers[of_body], self.radii[of_body]))[0][None]
+            return jax.lax.scan(add, start, selected(bodies == body))[0][None]
 
-        one_by_one = jax.vmap(act)(_Carrier.of(moving, bodies[apart]), self.centers[apart], self.radii[apart])
+        one_by_one = jax.vmap(act)(_Carrier.of(moving, bodies[apart]), selected(apart))
         actions = jnp.concatenate([one_by_one, *map(summed, looped)])
         owners = np.concatenate([bodies[apart], looped])
         carried = (np.arange(model.nb)[:, None] == owners).astype(actions.dtype)
@@ -386,7 +443,10 @@ class SphereContact(Contact):
 
         Raises:
             KeyError: No body or frame has one of the names; the message lists the existing names.
+            ValueError: One of the shapes is not a sphere.
         """
+        if any(np.any(point.axes) for pair in pairs for point in pair):
+            raise ValueError("a SphereContact has a rim or an ellipsoid; give spheres, or contacts with the ground")
         a, b = (_spheres(model, [pair[side] for pair in pairs]) for side in (0, 1))
         return as_dtype(SphereContact(*a, *b, ContactMaterial.of(model, **material)), model.dtype)
 
@@ -486,7 +546,8 @@ class SphereContact(Contact):
         if step is not None:
             bias, drift = _with_ground(moving.bias), jax.vmap(_drift)
             bias_a, bias_b = bias[np.array(self.bodies_a, int)], bias[np.array(self.bodies_b, int)]
-            drifts = drift(of_a, bias_a, a.arm, a.center) - drift(of_b, bias_b, b.arm, b.center)
+            follows_a, follows_b = at_point(of_a, a.center), at_point(of_b, b.center)
+            drifts = drift(of_a, bias_a, a.arm, follows_a) - drift(of_b, bias_b, b.arm, follows_b)
             response = jax.vmap(_without_drift)(response, drifts, bias_a[:, :3] - bias_b[:, :3])
         return relative, response
 
@@ -515,6 +576,22 @@ def _spheres(model: Model, points: Sequence[ContactPoint]) -> tuple[tuple[int, .
     located = [model.locate(point.body, point.center) for point in points]
     centers = jnp.reshape(jnp.asarray([center for _, center in located], model.dtype), (-1, 3))
     return tuple(body for body, _ in located), centers, jnp.asarray([point.radius for point in points], model.dtype)
+
+
+def shape_axes(model: Model, shapes: Sequence[tuple[str, Any]]) -> Float[Array, "contacts 3 3"] | None:
+    """Semi-axes of shapes on the axes of their bodies, as rows; None if all of them are spheres.
+
+    Args:
+        model: Mechanism.
+        shapes: Name of the body or frame of each shape, and its semi-axes on the axes of this body or frame, as rows.
+    """
+    if not any(np.any(axes) for _, axes in shapes):
+        return None
+    frames = [model.locate_frame(name, RigidTransform.identity(model.dtype))[1] for name, _ in shapes]
+    turned = zip(frames, shapes, strict=True)
+    return jnp.stack(
+        [jnp.asarray(axes, model.dtype) @ quaternion.to_matrix(at.quaternion).T for at, (_, axes) in turned]
+    )
 
 
 def _unit(x: Vector3) -> Vector3:

@@ -1,8 +1,8 @@
-"""Points and spheres that represent the shapes of bodies in contacts.
+"""Points, spheres, rims and ellipsoids that represent the shapes of bodies in contacts.
 
-A contact takes place at spheres and points of bodies. A capsule is represented by the spheres at its ends, a box by its corners,
-and a cylinder by points on its rims. All functions return a tuple of `ContactPoint`, so that the tuples of several shapes can be
-added.
+A capsule is represented by the spheres at its ends, a box by its corners, and a cylinder by its two rims. A rim touches the ground
+with its lowest point, wherever that is on the body, so a wheel rolls. All functions return a tuple of `ContactPoint`, so that the
+tuples of several shapes can be added.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,19 @@ _ORIGIN = (0.0, 0.0, 0.0)
 
 
 class ContactPoint(NamedTuple):
-    """Sphere on a body, or a point if the radius is zero.
+    """Sphere on a body, a point if the radius is zero, or an ellipsoid or a rim if there are axes.
 
     Attributes:
         body: Name of the body or frame.
         center: Center on the axes of the body or frame, relative to its origin, m.
-        radius: Radius, m.
+        radius: Radius of the sphere, or distance of the surface from the ellipsoid or rim, m.
+        axes: The three semi-axes of an ellipsoid on the axes of the body or frame, m; the last one is zero for a rim.
     """
 
     body: str
     center: tuple[float, float, float]
     radius: float = 0.0
+    axes: tuple[tuple[float, float, float], ...] = ((0.0, 0.0, 0.0),) * 3
 
 
 def contact_sphere(body: str, *, center: Point = _ORIGIN, radius: float = 0.0) -> tuple[ContactPoint, ...]:
@@ -67,27 +69,50 @@ def contact_box(
 
 
 def contact_cylinder(
-    body: str,
-    radius: float,
-    length: float,
-    *,
-    center: Point = _ORIGIN,
-    rotation: np.ndarray | None = None,
-    points_per_rim: int = 8,
+    body: str, radius: float, length: float, *, center: Point = _ORIGIN, rotation: np.ndarray | None = None
 ) -> tuple[ContactPoint, ...]:
-    """Points on both rims of a cylinder along the z-axis.
+    """Both rims of a cylinder along the z-axis: a wheel, a roller, a coin.
 
     Args:
         body: Name of the body or frame.
         radius, length: Radius and length, m.
         center: Center on the axes of the body or frame, m.
         rotation: Rotation matrix from the axes of the cylinder to those of the body or frame; the identity if not given.
-        points_per_rim: Number of points on each rim.
     """
-    angles = 2.0 * np.pi * np.arange(points_per_rim) / points_per_rim
-    rim = np.stack([radius * np.cos(angles), radius * np.sin(angles), np.zeros(points_per_rim)], axis=1)
-    half = np.array([0.0, 0.0, 0.5 * length])
-    return _placed(body, np.concatenate([rim - half, rim + half]), center, rotation)
+    ends = _placed(body, np.array([[0.0, 0.0, -0.5], [0.0, 0.0, 0.5]]) * length, center, rotation)
+    return tuple(rim for end in ends for rim in contact_torus(body, radius, 0.0, center=end.center, rotation=rotation))
+
+
+def contact_torus(
+    body: str, radius: float, tube_radius: float, *, center: Point = _ORIGIN, rotation: np.ndarray | None = None
+) -> tuple[ContactPoint, ...]:
+    """Torus about the z-axis, such as a tire.
+
+    Args:
+        body: Name of the body or frame.
+        radius: Radius of the circle in the middle of the tube, m.
+        tube_radius: Radius of the tube, m.
+        center: Center on the axes of the body or frame, m.
+        rotation: Rotation matrix from the axes of the torus to those of the body or frame; the identity if not given.
+    """
+    semi_axes = (radius, radius, 0.0)
+    return contact_ellipsoid(body, semi_axes, center=center, rotation=rotation, rounding=tube_radius)
+
+
+def contact_ellipsoid(
+    body: str, semi_axes: Point, *, center: Point = _ORIGIN, rotation: np.ndarray | None = None, rounding: float = 0.0
+) -> tuple[ContactPoint, ...]:
+    """Ellipsoid along the x, y and z-axis.
+
+    Args:
+        body: Name of the body or frame.
+        semi_axes: The three semi-axes, m; only the last one may be zero, for a disc.
+        center: Center on the axes of the body or frame, m.
+        rotation: Rotation matrix from the axes of the ellipsoid to those of the body or frame; the identity if not given.
+        rounding: Distance of the surface from the ellipsoid, m.
+    """
+    ends = _placed(body, np.diag(np.asarray(semi_axes, float)), _ORIGIN, rotation)
+    return (ContactPoint(body, _triple(center), float(rounding), tuple(end.center for end in ends)),)
 
 
 def _placed(body: str, points: np.ndarray, center: Point, rotation: np.ndarray | None) -> tuple[ContactPoint, ...]:

@@ -20,7 +20,14 @@ Vector3 = Float[Array, "3"]
 
 
 class Surface(eqx.Module):
-    """Surface of the ground. Mechanism files can contain surfaces of the classes with a class variable `kind`."""
+    """Surface of the ground. Mechanism files can contain surfaces of the classes with a class variable `kind`.
+
+    Class attributes:
+        iterations: Number of evaluations of the normal that find the point at which a rim or an ellipsoid touches the surface. Each
+            one multiplies the error by the ratio of the curvatures of ground and body.
+    """
+
+    iterations: ClassVar[int] = 3
 
     @abc.abstractmethod
     def gap(self, x: Vector3) -> Scalar:
@@ -68,6 +75,7 @@ class HalfSpace(Surface):
     """
 
     kind: ClassVar[str] = "plane"
+    iterations: ClassVar[int] = 1
 
     normal: Vector3 = eqx.field(converter=floating, default=(0.0, 0.0, 1.0), metadata=quantity("1"))
     height: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m"))

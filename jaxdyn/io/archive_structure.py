@@ -191,7 +191,12 @@ def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.A
 
 
 # Fields that were added after the first version of the format; older files do not contain them.
-_ADDED = {("System", "unused_colliders"), ("Uncertainty", "undetermined"), ("Uncertainty", "held_out")}
+_ADDED = {
+    ("System", "unused_colliders"),
+    ("GroundContact", "axes"),
+    ("Uncertainty", "undetermined"),
+    ("Uncertainty", "held_out"),
+}
 
 
 def _instance(kind: type, values: dict[str, Any], path: str) -> Any:

@@ -1,8 +1,9 @@
 """Option of file readers: the colliders (collision shapes) of bodies become contacts with the ground.
 
-A sphere remains a sphere. A capsule becomes the spheres at its ends, a box its corners, a cylinder 16 points on its rims, a mesh or
-an ellipsoid at most `MOST_POINTS_OF_MESH` extreme points. On planes, only the outermost points of all colliders of a body are used:
-points that lie more than 1 mm within the others are left out. The colliders of two bodies do not touch each other.
+A sphere or an ellipsoid remains one. A capsule becomes the spheres at its ends, a box its corners, and a cylinder its two rims. A
+mesh that is a solid of revolution about the x, y or z-axis becomes its outermost rims, another mesh at most `MOST_POINTS_OF_MESH`
+extreme points. On planes, only the outermost points of all colliders of a body are used: points that lie more than 1 mm within the
+others are left out. The colliders of two bodies do not touch each other.
 """
 
 import dataclasses
@@ -17,7 +18,14 @@ from jaxtyping import Bool, Float
 
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
-from jaxdyn.dynamics.contact_shapes import ContactPoint, contact_box, contact_capsule, contact_cylinder, contact_sphere
+from jaxdyn.dynamics.contact_shapes import (
+    ContactPoint,
+    contact_box,
+    contact_capsule,
+    contact_cylinder,
+    contact_ellipsoid,
+    contact_sphere,
+)
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
@@ -34,6 +42,8 @@ _NORMALIZED = _DIRECTIONS / np.linalg.norm(_DIRECTIONS, axis=1, keepdims=True)
 MOST_POINTS_OF_MESH = len(_DIRECTIONS)
 MOST_POINTS = 5_000  # of all contacts of a file
 _SAME = 0.01  # distance of points that count as one, relative to the size of the shape
+_PROFILE = np.linspace(-0.5, 0.5, 9) * np.pi  # directions in which the profile of a solid of revolution is searched
+_WIDEST_GAP = 2.0 * np.pi / 11.5  # rad; between neighboring vertices of a circle, which has at least 12
 _WITHIN = 0.001  # m
 _SEARCHED = 150  # further directions in which the outermost points of a body are searched
 
@@ -75,12 +85,17 @@ def level_ground(model: Model) -> HalfSpace:
 
 
 def extreme_points(vertices: Float[np.ndarray, "vertices 3"]) -> tuple[ContactPoint, ...]:
-    """The outermost vertices of a shape in `MOST_POINTS_OF_MESH` directions, which scale with its size along each axis.
+    """The outermost rims of a solid of revolution about the x, y or z-axis, or the outermost vertices of another shape in
+    `MOST_POINTS_OF_MESH` directions, which scale with its size along each axis.
 
     Vertices that almost coincide are taken once. A shape without vertices has no points.
     """
     if not len(vertices):
         return ()
+    for axis in (2, 1, 0):
+        rims = _rims_about(axis, vertices)
+        if rims:
+            return rims
     sizes = np.ptp(vertices, axis=0)
     scaled = (vertices - vertices.min(axis=0)) / np.maximum(sizes, 1e-12)
     kept: list[np.ndarray] = []
@@ -91,6 +106,28 @@ def extreme_points(vertices: Float[np.ndarray, "vertices 3"]) -> tuple[ContactPo
     return tuple(ContactPoint("", (float(x), float(y), float(z))) for x, y, z in kept)
 
 
+def _rims_about(axis: int, vertices: Float[np.ndarray, "vertices 3"]) -> tuple[ContactPoint, ...]:
+    """The outermost circles of a solid of revolution about an axis of its mesh; none if the mesh is another shape."""
+    middle = 0.5 * (vertices.min(axis=0) + vertices.max(axis=0))
+    x, y, height = np.roll(vertices - middle, 2 - axis, axis=1).T
+    distance, angle = np.hypot(x, y), np.arctan2(y, x)
+    same = _SAME * max(np.ptp(height), distance.max())
+    rims: dict[tuple[int, int], ContactPoint] = {}
+    for along in _PROFILE:
+        outermost = np.argmax(height * np.sin(along) + distance * np.cos(along))
+        top, radius = height[outermost], distance[outermost]
+        around = np.sort(angle[(np.abs(height - top) < same) & (np.abs(distance - radius) < same)])
+        if radius < same:
+            radius = 0.0
+        elif np.max(np.diff(around, append=around[0] + 2.0 * np.pi)) > _WIDEST_GAP:
+            return ()
+        center, axes = middle + top * np.eye(3)[axis], radius * np.delete(np.eye(3), axis, axis=0)
+        (rim,) = contact_sphere("", center=center)
+        found = rim._replace(axes=(*map(tuple, axes.tolist()), (0.0, 0.0, 0.0)))
+        rims.setdefault((round(top / same), round(radius / same)), found)
+    return tuple(rims.values())
+
+
 def points_of(kind: str, sizes: Sequence[float] | np.ndarray) -> tuple[ContactPoint, ...] | None:
     """Points and spheres that represent a solid, which is given as in `solids.solid`; None for another kind."""
     match kind:
@@ -99,7 +136,7 @@ def points_of(kind: str, sizes: Sequence[float] | np.ndarray) -> tuple[ContactPo
         case "sphere":
             return contact_sphere("", radius=sizes[0])
         case "ellipsoid":
-            return extreme_points(_NORMALIZED * sizes)
+            return contact_ellipsoid("", sizes)
         case "cylinder":
             return contact_cylinder("", *sizes)
         case "capsule":
@@ -113,7 +150,7 @@ def with_ground_contact(
 ) -> System:
     """The system with contacts of the colliders, and a warning that names the ones that are left out.
 
-    Colliders with the same friction and the same surface form one `GroundContact`.
+    Colliders with the same friction and the same surface form one `GroundContact`, rims and ellipsoids another one.
 
     Raises:
         ConfigError: There is no collider that can be used, or they have too many points.
@@ -124,25 +161,26 @@ def with_ground_contact(
             f'{path}: contact is "ground", but it has no collider on a moving body that can be used'
             f"{omitted.listed(': ')}; add collision shapes, or leave contact out"
         )
-    # One entry for each sphere: the index of its collider, its body, surface, center and radius.
+    # One entry for each sphere, rim or ellipsoid: the index of its collider, its body, surface, center, radius and semi-axes.
     collider_of = np.repeat(np.arange(len(colliders)), [len(collider.points) for collider in colliders])
     bodies = np.array([collider.place.body for collider in colliders])[collider_of]
     of_surface = np.array([collider.surface for collider in colliders])[collider_of]
     centers = np.concatenate([_centers(collider) for collider in colliders])
     radii = np.array([point.radius for collider in colliders for point in collider.points], float)
+    axes = np.concatenate([_axes(collider) for collider in colliders])
     used = np.ones(len(radii), bool)
     for body, surface in {(collider.place.body, collider.surface) for collider in colliders}:
         if isinstance(surfaces[surface], HalfSpace):
             members = (bodies == body) & (of_surface == surface)
-            used[members] = _outermost(centers[members], radii[members])
+            used[members] = _outermost(centers[members], radii[members], axes[members])
     if np.sum(used) > MOST_POINTS:
         raise ConfigError(
             f"{path}: its colliders have {np.sum(used)} contact points, but at most {MOST_POINTS} are used; remove colliders"
         )
-    kinds = [(collider.friction, collider.torsion_radius, collider.surface) for collider in colliders]
+    kinds = [(c.friction, c.torsion_radius, c.surface, bool(np.any(_axes(c)))) for c in colliders]
     contacts = []
     for kind in dict.fromkeys(kinds[k] for k in collider_of[used]):
-        friction, torsion_radius, surface = kind
+        friction, torsion_radius, surface, is_round = kind
         values = {"friction": friction, "torsion_radius": torsion_radius}
         material = {name: value for name, value in values.items() if value is not None}
         members = used & np.array([other == kind for other in kinds])[collider_of]
@@ -153,6 +191,7 @@ def with_ground_contact(
                 jnp.asarray(radii[members], system.model.dtype),
                 ContactMaterial.of(system.model, **material),
                 surfaces[surface],
+                jnp.asarray(axes[members], system.model.dtype) if is_round else None,
             )
         )
     try:
@@ -170,15 +209,21 @@ def _centers(collider: Collider) -> Float[np.ndarray, "points 3"]:
     return collider.place.position + centers @ rotation_matrix(collider.place.quaternion).T
 
 
+def _axes(collider: Collider) -> Float[np.ndarray, "points 3 3"]:
+    """Semi-axes of the shapes of a collider on the axes of its body, as rows."""
+    return np.array([point.axes for point in collider.points]) @ rotation_matrix(collider.place.quaternion).T
+
+
 def _outermost(
-    centers: Float[np.ndarray, "points 3"], radii: Float[np.ndarray, "points"]
+    centers: Float[np.ndarray, "points 3"], radii: Float[np.ndarray, "points"], axes: Float[np.ndarray, "points 3 3"]
 ) -> Bool[np.ndarray, "points"]:
-    """Mask of spheres that together extend as far in every direction as all spheres, up to 1 mm."""
+    """Mask of shapes that together extend as far in every direction as all shapes, up to 1 mm."""
     along = np.arange(_SEARCHED) + 0.5
     z, angle = 1.0 - 2.0 * along / _SEARCHED, np.pi * (1.0 + np.sqrt(5.0)) * along
     spiral = np.stack([np.sqrt(1.0 - z**2) * np.cos(angle), np.sqrt(1.0 - z**2) * np.sin(angle), z], axis=1)
     kept = np.zeros(len(radii), bool)
-    for reach in np.concatenate([_NORMALIZED, spiral]) @ centers.T + radii:
+    directions = np.concatenate([_NORMALIZED, spiral])
+    for reach in directions @ centers.T + radii + np.linalg.norm(axes @ directions.T, axis=1).T:
         if not np.any(kept) or reach.max() > reach[kept].max() + _WITHIN:
             kept[np.argmax(reach)] = True
     return kept

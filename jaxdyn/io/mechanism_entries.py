@@ -8,6 +8,7 @@ values.
 import dataclasses
 from typing import Any, Literal
 
+from jaxdyn.constraints.nonholonomic import KnifeEdge
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce
@@ -216,6 +217,24 @@ class SphereEntry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ShapeEntry(SphereEntry):
+    """A sphere on a body, a point if the radius is zero, or an ellipsoid or a rim if there are axes.
+
+    Attributes:
+        body: Name of the body or frame.
+        center: Center relative to the origin of the body or frame, on its axes.
+        radius: Radius of the sphere, or distance of the surface from the ellipsoid or rim.
+        axes: The three semi-axes of an ellipsoid on the axes of the body or frame; the last one is zero for a rim.
+    """
+
+    axes: tuple[tuple[float, float, float], ...] = setting_of(GroundContact, "axes", (_ZERO,) * 3)
+
+    def __post_init__(self):
+        if len(self.axes) != 3:
+            raise ValueError(f"axes has {len(self.axes)} rows; give three semi-axes, the last one [0, 0, 0] for a rim")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class MaterialEntry:
     """Parameters of the force in contacts.
 
@@ -239,17 +258,47 @@ class MaterialEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroundContactEntry(MaterialEntry):
-    """Contacts of points and spheres of bodies with the ground.
+    """Contacts of points, spheres, rims and ellipsoids of bodies with the ground.
 
     Attributes:
-        points: Points and spheres: a list of tables with the keys body (name of a body or frame), center (m) and radius (m); center
-            and radius are zero if not given.
+        points: Points and shapes: a list of tables with the keys body (name of a body or frame), center (m), radius (m) and axes
+            (m), the three semi-axes of an ellipsoid or, if the last one is zero, of a rim; all are zero if not given.
         surface: Surface of the ground, the plane z = 0 if not given: a table {kind = "plane", normal, height (m)}, or {kind =
             "grid", heights (m), spacing (m), corner (m)} with one list of heights along y for each position along x.
     """
 
-    points: tuple[SphereEntry, ...]
+    points: tuple[ShapeEntry, ...]
     surface: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RollingEntry(ShapeEntry):
+    """A shape of a body that touches a surface, or rolls on it without slip.
+
+    Attributes:
+        name: Name of the constraint.
+        surface: Surface of the ground, as for ground_contact; the plane z = 0 if not given.
+    """
+
+    name: str
+    surface: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KnifeEdgeEntry:
+    """A point of a body that does not move along a direction of the body.
+
+    Attributes:
+        name: Name of the constraint.
+        body: Name of the body or frame.
+        point: Position of the point relative to the origin of the body or frame, on its axes.
+        direction: Unit vector on the axes of the body or frame.
+    """
+
+    name: str
+    body: str
+    point: tuple[float, float, float] = setting_of(KnifeEdge, "point", _ZERO)
+    direction: tuple[float, float, float] = setting_of(KnifeEdge, "direction")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,11 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.constraints import kinds
+from jaxdyn.constraints import kinds, nonholonomic
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
+from jaxdyn.constraints.nonholonomic import KnifeEdge, Rolling, Touching
 from jaxdyn.dynamics import contact, forces, friction, joint_limits
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.contact import GroundContact, SphereContact
+from jaxdyn.dynamics.contact import GroundContact, SphereContact, shape_axes
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
@@ -32,7 +33,9 @@ from jaxdyn.io.mechanism_entries import (
     AppliedForceEntry,
     CouplingEntry,
     GroundContactEntry,
+    KnifeEdgeEntry,
     LoopEntry,
+    RollingEntry,
     SphereContactEntry,
     SphereEntry,
 )
@@ -55,7 +58,7 @@ from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
 # The modules of jaxdyn that define forces and constraints; importing them registers the classes.
-_MODULES = (forces, friction, joint_limits, contact, kinds)
+_MODULES = (forces, friction, joint_limits, contact, kinds, nonholonomic)
 
 _ORIGIN = (0.0, 0.0, 0.0)
 
@@ -65,7 +68,7 @@ _ORDER = (
     *("joint_friction", "joint_stribeck_friction", "joint_asymmetric_friction", "joint_load_friction"),
     *("joint_bearing_friction", "joint_quadratic_drag", "joint_spring", "joint_limits", "joint_servo"),
     *("ground_contact", "sphere_contact"),
-    *("loop", "rod", "coupling"),
+    *("loop", "rod", "coupling", "touching", "rolling", "knife_edge"),
 )
 
 
@@ -312,17 +315,60 @@ def _write_coupling(model: Model, coupling: Coupling, _: Place) -> dict[str, Any
 
 def _read_ground_contact(model: Model, entry: GroundContactEntry, place: Place) -> GroundContact:
     bodies, centers, radii = _spheres(model, entry.points, place.key("points"))
-    kinds, surface = named_subclasses(Surface), HalfSpace()
-    if entry.surface is not None:
-        kind, table = read_kind(kinds, entry.surface, place.key("surface"))
-        surface = read_value(kinds[kind], table, place.key("surface"))
-    return GroundContact(bodies, centers, radii, entry.material(model), surface)
+    axes = shape_axes(model, [(entry.body, entry.axes) for entry in entry.points])
+    return GroundContact(bodies, centers, radii, entry.material(model), _surface(entry.surface, place), axes)
+
+
+def _surface(given: dict[str, Any] | None, place: Place) -> Surface:
+    if given is None:
+        return HalfSpace()
+    kinds = named_subclasses(Surface)
+    kind, table = read_kind(kinds, given, place.key("surface"))
+    return read_value(kinds[kind], table, place.key("surface"))
+
+
+def _surface_table(surface: Surface, file: Place) -> dict[str, Any]:
+    return table_of_kind(surface, Surface, "surface", file, remedy="replace it with a HeightGrid")
+
+
+def _reader_of(cls: type[Touching] | type[Rolling]) -> Callable[[Model, RollingEntry, Place], Touching | Rolling]:
+    def read(model: Model, entry: RollingEntry, place: Place) -> Touching | Rolling:
+        (body,), centers, radii = _spheres(model, [entry], place)
+        axes = shape_axes(model, [(entry.body, entry.axes)])
+        return cls(
+            entry.name,
+            body,
+            centers[0],
+            radii[0],
+            jnp.zeros((3, 3)) if axes is None else axes[0],
+            _surface(entry.surface, place),
+        )
+
+    return read
+
+
+def _write_rolling(model: Model, part: Touching | Rolling, file: Place) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": part.name, "body": model.topology.body_name(part.body)}
+    table |= {key: plain(getattr(part, key)) for key in ("center", "radius", "axes")}
+    return table | {"surface": _surface_table(part.surface, file)}
+
+
+def _read_knife_edge(model: Model, entry: KnifeEdgeEntry, place: Place) -> KnifeEdge:
+    body, frame = _located(model, entry.body, entry.point, place.key("body"))
+    direction = quaternion.rotate(frame.quaternion, jnp.asarray(entry.direction, float))
+    return KnifeEdge(entry.name, body, frame.translation, direction)
+
+
+def _write_knife_edge(model: Model, edge: KnifeEdge, _: Place) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": edge.name, "body": model.topology.body_name(edge.body)}
+    return table | {key: plain(getattr(edge, key)) for key in ("point", "direction")}
 
 
 def _write_ground_contact(model: Model, contact: GroundContact, file: Place) -> dict[str, Any]:
     points = _sphere_tables(model, contact.bodies, contact.centers, contact.radii)
-    surface = table_of_kind(contact.surface, Surface, "surface", file, remedy="replace it with a HeightGrid")
-    return {"points": points, "surface": surface} | _material_table(contact.material)
+    if contact.axes is not None:
+        points = [point | {"axes": axes} for point, axes in zip(points, plain(contact.axes), strict=True)]
+    return {"points": points, "surface": _surface_table(contact.surface, file)} | _material_table(contact.material)
 
 
 def _read_sphere_contact(model: Model, entry: SphereContactEntry, place: Place) -> SphereContact:
@@ -371,6 +417,9 @@ _HAND_WRITTEN: dict[type, _Form] = {
     AppliedForce: _Form(AppliedForceEntry, _read_applied_force, _write_applied_force),
     LoopJoint: _Form(LoopEntry, _read_loop, _write_loop),
     Coupling: _Form(CouplingEntry, _read_coupling, _write_coupling),
+    Touching: _Form(RollingEntry, _reader_of(Touching), _write_rolling),
+    Rolling: _Form(RollingEntry, _reader_of(Rolling), _write_rolling),
+    KnifeEdge: _Form(KnifeEdgeEntry, _read_knife_edge, _write_knife_edge),
     GroundContact: _Form(GroundContactEntry, _read_ground_contact, _write_ground_contact),
     SphereContact: _Form(SphereContactEntry, _read_sphere_contact, _write_sphere_contact),
 }

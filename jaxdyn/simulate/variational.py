@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool
 
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import constraint_motion, energy, kinematics, metric
+from jaxdyn.dynamics.constraint import VelocityConstraint, holonomic
 from jaxdyn.dynamics.energy import generalized_momentum
 from jaxdyn.dynamics.equations_of_motion import applied_forces, total_potential_energy
 from jaxdyn.dynamics.multipliers import equations_of_motion
@@ -39,6 +40,8 @@ class Variational(Integrator):
     With constraints phi(q) = 0 of Jacobian G, this method is RATTLE: impulses G(q0)' lam in the first equation make q1 satisfy
     phi(q1) = 0, and impulses G(q1)' mu make v1 satisfy G(q1) v1 = 0. RATTLE has the same conservation properties as the method
     without constraints.
+
+    Velocity constraints A(q) v = 0 hold at the middle of the step, where their forces act, and at its end.
 
     The equations are solved by a fixed number of Newton iterations, and differentiated by the implicit function theorem.
 
@@ -91,39 +94,60 @@ class Variational(Integrator):
             at_middle = State(configuration.integrate(model, state.q, 0.5 * dt * v), v)
             return 0.5 * dt * applied_forces(working, at_middle, u, middle)
 
-        start_model, end_model = model.at(t), model.at(t + dt)
+        start_model, mid_model, end_model = model.at(t), model.at(middle), model.at(t + dt)
+        slipless = tuple(c for c in system.constraints if isinstance(c, VelocityConstraint))
         momentum = generalized_momentum(start_model, state.q, state.v)
 
         def residual(v):
             return momentum + by_start(v) + impulse(v)
 
+        def rolling(v):
+            """Jacobian of the velocity constraints at the middle of the step."""
+            q = configuration.integrate(model, state.q, 0.5 * dt * v)
+            return constraint_motion.jacobian(mid_model, slipless, q, kinematics.placements(mid_model, q))
+
+        half = jnp.zeros_like(state.v)
         if system.constraints:
-            v, solved = self._constrained(system.constraints, residual, start_model, end_model, state, dt)
+            v, impulses, solved = self._constrained(
+                system.constraints, residual, rolling, start_model, end_model, state, dt
+            )
+            if slipless:
+                half = dot(rolling(v).T, impulses)
         else:
             v, solved = solve_by_newton(residual, state.v, self.iterations)
         q = configuration.integrate(model, state.q, dt * v)
-        excess = by_end(v) + impulse(v) - generalized_momentum(end_model, q, jnp.zeros_like(v))
+        excess = by_end(v) + impulse(v) + half - generalized_momentum(end_model, q, jnp.zeros_like(v))
         factor = factorizations.cholesky(metric.mass_matrix(end_model, q))
         end = factorizations.cholesky_solve(factor, excess)
         return State(q, project_velocity(system, State(q, end), t + dt)), solved
 
-    def _constrained(self, constraints, unbalanced, start_model: Model, end_model: Model, state: State, dt: Time):
-        """Solve unbalanced(v) + G(q0)' impulses = 0 and phi(q1) = 0 for the velocity v of the step and the impulses.
+    def _constrained(
+        self, constraints, unbalanced, rolling, start_model: Model, end_model: Model, state: State, dt: Time
+    ):
+        """Solve unbalanced(v) + G(q0)' impulses = 0 and phi(q1) = 0 for the velocity v of the step and the impulses. Velocity
+        constraints act at the middle of the step: rolling(v) v = 0 with the impulses rolling(v)' mu.
 
         Returns:
-            The velocity v, and whether Newton's method has converged.
+            The velocity v, the impulses mu, and whether Newton's method has converged.
         """
-        placed = kinematics.placements(start_model, state.q)
-        rows = constraint_motion.jacobian(start_model, constraints, state.q, placed)
+        placed, closed = kinematics.placements(start_model, state.q), holonomic(constraints)
+        rows = constraint_motion.jacobian(start_model, closed, state.q, placed)
         matrices = jax.lax.stop_gradient(equations_of_motion(start_model, constraints, state.q, placed))
+        slipless_from = state.v.size + len(rows)
 
         def residual(x):
-            v, impulses = x[: state.v.size], x[state.v.size :]
+            v, impulses, mu = jnp.split(x, [state.v.size, slipless_from])
             q = configuration.integrate(end_model, state.q, dt * v)
-            error = constraint_motion.residuals_at(end_model, constraints, q)
-            return jnp.concatenate([unbalanced(v) + dot(rows.T, impulses), error / dt])
+            force, errors = (
+                unbalanced(v) + dot(rows.T, impulses),
+                [constraint_motion.residuals_at(end_model, closed, q) / dt],
+            )
+            if mu.size:
+                middle = rolling(v)
+                force, errors = force + dot(middle.T, mu), [*errors, dot(middle, v)]
+            return jnp.concatenate([force, *errors])
 
-        softness = jnp.full_like(rows[:, 0], matrices.softness)
+        softness = jnp.full_like(matrices.rows[:, 0], matrices.softness)
         x, solved = solve_by_newton(
             residual,
             jnp.concatenate([state.v, jnp.zeros_like(softness)]),
@@ -131,4 +155,4 @@ class Variational(Integrator):
             regularization=jnp.concatenate([jnp.zeros_like(state.v), softness]),
             judged=state.v.size,
         )
-        return x[: state.v.size], solved
+        return x[: state.v.size], x[slipless_from:], solved

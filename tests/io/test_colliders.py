@@ -12,6 +12,7 @@ from jaxdyn.dynamics import GroundContact
 from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid
 from jaxdyn.io import ConfigError, IgnoredContent, load_mjcf, load_system, load_urdf
 from jaxdyn.io.colliders import MOST_POINTS_OF_MESH, check_contact, extreme_points
+from jaxdyn.io.solids import revolved
 
 INERTIAL = '<inertial><mass value="2"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
 SPHERE = '<geometry><sphere radius="0.1"/></geometry>'
@@ -59,7 +60,7 @@ def stl(path, triangles) -> None:
         ('<geometry><box size="2 4 6"/></geometry>', list(itertools.product((-1, 1), (-2, 2), (-3, 3))), 0.0),
         (
             '<geometry><cylinder radius="2" length="3"/></geometry>',
-            [(2 * np.cos(k * np.pi / 4), 2 * np.sin(k * np.pi / 4), z) for k in range(8) for z in (-1.5, 1.5)],
+            [(0, 0, -1.5), (0, 0, 1.5)],
             0.0,
         ),
     ],
@@ -85,6 +86,20 @@ def test_a_mesh_is_represented_by_its_extreme_points(tmp_path):
     assert found == sorted((corners * [2.0, 1.0, 1.0]).tolist())
     cloud = np.random.default_rng(0).normal(size=(500, 3))
     assert 8 <= len(extreme_points(cloud)) <= MOST_POINTS_OF_MESH
+
+
+def test_a_mesh_of_a_wheel_becomes_its_rims():
+    profile = np.array([(0.1, -0.03), (0.28, -0.03), (0.3, -0.01), (0.3, 0.01), (0.28, 0.03), (0.1, 0.03)])
+    vertices, _ = revolved(profile, 24)
+    for axis in range(3):
+        placed = np.roll(vertices, axis - 2, axis=1) + np.array([0.0, 0.4, 0.0])
+        rims = extreme_points(placed)
+        radii = sorted(np.linalg.norm(rim.axes[0]) for rim in rims)
+        np.testing.assert_allclose(radii, [0.28, 0.28, 0.3, 0.3], rtol=1e-6)
+        assert all(rim.axes[0][axis] == rim.axes[1][axis] == 0.0 for rim in rims)
+        assert all(rim.center[1] == pytest.approx(0.4) for rim in rims if axis != 1)
+    hexagon = extreme_points(revolved(profile, 6)[0])
+    assert all(not np.any(point.axes) for point in hexagon)
 
 
 def test_points_inside_of_another_collider_of_the_body_are_left_out(tmp_path):
@@ -221,8 +236,13 @@ def test_shapes_of_mjcf_and_height_fields(tmp_path):
         )
     )
     world = f"<geom type='hfield' hfield='h' pos='0 0 0.25'/><body name='b'><freejoint/>{shapes}</body>"
-    (contact,) = contacts(load_mjcf(mjcf(tmp_path, world, asset=tetrahedron + field), contact="ground"))
-    assert len(contact.bodies) == 2 + 8 + 16 + 14 + 4
+    system = load_mjcf(mjcf(tmp_path, world, asset=tetrahedron + field), contact="ground")
+    (sharp,) = [contact for contact in contacts(system) if contact.axes is None]
+    (contact,) = [contact for contact in contacts(system) if contact.axes is not None]
+    assert (len(sharp.bodies), len(contact.bodies)) == (2 + 8 + 4, 2 + 1)
+    np.testing.assert_allclose(
+        np.linalg.norm(contact.axes, axis=2), [[0.1, 0.1, 0.0]] * 2 + [[0.1, 0.2, 0.3]], atol=1e-6
+    )
     assert isinstance(contact.surface, HeightGrid)
     np.testing.assert_allclose(contact.surface.heights, [[0.25, 0.25], [0.75, 0.75], [1.25, 1.25]], atol=1e-6)
     np.testing.assert_array_equal(contact.surface.corner, [-2.0, -1.0])

@@ -19,7 +19,9 @@ from jaxdyn.dynamics import (
     HeightFunction,
     HeightGrid,
     SphereContact,
+    contact_ellipsoid,
     contact_sphere,
+    contact_torus,
 )
 from jaxdyn.io import ConfigError, load_archive, load_system, save_archive, save_system
 from jaxdyn.mechanism.messages import MechanismError
@@ -59,6 +61,9 @@ def everything() -> jaxdyn.System:
             GroundContact.of(two, points),
             GroundContact.of(two, points, HalfSpace((0.1, 0.2, 0.9), 0.3), friction=0.31, stiffness=12345.678),
             GroundContact.of(two, points, HeightGrid(heights, 0.3, (-0.1, 0.2)), torsion_radius=0.01, onset=2e-3),
+            GroundContact.of(
+                two, (*points, *contact_torus("toe", 0.3, 0.1), *contact_ellipsoid("right", (0.1, 0.2, 0.3)))
+            ),
             SphereContact.of(two, pairs, damping=7.7, slip_speed=2e-3),
         ),
     )
@@ -114,6 +119,7 @@ def test_an_archive_keeps_an_estimate_outside_of_the_bounds(tmp_path):
     [
         ('points = [{body = "bal"}]', "points.*bal"),
         ('points = [{body = "ground"}]', "ground itself"),
+        ('points = [{body = "ball", axes = [[1, 0, 0]]}]', "axes has 1 rows"),
         (POINT + "friction = -0.1", "friction.*not negative"),
         (POINT + "stiffness = '3 kg'", "stiffness.*kg"),
         (POINT + "surface = {normal = [0, 0, 0], kind = 'plane'}", "normal.*not zero"),
