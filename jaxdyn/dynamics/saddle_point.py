@@ -34,10 +34,11 @@ _REMOVALS = 2
 # Relative to the mean eigenvalue; the smallest value that single precision allows. Double precision would allow a smaller one, but
 # then rounding errors of a step near a singular position would cause large forces.
 _LEAST_SOFTNESS = 1e-9
-# Softness of an open loop relative to the geometric mean of the diagonal, divided by e^2, and its bound, which preserves the other
+# Softness of an open loop relative to the harmonic mean of the diagonal, divided by e^2, and its bound, which preserves the other
 # equations of a loop that is wide open. Eigenvalues of redundant equations are up to 0.03 e^2 in Bricard's loop.
 _PER_SQUARED_ERROR = 1e3
 _MOST_SOFTNESS = 1e-3
+_LEAST_DIAGONAL = 1e-3  # relative to the mean, for rows that vanish
 _UNMOVED = 1e-6  # squared norm of a row, relative to the mean, below which no motion changes its residual
 
 
@@ -86,8 +87,8 @@ def _softness_of_open(rows, residual, diagonal, mean) -> Float[Array, ""]:
     size = jnp.sum(rows**2, axis=1)
     displacement = residual / (size + _UNMOVED * jnp.mean(size) + jnp.finfo(size.dtype).tiny ** 0.5)
     opened = dot(displacement**2, size)  # e^2, independent of the units of the equations
-    # A mechanism of 1 cm has lengths among its equations whose eigenvalues are 1e-4 of those of angles.
-    typical = jnp.exp(jnp.mean(jnp.log(jnp.where(diagonal > _UNMOVED * mean, diagonal, mean))))
+    # The harmonic mean, because in a mechanism of 1 cm the diagonal is 1e-4 for lengths where it is 1 for angles.
+    typical = 1.0 / jnp.mean(1.0 / jnp.maximum(diagonal, _LEAST_DIAGONAL * mean))
     return jnp.minimum(_PER_SQUARED_ERROR * opened, _MOST_SOFTNESS) * typical
 
 
