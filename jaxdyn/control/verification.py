@@ -34,6 +34,7 @@ PARTS = 4
 TOLERANCE = 0.05
 """Largest `Verification.miss` of a plan whose motion happens, as a fraction of the range of the motion."""
 _CLEAR = 0.2  # fraction of the tolerance up to which errors of single time steps prove that the motion happens
+_AMPLIFIED = 10.0  # a motion that amplifies these errors by more needs feedback
 
 
 class Verification(eqx.Module):
@@ -79,11 +80,12 @@ def verify(
     every tangent coordinate, the motion happens; this holds for unstable motions too, whose simulation would amplify every error.
     The range is the largest distance from the initial state, of all coordinates with the same unit.
 
-    Otherwise the whole motion is simulated in such parts, with the controls of the plan, and again with the given feedback. The
-    motion happens if one of the simulations is as good as a plan whose states or controls are displaced: its cost, and its
-    violation of each constraint, may exceed those of the plan by no more than the largest change that a displacement causes, of one
-    coordinate of all states or of one control by 5 % of its range. Thus the tolerance has no unit, and deviations count as far as
-    costs and constraints depend on them: a link may arrive although an undamped vibration of its drive has another phase.
+    Otherwise the whole motion is simulated in such parts, with the controls of the plan. The motion happens if the simulation is as
+    good as a plan whose states or controls are displaced: its cost, and its violation of each constraint, may exceed those of the
+    plan by no more than the largest change that a displacement causes, of one coordinate of all states or of one control by 5 % of
+    its range. Thus the tolerance has no unit, and deviations count as far as costs and constraints depend on them: a link may
+    arrive although an undamped vibration of its drive has another phase. If the motion is unstable, so that the simulation
+    amplifies the sum of |e_k| more than tenfold, it may use the given feedback.
 
     Args:
         problem: The problem.
@@ -131,7 +133,7 @@ def verify_each(
         return checked
 
     def simulated():
-        return jnp.where(clear, checked.miss, _of_motion(problem, plans, feedback, backend, several))
+        return jnp.where(clear, checked.miss, _of_motion(problem, plans, feedback, checked.miss, backend, several))
 
     miss = jax.lax.cond(jnp.all(clear), lambda: checked.miss, simulated) if traced else simulated()
     return eqx.tree_at(lambda c: c.miss, checked, miss)
@@ -141,12 +143,14 @@ def _mapped(function: Callable, several: bool | None) -> Callable:
     """A function of a problem and of plans, for one plan (None), or for several plans of one problem or of one problem each."""
     if several is None:
         return function
-    return eqx.filter_vmap(function, in_axes=(eqx.if_array(0) if several else None, 0, 0))
+    return lambda problem, *plans: eqx.filter_vmap(
+        function, in_axes=(eqx.if_array(0) if several else None, *[0] * len(plans))
+    )(problem, *plans)
 
 
 @stored_outside_jit
 def _of_steps(problem: ControlProblem, plans: Plan, backend: Backend, several: bool | None) -> Verification:
-    def each(problem: ControlProblem, plan: Plan, _) -> Verification:
+    def each(problem: ControlProblem, plan: Plan) -> Verification:
         placed = problem.with_design(plan.design)
         off = jnp.abs(placed.dynamics.difference(placed.initial, jax.tree.map(lambda leaf: leaf[0], plan.states)))
         planned, defects = outcome_and_gaps(problem, plan, backend=backend)
@@ -162,7 +166,7 @@ def _of_steps(problem: ControlProblem, plans: Plan, backend: Backend, several: b
             miss = TOLERANCE * jnp.max((jnp.sum(jnp.abs(of_parts), axis=0) + off) / _allowed(placed, plan.states)[0])
         return Verification(gap, violation(problem, planned), excess, error, miss, integrator_name(placed.dynamics))
 
-    return _mapped(each, several)(problem, plans, None)
+    return _mapped(each, several)(problem, plans)
 
 
 class _InParts(Dynamics):
@@ -225,19 +229,20 @@ def _of_motion(
     problem: ControlProblem,
     plans: Plan,
     feedback: Float[Array, "*batch N nu nx"] | None,
+    of_steps: Float[Array, "*batch"],
     backend: Backend,
     several: bool | None,
 ) -> Float[Array, "*batch"]:
-    """The miss of the better of two simulations, without and with feedback."""
+    """The miss of the simulated motion, given that of the single steps."""
 
-    def each(problem: ControlProblem, plan: Plan, feedback: Array | None) -> Array:
+    def each(problem: ControlProblem, plan: Plan, feedback: Array | None, of_steps: Array) -> Array:
         placed, nx = problem.with_design(plan.design), problem.dynamics.nx
         fine = _in_parts(placed)
         none = jnp.zeros((*plan.controls.shape, nx), plan.controls.dtype)
         lower, upper = (jnp.broadcast_to(bound, plan.controls.shape) for bound in (placed.lower, placed.upper))
         planned = outcome(problem, plan, backend=backend)
 
-        def miss(gains: Array) -> Array:
+        def miss(gains: Array) -> tuple[Array, Array]:
             moved = closed_loop(fine, plan, gains, placed.initial, lower, upper, backend=backend)
             allowed = jnp.min(_allowed(placed, plan.states, moved.states), axis=0)
             steps = jnp.diag(jnp.concatenate([allowed, TOLERANCE * jnp.max(jnp.abs(plan.controls), axis=0)]))
@@ -247,12 +252,15 @@ def _of_motion(
                 return outcome(problem, Plan(states, plan.controls + step[None, nx:], plan.design), backend=backend)
 
             others = jax.vmap(displaced)(jnp.concatenate([steps, -steps]))
-            return TOLERANCE * _worse(problem, planned, outcome(problem, moved, backend=backend), others)
+            away = jnp.max(jnp.abs(jax.vmap(placed.dynamics.difference)(plan.states, moved.states)), axis=0)
+            worse = _worse(problem, planned, outcome(problem, moved, backend=backend), others)
+            return TOLERANCE * worse, TOLERANCE * jnp.max(away / allowed)
 
-        found = jax.vmap(miss)(jnp.stack([none] if feedback is None else [none, feedback]))
-        return jnp.min(jnp.where(jnp.isnan(found), jnp.inf, found))
+        found, away = jax.vmap(miss)(jnp.stack([none] if feedback is None else [none, feedback]))
+        found = jnp.where(jnp.isnan(found), jnp.inf, found)
+        return jnp.where(away[0] <= _AMPLIFIED * of_steps, found[0], jnp.min(found))
 
-    return _mapped(each, several)(problem, plans, feedback)
+    return _mapped(each, several)(problem, plans, feedback, of_steps)
 
 
 def _worse(problem: ControlProblem, planned: Outcome, found: Outcome, displaced: Outcome) -> Float[Array, ""]:
