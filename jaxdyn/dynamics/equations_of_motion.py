@@ -234,17 +234,17 @@ def resisted_acceleration(
         step: Length dt of the step (s).
         correction: Required d^2 phi/dt^2; zero if None.
     """
-    model, added = now.model, None
-    tau = jnp.zeros_like(now.state.v) if u is None else drive_forces(system, u)
+    model, tau = now.model, jnp.zeros_like(now.state.v) if u is None else drive_forces(system, u)
     laws = [(force, force.over_step(model, now.motion, now.t, step)) for force in _known_forces(system)]
     bodies, joints = ([law for force, law in laws if isinstance(force, kind)] for kind in (BodyForce, JointForce))
     if bodies:
         tau = tau + inverse.project(
             model, now.motion.placements, sum((law.force for law in bodies[1:]), bodies[0].force)
         )
-        added = added_inertia.total([law.added for law in bodies if law.added is not None])
     tau = sum((law.force for law in joints), tau)
-    diagonals = [law.added for law in joints if law.added is not None]
+    matrices = [law.added for _, law in laws if law.added is not None]
+    added = added_inertia.total([matrix for matrix in matrices if isinstance(matrix, AddedInertia)])
+    diagonals = [diagonal for diagonal in matrices if not isinstance(diagonal, AddedInertia)]
     if diagonals:
         # A single term may be negative, for example friction that depends on the direction.
         armature = model.armature + jnp.maximum(sum(diagonals[1:], diagonals[0]), 0.0)

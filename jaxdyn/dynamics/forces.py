@@ -80,8 +80,7 @@ class OverStep(NamedTuple):
     Attributes:
         force: Force for a = 0, N m and N: of a `BodyForce` a 6-vector (moment about the reference point P; force) on every body,
             ground axes, of a `JointForce` the generalized force.
-        added: Positive semidefinite matrices A of a `BodyForce`, or the diagonal of A of a `JointForce`; None if the force does not
-            depend on a.
+        added: Positive semidefinite matrices A, or the diagonal of A of a `JointForce`; None if the force does not depend on a.
         slip: Dry friction within the law, which `acceleration_over_step` bounds at the end of the step; None without dry friction.
 
     Source: theory.md (I12), (I14), (T8).
@@ -420,10 +419,20 @@ class JointSpring(JointForce):
         return -jax.grad(energy)(jnp.zeros_like(v))  # (H7) in tangent coordinates
 
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
+        q, v, k = moving.q, moving.v, self.stiffness
+        force = self.generalized_forces(model, q, v, t)
         inertia = jnp.diagonal(metric.lower_mass_matrix(model, moving.placements))
-        delay, square = spring_over_step(self.stiffness / inertia, step)
-        force = self.generalized_forces(model, moving.q, moving.v, t) - delay * self.stiffness * moving.v
-        return OverStep(force, square * self.stiffness)  # (I14)
+        if all(kind.velocity_is_rate for kind in model.topology.joint_classes):
+            delay, square = spring_over_step(k / inertia, step)
+            return OverStep(force - delay * k * v, square * k)  # (I14)
+
+        def stretch(moved):
+            return configuration.difference(model, self.rest, configuration.integrate(model, q, moved))
+
+        rows = jax.jacfwd(stretch)(jnp.zeros_like(v))
+        delay, square = spring_over_step(k * dot(rows**2, 1.0 / inertia), step)
+        added = dot(rows.T, (square * k)[:, None] * rows)
+        return OverStep(force - dot(rows.T, delay * k * dot(rows, v)), AddedInertia(None, added))  # (I14)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
         return self._energy(model, q)

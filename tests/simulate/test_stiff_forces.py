@@ -5,24 +5,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from difference_quotients import check_derivatives
+from random_trees import random_model, random_motion
 
 import jaxdyn
 from jaxdyn import (
+    AppliedForce,
+    AsymmetricFriction,
     Damper,
     Free,
     JointFriction,
+    JointServo,
     JointSpring,
+    LoadFriction,
     MechanismBuilder,
     Prismatic,
+    QuadraticDrag,
     RungeKutta4,
     SemiImplicitEuler,
     Spring,
     State,
+    StribeckFriction,
     System,
+    configuration,
     rollout,
     total_energy,
 )
-from jaxdyn.dynamics import GroundContact, HalfSpace, contact_sphere
+from jaxdyn.dynamics import GroundContact, HalfSpace, contact_sphere, kinematics
+from jaxdyn.dynamics.friction import BearingFriction
 
 G = 9.81
 
@@ -179,3 +188,78 @@ def test_derivatives_of_a_step_with_pairs_and_sliding_contacts_are_those_of_diff
 
     x = {"mu": jnp.asarray(0.4), "k": jnp.asarray(1e5), "c": jnp.asarray(100.0), "v": jnp.asarray(rng.normal(size=12))}
     check_derivatives(step, x, orders=1)
+
+
+# Parents and joints of the random mechanisms; "F" is a free joint.
+STRUCTURES = [
+    ([-1, 0, 1, 2], "RRPR"),
+    ([-1, 0, 0, 1], "RSRR"),
+    ([-1, -1, 1], "FFR"),
+    ([-1, 0, 0, 1, 1, 2], "FRPRRS"),
+]
+TIME = 0.2  # s
+
+
+def random_stiff_system(rng, parents, kinds) -> tuple[System, State]:
+    """A mechanism with all kinds of forces, whose coefficients are between weak and far too stiff for explicit steps.
+
+    Each spring stores about a joule at the start. Much more energy would be a motion by radians within a step.
+    """
+    model = random_model(rng, len(parents), parents=parents, kinds=kinds)
+    nv, last = model.nv, model.nb - 1
+    q, v, _ = random_motion(rng, model)
+
+    def any_size(low, high, size=None):
+        return 10.0 ** rng.uniform(low, high, size)
+
+    def ends(a, b):
+        return a, 0.3 * rng.normal(size=3), b, 0.3 * rng.normal(size=3)
+
+    def spring(a, b):
+        pair, k = ends(a, b), any_size(0, 8)
+        placed = kinematics.placements(model, q)
+        length = np.sqrt(2.0 * float(Spring(*pair, 1.0).potential_energy(model, q, placed)))
+        return Spring(*pair, k, max(length + rng.normal() / np.sqrt(k), 0.0))
+
+    k, gains = any_size(-1, 6, nv), any_size(-1, 4, nv)
+    rest, target = (configuration.integrate(model, q, rng.normal(size=nv) / np.sqrt(k)) for k in (k, gains))
+    contact = GroundContact.of(
+        model, contact_sphere(f"body {last}", radius=0.1), HalfSpace(rng.normal(size=3), -1.0), friction=rng.uniform()
+    )
+    forces = (
+        spring(last, -1),
+        spring(last, 0),
+        Spring(*ends(last, -1), any_size(0, 2), 0.0),
+        Damper(*ends(0, -1), any_size(-1, 6)),
+        Damper(*ends(last, 0), any_size(-1, 6)),
+        JointSpring(k, rest),
+        JointServo(gains, any_size(-1, 3, nv), target, any_size(0, 3, nv)),
+        JointFriction(any_size(-2, 2, nv), any_size(-2, 2, nv), any_size(-4, -1, nv)),
+        AsymmetricFriction(np.zeros(nv), any_size(-3, -2, nv), np.ones(nv)),
+        StribeckFriction(any_size(-2, 1, nv), any_size(-2, -1, nv), any_size(-4, -3, nv)),
+        LoadFriction(any_size(-3, 0, nv), np.full(nv, 1e-2), np.ones(nv)),
+        BearingFriction(any_size(-3, -1, nv), np.full(nv, 1e-2), np.ones(nv)),
+        QuadraticDrag(any_size(-3, 1, nv)),
+        AppliedForce(last, np.zeros(3), rng.normal(size=3), rng.normal(size=3), False),
+        contact,
+    )
+    return System(model, forces), State(q, v)
+
+
+@pytest.mark.parametrize(
+    "structure", [0, *(pytest.param(k, marks=pytest.mark.thorough) for k in range(1, len(STRUCTURES)))]
+)
+def test_random_mechanisms_with_all_forces_do_not_diverge_at_a_millisecond_where_short_steps_are_healthy(structure):
+    rng = np.random.default_rng([structure, 55])
+    drawn = [random_stiff_system(rng, *STRUCTURES[structure]) for _ in range(50)]
+    stacked, start = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *drawn)
+
+    def healthy(steps):
+        def run(system, state):
+            return rollout(system, state, dt=TIME / steps, steps=steps, save_every=steps, throw=False).healthy
+
+        return np.asarray(jax.jit(jax.vmap(run))(stacked, start))
+
+    short, usual = healthy(10_000), healthy(200)
+    assert np.mean(short) > 0.9
+    assert not np.any(short & ~usual), np.flatnonzero(short & ~usual)
