@@ -33,6 +33,7 @@ class Step(NamedTuple):
         row: Row for this step of the arrays that `Controls.rows` returns.
         key: Random key of the rollout, or None.
         dt: Duration of the step, s; None for methods without fixed steps, which evaluate the controls at single times.
+        order: Order of the integrator; methods of order 1 evaluate the controls only at the start of the step.
     """
 
     number: Int[Array, ""]
@@ -40,6 +41,7 @@ class Step(NamedTuple):
     row: PyTree
     key: PRNGKeyArray | None
     dt: Float[Array, ""] | None = None
+    order: int = 1
 
     def own_key(self) -> PRNGKeyArray | None:
         """The random key of this step."""
@@ -152,15 +154,15 @@ def _interval(interval: Any) -> Float[Array, ""]:
 class Knots(Controls):
     """Controls given at equidistant times.
 
-    A rollout is driven by the mean of held knots over each of its steps (over the first `interval` of a longer step), so that the
-    impulse of the controls is exact where knots lie between steps, for instance because of a delay. In a step h that contains a
-    jump from a to b after the fraction s of the step, this is
+    Because of a delay, a held control may jump between the steps of a rollout, from a to b after the fraction s of a step h. An
+    integrator of order 1 then receives its mean, so that the impulse is exact. Other integrators receive the linear function with
+    the same impulse and the same first moment, so that a position is exact, too (longer steps than `interval` see one jump only):
 
-        u = s a + (1 - s) b.
+        u(t + x h) = s a + (1 - s) b + 6 s (1 - s) (b - a) (x - 1/2),   0 <= x <= 1.
 
-    A held control is piecewise constant in time, so its derivative with respect to `start` is zero or does not exist; the mean is
-    continuous in `start`, and its derivative is exact wherever no knot lies on the boundary of a step. There it is the derivative
-    toward earlier knots.
+    A held control is piecewise constant in time, so its derivative with respect to `start` is zero or does not exist. Those of its
+    impulse and of its moment exist, and the derivatives of a rollout contain them: exactly where no jump is on the boundary of a
+    step, and there from the side of earlier knots.
 
     Attributes:
         values: Controls at the times start, start + interval, ...; the first and the last value apply outside of this range.
@@ -183,7 +185,10 @@ class Knots(Controls):
     def in_force(self, step: Step, state: State, memory: None) -> tuple[Control, None]:
         if self.interpolation != "zero_order" or step.dt is None:
             return self, memory  # linear and cubic knots vary within the step
-        return _held(self._mean(step.t, step.t + step.dt)), memory
+        mean, rise = self._over(step.t, step.t + step.dt)
+        if step.order < 2:
+            return _held(mean), memory
+        return lambda t: mean + rise * ((t - step.t) / step.dt - 0.5), memory
 
     def __call__(self, t: Float[Array, ""]) -> Float[Array, "nu"]:
         """Controls at time t (s)."""
@@ -204,10 +209,11 @@ class Knots(Controls):
         curve = (2.0 * (a - b) + slope_a + slope_b) * fraction + (3.0 * (b - a) - 2.0 * slope_a - slope_b)
         return a + fraction * (slope_a + fraction * curve)
 
-    def _mean(self, t: Float[Array, ""], end: Float[Array, ""]) -> Float[Array, "nu"]:
-        """Mean of held knots from t to `end`."""
+    def _over(self, t: Float[Array, ""], end: Float[Array, ""]) -> tuple[Float[Array, "nu"], Float[Array, "nu"]]:
+        """Mean of held knots from t to `end`, and the rise of the linear function with the same mean and the same first moment."""
         if self.start.ndim:
-            return jnp.concatenate([knots._mean(t, end) for knots in self._columns()])
+            mean, rise = zip(*(knots._over(t, end) for knots in self._columns()), strict=True)
+            return jnp.concatenate(mean), jnp.concatenate(rise)
 
         def on_knot(x: Float[Array, ""], rounding: Float[Array, ""]) -> Float[Array, ""]:
             """The place x, moved onto a knot from which it differs by rounding; its derivative is kept."""
@@ -222,7 +228,7 @@ class Knots(Controls):
         # The derivative at a jump on the boundary is that from one side; those of `maximum` and `clip` would mix both.
         share = jnp.where(beyond >= 0.0, beyond, 0.0) / (last - first)
         a, b = self._value(left.astype(int)), self._value(left.astype(int) + 1)
-        return a + share * (b - a)
+        return a + share * (b - a), 6.0 * share * (1.0 - share) * (b - a)
 
     def _columns(self) -> list["Knots"]:
         """Knots of single controls, each with its own start."""

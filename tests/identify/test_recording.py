@@ -102,7 +102,7 @@ class TestHeldInputs:
         np.testing.assert_allclose(both.controls.values[1, :-1, 0], 3.0 * (t[:-1] + 0.005), atol=1e-9)
 
     def test_other_words_are_refused(self, as_a_user):
-        with pytest.raises(RecordingError, match='^run: inputs are \'cubic\'; use "held" or "linear"$'):
+        with pytest.raises(RecordingError, match=r"^run: inputs are 'cubic'; use .held. or .linear.$"):
             recording(np.arange(3.0), inputs="cubic")
 
 
@@ -133,12 +133,12 @@ class TestRollouts:
     def test_refused(self):
         motion = self.moved(self.rows)
         with pytest.raises(
-            TypeError, match="^own: controls are a function; give the array of the controls that acted$"
+            TypeError, match=r"^own: controls are a function; give the array of the controls that acted$"
         ):
             Recording.of_rollout("own", motion, lambda t, state, key: -state.q)
-        with pytest.raises(RecordingError, match="^own: u has shape"):
+        with pytest.raises(RecordingError, match=r"^own: u has shape"):
             Recording.of_rollout("own", motion, self.rows[:2])
-        with pytest.raises(RecordingError, match="^own: give one sample that completed its rollout$"):
+        with pytest.raises(RecordingError, match=r"^own: give one sample that completed its rollout$"):
             Recording.of_rollout("own", self.moved(self.rows, stop=lambda t, state: t > 0.2), self.rows)
         with pytest.raises(TypeError, match="records of a rollout"):
             Recording.of_rollout("own", self.moved(self.rows, save=lambda t, state, u: u), self.rows)
