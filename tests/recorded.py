@@ -75,7 +75,7 @@ def simulated(plant: Plant, duration: float, seed: int, *, irregular: bool = Tru
     )
     measurements = np.asarray(eqx.filter_jit(predict)(plant, window, state)[0])
     recorded = np.stack([np.interp(times, grid, column) for column in u.T], axis=1)
-    return Recording(name, times, measurements, None, recorded)
+    return Recording(name, times, measurements, None, recorded, inputs="linear")
 
 
 def with_noise(recording: Recording, std: float, seed: int) -> Recording:

@@ -179,7 +179,8 @@ def moved(motion):
 def recorded(name, motion):
     q, _, _, tau = (np.asarray(x) for x in moved(motion))
     angles = q + ENCODER_NOISE * rng.normal(size=q.shape)
-    return identify.Recording(name, grid, angles, None, tau + np.asarray(TORQUE_NOISE) * rng.normal(size=tau.shape))
+    measured = tau + np.asarray(TORQUE_NOISE) * rng.normal(size=tau.shape)
+    return identify.Recording(name, grid, angles, None, measured, inputs="linear")
 
 
 learned = [recorded("best", best), recorded("second", second)]

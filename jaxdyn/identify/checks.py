@@ -283,4 +283,5 @@ def _rows(recording: Recording, first: int, count: int) -> Recording:
             f"{recording.name}: a prediction would end after the recording; reduce count, stride or durations"
         )
     rows = slice(first, first + count)
-    return Recording(recording.name, recording.time[rows], recording.q[rows], None, recording.u[rows])
+    time, q, u = (table[rows] for table in (recording.time, recording.q, recording.u))
+    return Recording(recording.name, time, q, None, u, inputs=recording.inputs)

@@ -150,7 +150,7 @@ def synthetic_recording(
             f"{name}: not every joint has a drive, so the forces cannot be chosen; add drives to all joints"
         )
     u = np.linalg.solve(effect, (tau - idle).T).T
-    return Recording(name, times, np.asarray(q), np.asarray(v), u, np.asarray(a))
+    return Recording(name, times, np.asarray(q), np.asarray(v), u, np.asarray(a), inputs="linear")
 
 
 @stored_jit

@@ -1,9 +1,10 @@
 """Recordings of a machine, and the windows into which they are cut."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -14,9 +15,11 @@ from jaxtyping import Array, Float
 from jaxdyn.deprecated import renamed_property
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.processing import Processing
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, plain, quantity
 from jaxdyn.simulate.controls import Knots
+from jaxdyn.simulate.outcome import RolloutResult
+from jaxdyn.simulate.trajectory import Trajectory
 
 Samples = Float[np.ndarray, "samples _"]
 
@@ -42,9 +45,12 @@ class Recording(eqx.Module):
         u: Inputs; shape (samples, 0) for a machine without inputs.
         a: Accelerations, or None if they were not recorded.
         forces: Contact forces, three columns for each contact, or None if they were not measured.
+        inputs: "held" if each input acts from its time stamp until the next one, as the commands of a digital controller do;
+            "linear" if inputs are samples of a continuous signal, such as measured torques, which is linear between time stamps.
+            The two differ by a delay of half a sample, which biases friction if the wrong one is chosen and no delay is free.
 
     Raises:
-        RecordingError: Arrays have different lengths, time stamps are not ascending, or inputs are not finite.
+        RecordingError: Arrays have different lengths, time stamps are not ascending, inputs are not finite, or `inputs` is unknown.
     """
 
     name: str = eqx.field(static=True)
@@ -54,8 +60,11 @@ class Recording(eqx.Module):
     u: Samples = eqx.field(converter=_table, metadata=quantity(EFFORT, along="input"))
     a: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity(ACCELERATION))
     forces: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity("N"))
+    inputs: Literal["held", "linear"] = eqx.field(static=True, default="held")
 
     def __check_init__(self):
+        if self.inputs not in ("held", "linear"):
+            raise RecordingError(f'{self.name}: inputs are {self.inputs!r}; use "held" or "linear"')
         count = len(self.time)
         for what in ("q", "v", "u", "a", "forces"):
             array = getattr(self, what)
@@ -68,6 +77,45 @@ class Recording(eqx.Module):
         if not np.all(np.isfinite(self.u)):
             raise RecordingError(f"{self.name}: inputs are not finite; repair or cut the recording")
 
+    @classmethod
+    def of_rollout(cls, name: str, trajectory: Trajectory, controls: Any = None) -> "Recording":
+        """The states of a rollout, without noise, with its controls, which are held or linear as they acted.
+
+        Args:
+            name: Name of the recording.
+            trajectory: Rollout of one sample, whose records are states.
+            controls: The controls of the rollout: None; an array with one row per record but the last; or `Knots` at the times of
+                records, of which cubic ones become linear.
+
+        Raises:
+            TypeError: The controls are neither of these, or the records are not states.
+            RecordingError: The rollout did not complete, there are several samples, or an array has another number of rows.
+
+        Example:
+            ```python
+            import jax.numpy as jnp, jaxdyn
+
+            system = jaxdyn.library.system("pendulum")
+            controls = jnp.ones((100, 1))
+            motion = jaxdyn.rollout(system, system.at_rest(jnp.array([0.5])), controls, dt=0.01, steps=100)
+            recording = jaxdyn.identify.Recording.of_rollout("held torque", motion, controls)
+            ```
+        """
+        states = trajectory.saved
+        check_instance("the records of a rollout", states, State, "a rollout without `save`")
+        if np.any(np.asarray(trajectory.result) != RolloutResult.COMPLETED) or trajectory.time.ndim != 1:
+            raise RecordingError(f"{name}: give one sample that completed its rollout")
+        if isinstance(controls, Knots):
+            u = jax.vmap(controls)(trajectory.time)
+        elif controls is None:
+            u = np.zeros((len(trajectory.time), 0))
+        elif isinstance(controls, jax.Array | np.ndarray):
+            u = np.concatenate([controls, controls[-1:]])
+        else:
+            raise TypeError(f"{name}: controls are {described(controls)}; give the array of the controls that acted")
+        held = not isinstance(controls, Knots) or controls.interpolation == "zero_order"
+        return cls(name, trajectory.time, states.q, states.v, u, inputs="held" if held else "linear")
+
     @property
     def duration(self) -> float:
         """Time from the first to the last time stamp, s."""
@@ -79,7 +127,10 @@ class Recording(eqx.Module):
         return self._with(self.time[kept], lambda column: column[kept])
 
     def resampled(self, interval: float) -> "Recording":
-        """The recording on a regular grid with this interval (s), interpolated linearly between samples, also across gaps."""
+        """The recording on a regular grid with this interval (s), interpolated linearly between samples, also across gaps.
+
+        Held inputs are averaged over each interval instead, so that their impulse is kept.
+        """
         grid = self.time[0] + interval * np.arange(int(np.floor(self.duration / interval + 1e-9)) + 1)
 
         def on_grid(column: np.ndarray) -> np.ndarray:
@@ -88,13 +139,25 @@ class Recording(eqx.Module):
                 return np.full(len(grid), np.nan)
             return np.interp(grid, self.time[known], column[known])
 
-        return self._with(grid, on_grid)
+        whole = self._with(grid, on_grid)
+        return whole if self.inputs == "linear" else dataclasses.replace(whole, u=self._means(grid, interval))
+
+    def _means(self, starts: np.ndarray, interval: float) -> Float[np.ndarray, "_ _"]:
+        """Means of the held inputs over adjacent intervals; the first and the last input are held outside of the recording."""
+        edges = np.append(starts, starts[-1] + interval)
+        stamps = np.append(self.time, max(self.time[-1], edges[-1]) + interval)
+        stamps[0] = min(stamps[0], edges[0])
+        impulse = np.concatenate([np.zeros((1, self.u.shape[1])), np.cumsum(self.u * np.diff(stamps)[:, None], axis=0)])
+        at_edges = [np.interp(edges, stamps, column) for column in impulse.T]
+        return np.diff(np.reshape(at_edges, (-1, len(edges))).T, axis=0) / interval
 
     def smoothed(self, interval: float, *, cutoff: float | None = None, order: int = 4) -> "Recording":
         """The recording on a regular grid with velocities and accelerations, low-pass filtered without delay.
 
         Velocities and accelerations that were not recorded are computed by central differences, which are valid if velocities are
-        the rates of the coordinates.
+        the rates of the coordinates. A held input jumps at its time stamps, and a central difference contains the accelerations
+        before and after a sample; so the input at a sample is its mean from half an interval before to half an interval after the
+        sample. The inputs of the result are linear.
 
         Args:
             interval: Interval of the grid, s.
@@ -110,7 +173,8 @@ class Recording(eqx.Module):
         v = np.gradient(q, interval, axis=0) if grid.v is None else smooth(grid.v)
         a = np.gradient(v, interval, axis=0) if grid.a is None else smooth(grid.a)
         forces = None if grid.forces is None else smooth(grid.forces)
-        return Recording(self.name, grid.time, q, v, smooth(grid.u), a, forces)
+        u = grid.u if self.inputs == "linear" else self._means(grid.time - 0.5 * interval, interval)
+        return Recording(self.name, grid.time, q, v, smooth(u), a, forces, "linear")
 
     def _with(self, time: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> "Recording":
         """The recording with new time stamps and columns, which a function computes from the old ones."""
@@ -120,7 +184,7 @@ class Recording(eqx.Module):
             return np.stack(columns, axis=1) if columns else np.zeros((len(time), 0))
 
         v, a, forces = (None if table is None else changed(table) for table in (self.v, self.a, self.forces))
-        return Recording(self.name, time, changed(self.q), v, changed(self.u), a, forces)
+        return Recording(self.name, time, changed(self.q), v, changed(self.u), a, forces, self.inputs)
 
 
 def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) -> Samples:
@@ -193,14 +257,15 @@ class Part:
                 f"{grid.name}: no samples are left after removing {how.drop} at both ends; lower motion.drop, or use a longer part"
             )
         v, a, forces = (None if table is None else table[kept] for table in (grid.v, grid.a, grid.forces))
-        return Recording(grid.name, grid.time[kept], grid.q[kept], v, grid.u[kept], a, forces)
+        return Recording(grid.name, grid.time[kept], grid.q[kept], v, grid.u[kept], a, forces, grid.inputs)
 
 
 class Windows(eqx.Module):
     """Windows: parts of recordings of equal duration, stacked along the leading axis; each is simulated separately.
 
     Attributes:
-        controls: Inputs of each window on the grid of the simulation, with time 0 at the start of the window.
+        controls: Inputs of each window on the grid of the simulation, held or linear between its points, with time 0 at the start
+            of the window. Held inputs are constant within each step of the simulation, also with delays, see `Knots`.
         times: Time stamps of the measurements from the start of the window, s.
         measurements: Measured values at these times.
         weights: 1 for valid measurements, 0 for missing ones and for padding.
@@ -256,7 +321,7 @@ def cut(
     """Cut recordings into windows of equal duration. Windows without measurements are left out.
 
     A measurement at the moment at which one window ends and the next begins belongs to the next window only, unless `both_ends` is
-    true.
+    true. If some recordings have held inputs and others linear ones, the linear inputs are replaced by their means over each step.
 
     Args:
         recordings: Recordings to cut.
@@ -292,6 +357,7 @@ def cut(
     ahead = int(np.ceil(lead / interval - 1e-9))
     found: list[_Piece] = []
     cutoffs = np.broadcast_to(np.asarray(velocity_cutoff, float), (len(recordings),))
+    interpolation = "zero_order" if any(recording.inputs == "held" for recording in recordings) else "linear"
     for number, recording in enumerate(recordings):
         if with_velocities and recording.v is None:
             raise RecordingError(
@@ -302,6 +368,8 @@ def cut(
                 f"{recording.name}: with_forces is true, but contact forces were not measured; use positions only"
             )
         grid = recording.resampled(interval)
+        if interpolation == "zero_order" and recording.inputs == "linear":
+            grid = dataclasses.replace(grid, u=0.5 * (grid.u + np.append(grid.u[1:], grid.u[-1:], axis=0)))
         starts = range(round(first / interval), len(grid.time) - steps, stride_steps)
         tables = [recording.q, recording.v if with_velocities else None, recording.forces if with_forces else None]
         measurements = np.concatenate([table for table in tables if table is not None], axis=1)
@@ -323,7 +391,9 @@ def cut(
     shared = followed[:, None] & (times > duration - 1e-9) & (not both_ends)
     counted = (np.arange(times.shape[1]) < lengths[:, None]) & ~shared
     counted = counted[:, :, None] & np.isfinite(measurements)
-    controls = jax.vmap(Knots)(jnp.asarray(stacked("u")), jnp.full(count, interval), jnp.full(count, -ahead * interval))
+    begins = jnp.full(count, -ahead * interval)
+    each = functools.partial(Knots, interpolation=interpolation)
+    controls = jax.vmap(each)(jnp.asarray(stacked("u")), jnp.full(count, interval), begins)
     return Windows(
         controls,
         jnp.asarray(times),

@@ -63,7 +63,7 @@ def load_recording(path: Path | str, columns: Columns, markers: Markers | None =
             f"{time[missing[0]]:g} s; interpolate the inputs, or remove these rows (other columns may have gaps)"
         )
     try:
-        return Recording(source.stem, time[kept], q[kept], v, u[kept], a)
+        return Recording(source.stem, time[kept], q[kept], v, u[kept], a, inputs=columns.inputs)
     except RecordingError as error:
         raise ConfigError(f"{source}: {error}") from None
 

@@ -13,7 +13,7 @@ from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.evaluate_config import EvaluateConfig
 from jaxdyn.jobs.identify import drawn, merit_table
 from jaxdyn.jobs.identify_config import StudyConfig
-from jaxdyn.jobs.identify_plant import check_folder, parts_of, recording_files
+from jaxdyn.jobs.identify_plant import check_folder, inputs_in_words, parts_of, recording_files
 from jaxdyn.jobs.identify_run import StudyRun, figures
 from jaxdyn.lanes.announcements import announced_as
 
@@ -71,9 +71,12 @@ def _judged(run: StudyRun, plants: dict[str, Plant], parts: list[Part], interval
         (name, "validation"): figures(run.config, plant, parts, intervals=intervals) for name, plant in plants.items()
     }
     table = merit_table(merit)
+    if inputs := inputs_in_words(parts):
+        table = f"{table}\nrecorded inputs between time stamps: {inputs}"
     print(f"\n{run.study.name}: {', '.join(run.study.validation)}\n{table}")
     run.write_text("figures.txt", table + "\n")
     metrics: dict[str, Any] = {"figures": {f"{name}, {split}": row for (name, split), row in merit.items()}}
+    metrics["inputs"] = inputs
     if run.config.pictures:
         metrics["pictures"] = []
         for name, plant in plants.items():

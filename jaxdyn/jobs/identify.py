@@ -28,6 +28,7 @@ from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_config import FitConfig, IdentifyConfig
 from jaxdyn.jobs.identify_plant import (
+    inputs_in_words,
     motions_of,
     note_on_units,
     parameters_of,
@@ -94,7 +95,10 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     known = uncertainty(problem, best)
     start = parameters.values(parameters.initial)
     unphysical = unphysical_bodies(plant.system.model)
-    table = "\n".join([parameter_table(known, np.asarray(start)), physical_check(plant.system.model, unphysical)])
+    lines = [parameter_table(known, np.asarray(start)), physical_check(plant.system.model, unphysical)]
+    if inputs := inputs_in_words(train):
+        lines.append(f"recorded inputs between time stamps: {inputs}")
+    table = "\n".join(lines)
     print(table)
     run.write_text("parameters.txt", table + "\n")
     for warning in known.warnings:
@@ -120,6 +124,7 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
         "result": result.name.lower(),
         "iterations": steps,
         "loss": float(np.nanmin(np.asarray(found.loss))),
+        "inputs": inputs,
         "bodies": plant.system.model.nb,
         "unphysical_bodies": unphysical,
         "figures": {f"{name}, {split}": row for (name, split), row in merit.items()},

@@ -236,6 +236,12 @@ def note_on_units(plant: Plant, parts: Sequence[Part]) -> str | None:
     return None
 
 
+def inputs_in_words(parts: Sequence[Part]) -> str:
+    """Whether the inputs of recordings are held or linear between their time stamps; empty without inputs."""
+    found = {part.recording.inputs for part in parts if part.recording.u.size}
+    return " and ".join(sorted(found))
+
+
 def parts_of(
     config: IdentifyConfig, names: Sequence[str], limits: tuple[float, float], markers: Markers | None
 ) -> list[Part]:

@@ -18,8 +18,8 @@ from jaxdyn.spatial.arrays import floating
 
 Policy: TypeAlias = Callable[[Float[Array, ""], State, PRNGKeyArray | None], Float[Array, "nu"]]
 
-# Rounding of t must not delay a held knot by one step: it may be early by this number of units in the last place of t, and
-# always by this fraction of an interval.
+# Rounding of t must not delay a held knot by one step: it may be early by this number of units in the last place of t, and, where
+# no step is known, always by this fraction of an interval.
 _EARLY_ULPS = 8.0
 _EARLY = 1e-3
 
@@ -32,12 +32,16 @@ class Step(NamedTuple):
         t: Time at the start of the step, s.
         row: Row for this step of the arrays that `Controls.rows` returns.
         key: Random key of the rollout, or None.
+        dt: Duration of the step, s; None for methods without fixed steps, which evaluate the controls at single times.
+        order: Order of the integrator; methods of order 1 evaluate the controls only at the start of the step.
     """
 
     number: Int[Array, ""]
     t: Float[Array, ""]
     row: PyTree
     key: PRNGKeyArray | None
+    dt: Float[Array, ""] | None = None
+    order: int = 1
 
     def own_key(self) -> PRNGKeyArray | None:
         """The random key of this step."""
@@ -150,6 +154,16 @@ def _interval(interval: Any) -> Float[Array, ""]:
 class Knots(Controls):
     """Controls given at equidistant times.
 
+    Because of a delay, a held control may jump between the steps of a rollout, from a to b after the fraction s of a step h. An
+    integrator of order 1 then receives its mean, so that the impulse is exact. Other integrators receive the linear function with
+    the same impulse and the same first moment, so that a position is exact, too (longer steps than `interval` see one jump only):
+
+        u(t + x h) = s a + (1 - s) b + 6 s (1 - s) (b - a) (x - 1/2),   0 <= x <= 1.
+
+    A held control is piecewise constant in time, so its derivative with respect to `start` is zero or does not exist. Those of its
+    impulse and of its moment exist, and the derivatives of a rollout contain them: exactly where no jump is on the boundary of a
+    step, and there from the side of earlier knots.
+
     Attributes:
         values: Controls at the times start, start + interval, ...; the first and the last value apply outside of this range.
         interval: Time between knots, s.
@@ -169,20 +183,21 @@ class Knots(Controls):
             )
 
     def in_force(self, step: Step, state: State, memory: None) -> tuple[Control, None]:
-        # Linear and cubic knots vary within the step.
-        return (_held(self(step.t)) if self.interpolation == "zero_order" else self), memory
+        if self.interpolation != "zero_order" or step.dt is None:
+            return self, memory  # linear and cubic knots vary within the step
+        mean, rise = self._over(step.t, step.t + step.dt)
+        if step.order < 2:
+            return _held(mean), memory
+        return lambda t: mean + rise * ((t - step.t) / step.dt - 0.5), memory
 
     def __call__(self, t: Float[Array, ""]) -> Float[Array, "nu"]:
         """Controls at time t (s)."""
         if self.start.ndim:
-            columns = range(self.values.shape[1])
-            each = [Knots(self.values[:, k : k + 1], self.interval, self.start[k], self.interpolation) for k in columns]
-            return jnp.concatenate([knots(t) for knots in each])
+            return jnp.concatenate([knots(t) for knots in self._columns()])
         last = self.values.shape[0] - 1
-        start, interval = self.start.astype(t.dtype), self.interval.astype(t.dtype)
-        x = jnp.clip((t - start) / interval, 0.0, float(last))
+        x, rounding = self._place(t)
+        x = jnp.clip(x, 0.0, float(last))
         if self.interpolation == "zero_order":
-            rounding = _EARLY_ULPS * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(start)) / interval
             return self._value(jnp.floor(x + jnp.maximum(_EARLY, rounding)).astype(int))
         left = jnp.minimum(jnp.floor(x), max(last - 1, 0)).astype(int)
         fraction = x - left.astype(x.dtype)
@@ -193,6 +208,38 @@ class Knots(Controls):
         slope_b = 0.5 * (self._value(left + 2) - a)
         curve = (2.0 * (a - b) + slope_a + slope_b) * fraction + (3.0 * (b - a) - 2.0 * slope_a - slope_b)
         return a + fraction * (slope_a + fraction * curve)
+
+    def _over(self, t: Float[Array, ""], end: Float[Array, ""]) -> tuple[Float[Array, "nu"], Float[Array, "nu"]]:
+        """Mean of held knots from t to `end`, and the rise of the linear function with the same mean and the same first moment."""
+        if self.start.ndim:
+            mean, rise = zip(*(knots._over(t, end) for knots in self._columns()), strict=True)
+            return jnp.concatenate(mean), jnp.concatenate(rise)
+
+        def on_knot(x: Float[Array, ""], rounding: Float[Array, ""]) -> Float[Array, ""]:
+            """The place x, moved onto a knot from which it differs by rounding; its derivative is kept."""
+            away = jnp.floor(x + 0.5) - x
+            return x + jax.lax.stop_gradient(jnp.where(jnp.abs(away) <= rounding, away, 0.0))
+
+        places = on_knot(*self._place(t)), on_knot(*self._place(end))
+        first = jnp.minimum(*places)
+        last = jnp.minimum(jnp.maximum(*places), first + 1.0)
+        left = jnp.floor(first)
+        beyond = last - left - 1.0
+        # The derivative at a jump on the boundary is that from one side; those of `maximum` and `clip` would mix both.
+        share = jnp.where(beyond >= 0.0, beyond, 0.0) / (last - first)
+        a, b = self._value(left.astype(int)), self._value(left.astype(int) + 1)
+        return a + share * (b - a), 6.0 * share * (1.0 - share) * (b - a)
+
+    def _columns(self) -> list["Knots"]:
+        """Knots of single controls, each with its own start."""
+        columns = range(self.values.shape[1])
+        return [Knots(self.values[:, k : k + 1], self.interval, self.start[k], self.interpolation) for k in columns]
+
+    def _place(self, t: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Time t (s), counted in intervals from the first knot, and its error by rounding."""
+        start, interval = self.start.astype(t.dtype), self.interval.astype(t.dtype)
+        rounding = _EARLY_ULPS * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(start)) / interval
+        return (t - start) / interval, rounding
 
     def _value(self, index: Array) -> Float[Array, "nu"]:
         return self.values[jnp.clip(index, 0, self.values.shape[0] - 1)]

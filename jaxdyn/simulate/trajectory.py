@@ -485,7 +485,8 @@ class _Loop:
         return self.save(self.time(index), carry.state, control(self.time(index)))
 
     def in_force(self, index: Array, row: PyTree, state: State, memory: PyTree) -> tuple[Control, PyTree]:
-        return self.controls.in_force(Step(index, self.time(index), row, self.key), state, memory)
+        step = Step(index, self.time(index), row, self.key, self.dt, self.integrator.order)
+        return self.controls.in_force(step, state, memory)
 
     def time(self, index: Array) -> Time:
         return self.t0 + index.astype(self.dt.dtype) * self.dt

@@ -4,11 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxdyn
 from jaxdyn.identify.recording import Recording, RecordingError, cut, low_passed
 from jaxdyn.simulate.controls import Knots
 
 
-def recording(times, name: str = "run", **changes) -> Recording:
+def recording(times, name: str = "run", inputs: str = "held", **changes) -> Recording:
     """q = (sin, 2 t), u = 3 t: all known at any time."""
     times = np.asarray(times, float)
     given = {
@@ -16,7 +17,7 @@ def recording(times, name: str = "run", **changes) -> Recording:
         "v": None,
         "u": 3.0 * times[:, None],
     } | changes
-    return Recording(name, times, given["q"], given["v"], given["u"])
+    return Recording(name, times, given["q"], given["v"], given["u"], inputs=inputs)
 
 
 def irregular(end: float, seed: int = 0):
@@ -58,6 +59,89 @@ class TestRecording:
     def test_time_ascends(self, times):
         with pytest.raises(RecordingError, match="not ascending"):
             recording(times)
+
+
+class TestHeldInputs:
+    """An input acts from its time stamp until the next one; u = 3 t at the stamps."""
+
+    given = recording(irregular(2.0))
+
+    def impulse(self, start: float, end: float) -> float:
+        """The integral of the held input."""
+        stamps = self.given.time
+        edges = np.append(stamps, np.inf)
+        return float(np.sum(self.given.u[:, 0] * np.diff(np.clip(edges, start, end))))
+
+    def test_a_grid_keeps_the_impulse_in_each_of_its_intervals(self):
+        for interval in (0.01, 0.1):
+            grid = self.given.resampled(interval)
+            expected = [self.impulse(t, t + interval) / interval for t in grid.time]
+            np.testing.assert_allclose(grid.u[:, 0], expected, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(grid.resampled(interval).u, grid.u, rtol=1e-9, atol=1e-12)
+            assert (grid.inputs, grid.between(0.5, 1.0).inputs) == ("held", "held")
+
+    def test_windows_contain_these_intervals(self):
+        windows = cut([self.given], duration=0.5, interval=0.01, lead=0.05, first=0.3)
+        assert windows.controls.interpolation == "zero_order"
+        expected = [self.impulse(t, t + 0.01) / 0.01 for t in 0.25 + 0.01 * np.arange(56)]
+        np.testing.assert_allclose(windows.controls.values[0, :, 0], expected, rtol=1e-9)
+
+    def test_smoothed_inputs_are_centered_at_their_samples(self):
+        """The central difference of q that a held force causes is the mean of the force before and after the sample."""
+        h, force = 0.01, np.random.default_rng(0).normal(size=(50, 1))
+        v = h * np.cumsum(np.append(0.0, force[:-1]))
+        q = np.append(0.0, np.cumsum(h * v[:-1] + 0.5 * h**2 * force[:-1, 0]))
+        smooth = Recording("body of 1 kg", h * np.arange(50), q[:, None], v[:, None], force).smoothed(h)
+        np.testing.assert_allclose(smooth.u[1:-1], smooth.a[1:-1], atol=1e-9)
+        assert smooth.inputs == "linear"
+
+    def test_linear_inputs_among_held_ones_act_with_their_means(self):
+        t = np.arange(101) / 100
+        both = cut([recording(t), recording(t, inputs="linear")], duration=1.0, interval=0.01)
+        np.testing.assert_allclose(both.controls.values[0, :-1, 0], 3.0 * t[:-1], atol=1e-9)
+        np.testing.assert_allclose(both.controls.values[1, :-1, 0], 3.0 * (t[:-1] + 0.005), atol=1e-9)
+
+    def test_other_words_are_refused(self, as_a_user):
+        with pytest.raises(RecordingError, match=r"^run: inputs are 'cubic'; use .held. or .linear.$"):
+            recording(np.arange(3.0), inputs="cubic")
+
+
+class TestRollouts:
+    """A recording of a rollout knows how its controls acted."""
+
+    system = jaxdyn.library.system("pendulum")
+    rows = np.random.default_rng(0).normal(size=(4, 1))
+
+    def moved(self, controls, **options):
+        return jaxdyn.rollout(self.system, self.system.at_rest(jnp.array([0.5])), controls, dt=0.1, steps=4, **options)
+
+    def test_controls_keep_their_interpolation(self):
+        knots = np.append(self.rows, self.rows[-1:], axis=0)
+        for controls, inputs, u in (
+            (self.rows, "held", knots),
+            (Knots(knots, 0.1, interpolation="zero_order"), "held", knots),
+            (Knots(knots, 0.1), "linear", knots),
+            (None, "held", np.zeros((5, 0))),
+        ):
+            motion = self.moved(controls)
+            found = Recording.of_rollout("own", motion, controls)
+            assert found.inputs == inputs
+            np.testing.assert_array_equal(found.u, u)
+            np.testing.assert_array_equal(found.q, motion.saved.q)
+            np.testing.assert_array_equal(found.v, motion.saved.v)
+
+    def test_refused(self):
+        motion = self.moved(self.rows)
+        with pytest.raises(
+            TypeError, match=r"^own: controls are a function; give the array of the controls that acted$"
+        ):
+            Recording.of_rollout("own", motion, lambda t, state, key: -state.q)
+        with pytest.raises(RecordingError, match=r"^own: u has shape"):
+            Recording.of_rollout("own", motion, self.rows[:2])
+        with pytest.raises(RecordingError, match=r"^own: give one sample that completed its rollout$"):
+            Recording.of_rollout("own", self.moved(self.rows, stop=lambda t, state: t > 0.2), self.rows)
+        with pytest.raises(TypeError, match="records of a rollout"):
+            Recording.of_rollout("own", self.moved(self.rows, save=lambda t, state, u: u), self.rows)
 
 
 class TestFilters:
@@ -123,7 +207,8 @@ class TestWindows:
         np.testing.assert_array_equal(windows.weights[:, -1, 0], [0.0, 0.0, 0.0, 1.0])
 
     def test_inputs_start_at_the_window_and_before(self):
-        windows = cut([recording(irregular(2.0))], duration=0.5, interval=0.01, lead=0.055, first=0.3)
+        given = recording(irregular(2.0), inputs="linear")
+        windows = cut([given], duration=0.5, interval=0.01, lead=0.055, first=0.3)
         for k in range(windows.count):
             knots = Knots(windows.controls.values[k], windows.controls.interval[k], windows.controls.start[k])
             for t in (-0.055, 0.0, 0.123, 0.5):
