@@ -11,12 +11,12 @@ removes the error that s causes in the range of A, and the part of lam in its nu
 
     lam = (1 - T)^2 (1 + 3 T + 6 T^2 + 10 T^3) (A + s 1)^-1 (...)
 
-For an eigenvalue sigma of A far above s, the factor of the result is (1 - 15 (s/sigma)^4) / sigma, far below it 20 sigma^2 / s^3. In
-between, where a mechanism passes through a singular position, it is smooth and finite.
+For an eigenvalue sigma of A far above s, the factor of the result is (1 - 15 (s/sigma)^4) / sigma, far below it 20 sigma^2 / s^3.
+In between, where a mechanism passes through a singular position, it is smooth and finite.
 
 The equations of many spatial loops, such as Bennett's, are redundant in closed configurations only. If such a loop is open by a
-small angle e, which happens within each step of an integrator, eigenvalues that belong to zero are of order e^2. Therefore s contains a
-term that grows with e^2, so that the rank is that of the closed loop.
+small angle e, which happens within each step of an integrator, eigenvalues that belong to zero are of order e^2. Therefore s
+contains a term that grows with e^2, so that the rank is that of the closed loop.
 """
 
 from typing import NamedTuple

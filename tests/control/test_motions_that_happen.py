@@ -1,4 +1,4 @@
-"""The motions of plans happen: a simulation of the controls of every solved plan, with other and much shorter steps, reaches the goal."""
+"""Motions of solved plans happen: their controls, simulated with other and much shorter steps, reach the goal."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import ImplicitMidpoint, JointDrives, JointFriction, JointSpring, Revolute, RungeKutta4, System, control
-from jaxdyn.control import ControlResult
-from jaxdyn.control.verification import TOLERANCE
+from jaxdyn import JointDrives, JointFriction, JointSpring, Revolute, RungeKutta4, System, control
 from jaxdyn.dynamics import GroundContact, contact_sphere
 
 DURATION = 1.0
