@@ -246,15 +246,15 @@ class GroundContact(Contact):
 
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         forces, matrices = jnp.split(self._sums_over_bodies(model, moving, step), [6], axis=1)
-        bodies = np.array(self.bodies, int)
+        bodies, shapes = self._contacts()
         each = _each_contact(np.bincount(bodies, minlength=1))
 
-        def respond(carrier, center, radius):
-            at = self._located(*carrier[:3], center, radius)
-            return at, self._response(carrier, at, step)[1]
+        def respond(carrier, shape):
+            at = self._located(*carrier[:3], shape)
+            return at.arm, self._follows(carrier, shape, at), self._response(carrier, shape, at, step)[1]
 
-        at, response = each(respond)(_Carrier.of(moving, bodies), self.centers, self.radii)
-        slip = _slip(model, moving, self.material, response, ((bodies, at),), each, step)
+        arms, follows, response = each(respond)(_Carrier.of(moving, bodies), shapes)
+        slip = _slip(model, moving, self.material, response, ((bodies, arms, follows),), each, step)
         return OverStep(forces, AddedInertia(matrices[:, _ENTRY], None), slip)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
@@ -294,14 +294,16 @@ class GroundContact(Contact):
         at_point = velocity_at_point(velocity, at.arm)
         response = self.material.response(at.gradient, at.depth, at_point, velocity[:3], step)
         if step is not None:
-            follows = velocity_at_point(velocity, at.center) if shape.axes is None else self._follows(carrier, shape)
-            response = _without_drift(response, _drift(velocity, bias, at.arm, follows), bias[:3])
+            drift = _drift(velocity, bias, at.arm, self._follows(carrier, shape, at))
+            response = _without_drift(response, drift, bias[:3])
         if shape.axes is not None:
-            response = jax.tree.map(lambda x: x / CONTACTS, response)
+            response = jax.tree.map(lambda x: x / CONTACTS, response)._replace(normal=response.normal)
         return at_point, response
 
-    def _follows(self, carrier: _Carrier, shape: _Shape) -> Vector3:
-        """Velocity with which the contact point of a rim or an ellipsoid moves over the body and in space."""
+    def _follows(self, carrier: _Carrier, shape: _Shape, at: _Located) -> Vector3:
+        """Velocity with which the contact point moves over the body and in space."""
+        if shape.axes is None:
+            return velocity_at_point(carrier.velocity, at.center)
 
         def arm(offset, rotation):
             return self._located(carrier.reference, offset, rotation, shape).arm
@@ -370,7 +372,7 @@ def _slip(
     moving: Motion,
     material: ContactMaterial,
     response: Response,
-    sides: Sequence[tuple[np.ndarray, _Located]],
+    sides: Sequence[tuple[np.ndarray, Float[Array, "contacts 3"], Float[Array, "contacts 3"]]],
     each: Callable,
     step: Scalar | float,
 ) -> Slip:
@@ -381,20 +383,21 @@ def _slip(
         moving: Motion of the model.
         material: Parameters of the contact force.
         response: Responses of the contacts over the step.
-        sides: Bodies and geometry of the first side, and of the second one if it is not the ground.
+        sides: Bodies, arms and velocities that the contact points follow, see `_drift`, of the first side, and of the second one if
+            it is not the ground.
         each: Transformation of a function of one contact to one of all contacts.
         step: Length of the step (s).
     """
     velocity, columns = _with_ground(moving.velocity), moving.placements.columns
 
-    def of_side(bodies, at, acceleration):
-        def of_one(velocity, arm, center, gained):
-            change = jnp.concatenate([gained[:3], _drift(velocity, gained, arm, center)])
+    def of_side(bodies, arms, follows, acceleration):
+        def of_one(velocity, arm, follows, gained):
+            change = jnp.concatenate([gained[:3], _drift(velocity, gained, arm, follows)])
             return jnp.concatenate([velocity[:3], velocity_at_point(velocity, arm)]) + step * change
 
         if acceleration is None:
-            return jnp.concatenate([velocity[bodies][:, :3], jax.vmap(velocity_at_point)(velocity[bodies], at.arm)], 1)
-        return each(of_one)(velocity[bodies], at.arm, at.center, acceleration[bodies])
+            return jnp.concatenate([velocity[bodies][:, :3], jax.vmap(velocity_at_point)(velocity[bodies], arms)], 1)
+        return each(of_one)(velocity[bodies], arms, follows, acceleration[bodies])
 
     def slip(acceleration):
         of_a, *of_b = (of_side(*side, acceleration) for side in sides)
@@ -506,7 +509,10 @@ class SphereContact(Contact):
         linear, angular = (columns_a - columns_b for columns_a, columns_b in moved)
         added = einsum("cxi,cij,cyj->xy", linear, response.per_linear, linear)
         added = added + einsum("cxi,cij,cyj->xy", angular, response.per_angular, angular)
-        sides = (np.array(self.bodies_a, int), a), (np.array(self.bodies_b, int), b)
+        sides = [
+            (bodies, at.arm, jax.vmap(velocity_at_point)(_with_ground(moving.velocity)[bodies], at.center))
+            for bodies, at in ((np.array(self.bodies_a, int), a), (np.array(self.bodies_b, int), b))
+        ]
         slip = _slip(model, moving, self.material, response, sides, jax.vmap, step)
         return OverStep(self._on_bodies(model, a, b, response), AddedInertia(None, added), slip)
 
