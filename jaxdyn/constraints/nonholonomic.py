@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.constraint import Constraint, VelocityConstraint
 from jaxdyn.dynamics.contact import shape_axes
 from jaxdyn.dynamics.contact_shapes import ContactPoint
+from jaxdyn.dynamics.doors import check_model
 from jaxdyn.dynamics.kinematics import BodyMotion, Coordinates, Poses, Velocities, point_on_body
 from jaxdyn.dynamics.support import support_point
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
@@ -134,6 +135,7 @@ def rolling(
         surface: Surface of the ground; the plane z = 0 if not given.
 
     Raises:
+        TypeError: The first argument is not a `Model`.
         KeyError: No body or frame has one of the names; the message lists the existing names.
 
     Example:
@@ -150,6 +152,7 @@ def rolling(
 
     Source: theory.md (N19), (N20).
     """
+    check_model(model, "rolling")
     ground, found = HalfSpace() if surface is None else surface, []
     for index, shape in enumerate(shapes):
         body, center = model.locate(shape.body, shape.center)
