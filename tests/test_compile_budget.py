@@ -88,10 +88,10 @@ EQUATIONS = {
     "forward kinematics": (lambda s, x: jaxdyn.forward_kinematics(s.model, x.q), arm, (573, 233)),
     "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, (807, 305)),
     "acceleration": (jaxdyn.acceleration, arm, (1061, 366)),
-    "acceleration within a loop": (jaxdyn.acceleration, linkage, (3447, 1251)),
+    "acceleration within a loop": (jaxdyn.acceleration, linkage, (4094, 1251)),
     "rollout": (end, arm, (1134, 437)),
     "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, (5093, 1424)),
-    "rollout within a loop": (end, linkage, (4148, 1533)),
+    "rollout within a loop": (end, linkage, (4865, 1533)),
     "iteration of a fit": (one_fit, fitting, (7678, 6159)),
     "iteration of ILQR": (one_iteration(control.ILQR()), planning, (7037, 7565)),
     "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, (14281, 15353)),
@@ -256,8 +256,8 @@ TRACES = {
     "rollout": (rolled, policy, 1268),
     "gradient of a rollout": (differentiated, policy, 5960),
     "batched": (many, jnp.sin, 1),
-    "ILQR": (solved(control.ILQR()), cost, 5),
-    "multiple shooting": (solved(control.MultipleShooting()), cost, 5),  # one of them for the scale of the cost
+    "ILQR": (solved(control.ILQR()), cost, 8),  # three of them for the check of the plan
+    "multiple shooting": (solved(control.MultipleShooting()), cost, 8),  # one of them for the scale of the cost
     "batch of ILQR": (solved_in_batch, cost, 5),
 }
 

@@ -292,8 +292,9 @@ def test_path_condition_of_bryson_and_denham():
 def test_cart_pole_of_kelly(scheme, steps, cost, digits):
     """Optimum 58.807667 N^2 s; what each scheme makes of it to all digits known."""
     problem = cart_pole(steps, 20.0)
-    found = solve(problem, Collocation(scheme=scheme, degree=4), line(problem, jnp.asarray(UP)))
-    assert int(found.result) == ControlResult.SOLVED
+    found = solve(problem, Collocation(scheme=scheme, degree=4), line(problem, jnp.asarray(UP)), throw=False)
+    # Steps of 50 to 200 ms of a trapezoid have an optimum, but no motion.
+    assert int(found.result) == (ControlResult.COARSE if scheme == "trapezoid" else ControlResult.SOLVED)
     np.testing.assert_allclose(found.cost, cost, rtol=digits)
     assert float(found.violation) < 1e-8
 
@@ -301,8 +302,9 @@ def test_cart_pole_of_kelly(scheme, steps, cost, digits):
 def test_acrobot_swings_up():
     """Best known 34.91878, from knots of the angles, though the motion is unstable and 2 s long."""
     problem, guess = folded_acrobot(40)
-    found = solve(problem, Collocation(degree=4), guess)
-    assert int(found.result) == ControlResult.SOLVED
+    found = solve(problem, Collocation(degree=4), guess, throw=False)
+    # Steps of 50 ms, whose motion would need feedback, which collocation does not give.
+    assert int(found.result) == ControlResult.COARSE
     np.testing.assert_allclose(found.cost, 34.91878, rtol=3e-5)
 
 
@@ -501,12 +503,14 @@ def test_problems_alike_are_compiled_once_and_other_ends_are_told():
     assert (int(short.result), int(short.stats.iterations)) == (ControlResult.RUNNING, 2)
     first, other = len(traced), eqx.tree_at(lambda p: p.initial, problem, jnp.array([0.5, 0.1]))
     assert first > 0
+    solve(problem, solver, line(problem, goal))  # the check of a plan is compiled for the first one that is solved
+    checked = len(traced)
     done = solve(other, solver, line(other, goal))
     assert int(done.result) == ControlResult.SOLVED
     np.testing.assert_allclose(done.value.states[0], [0.5, 0.1], atol=1e-12)
     broken = eqx.tree_at(lambda plan: plan.controls, line(problem, goal), jnp.full((3, 1), jnp.nan))
     assert int(solve(problem, solver, broken, throw=False).result) == ControlResult.NOT_FINITE
-    assert len(traced) == first
+    assert len(traced) == checked
 
 
 def test_errors_within_the_problem_come_out():

