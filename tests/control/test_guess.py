@@ -24,7 +24,7 @@ def arm(**changed) -> control.ControlProblem:
         "upper": 30.0,
         "final_constraints": control.Equality(control.TargetState(system.at_rest(jnp.array([0.8, 0.0])))),
     }
-    dynamics = control.MultibodyDynamics(system, jaxdyn.SemiImplicitEuler())
+    dynamics = control.MultibodyDynamics(system)
     return control.ControlProblem(dynamics, system.at_rest(jnp.array([0.2, 0.1])), **parts | changed)
 
 
