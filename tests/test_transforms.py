@@ -203,7 +203,7 @@ def test_the_table_has_every_public_function_of_the_mechanics():
     searches = {"inverse_kinematics"}
     # Functions that need contacts or describe them: tests/dynamics/test_contact*.py, tests/simulate/test_contact_outputs.py.
     contacts = {name for name in public if name.startswith("contact_")} | {"restitution", "damping_ratio"}
-    assert len(contacts) == 9
+    assert len(contacts) == 11
     assert public == {name for name in TABLE if not name.startswith("configuration.")} | searches | contacts
 
 

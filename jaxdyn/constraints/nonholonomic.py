@@ -96,7 +96,7 @@ class Rolling(VelocityConstraint):
     The constraint does not keep the body on the surface, as a `Touching` or the joints of the mechanism do; `rolling` makes both.
 
     Attributes:
-        name, body, center, radius, axes, surface: As for `Touching`.
+        name, body, center, radius, axes, surface: The shape and the ground, as of `Touching`.
 
     Source: theory.md (N20).
     """
@@ -123,14 +123,14 @@ class Rolling(VelocityConstraint):
 
 
 def rolling(
-    model: Model, name: str, shapes: Sequence[ContactPoint], surface: Surface | None = None
+    model: Model, name: str, shapes: Sequence[ContactPoint], *, surface: Surface | None = None
 ) -> tuple[Touching | Rolling, ...]:
     """Constraints with which a body rolls on a surface without slip: `Touching` and `Rolling` for each shape.
 
     Args:
         model: Mechanism.
-        name: Name of the constraint `Rolling`; that of `Touching` is followed by "_contact". From the second shape on, a number
-            follows.
+        name: Name of the constraint `Rolling`; that of `Touching` is followed by "_contact". From the second shape on, the
+            index of the shape follows, from 2.
         shapes: Shapes of the body, for example from `contact_sphere` or `contact_torus`.
         surface: Surface of the ground; the plane z = 0 if not given.
 

@@ -54,9 +54,9 @@ class ControlResult(ResultCode):
     )
     COARSE = (
         8,
-        "The plan satisfies its time steps, but they are too long: a simulation of its controls with shorter steps does not do "
-        "what the plan promises. Give more steps, or if the machine is stiff (friction, springs, contacts) an implicit integrator, "
-        "MultibodyDynamics(system, SemiImplicitEuler()) or ImplicitMidpoint(); verify states the size of the miss.",
+        "The plan satisfies its time steps, but they are too long: a simulation of its controls with shorter steps does not keep "
+        "its promise; give more steps, or if the machine is stiff (friction, springs, contacts) an implicit integrator, "
+        "MultibodyDynamics(system, SemiImplicitEuler()) or ImplicitMidpoint(). The function verify states the size of the miss.",
     )
 
 

@@ -47,8 +47,8 @@ class Verification(eqx.Module):
         integration_error: Estimate of the error that the time steps cause. For each time step, the error is the difference from
             four steps of a quarter of its length. The errors of all time steps are added for each tangent coordinate, and the
             largest sum is the estimate. It is NaN for dynamics in discrete time, whose time steps approximate nothing.
-        miss: How far the motion misses what the plan promises, as a fraction of the range of the motion; 0 for dynamics in discrete
-            time. See `verify`.
+        miss: Miss of the motion against the cost and the constraints of the plan, as a fraction of the range of the motion; 0 for
+            dynamics in discrete time. See `verify`.
         integrator: Name of the integrator of the time steps of a mechanism, which `ControlProblem` chooses if it is not given;
             empty for other dynamics.
     """
@@ -221,7 +221,9 @@ def _allowed(problem: ControlProblem, *motions: AnyState) -> Float[Array, "motio
         return jnp.max(jnp.where(alike, away[None], 0.0), axis=1)
 
     ranges = jnp.stack([of(states) for states in motions])
-    return TOLERANCE * ranges + jnp.sqrt(jnp.finfo(ranges.dtype).eps)  # what stands still may be off by rounding
+    return TOLERANCE * ranges + jnp.sqrt(
+        jnp.finfo(ranges.dtype).eps
+    )  # coordinates that stand still may be off by rounding
 
 
 @stored_outside_jit

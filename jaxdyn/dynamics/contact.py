@@ -356,7 +356,7 @@ class GroundContact(Contact):
 
 
 def _is_looped(contacts: np.ndarray) -> np.ndarray:
-    """Whether the contacts of each body are a loop, from their numbers."""
+    """Whether the contacts of each body are a loop, from the number of contacts."""
     return (contacts > _MOST_WRITTEN_OUT) & writing_out()
 
 

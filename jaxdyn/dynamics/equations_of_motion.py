@@ -291,21 +291,23 @@ def _with_bounded_friction(
         power = power + jnp.sum(before * jnp.sum(u**2, axis=1)) / step
         pairs.append((slip, u, before, after))
     change = response(excess)
-    acts = power > jnp.finfo(a.dtype).tiny ** 0.5
+    # Divided by the root of the power, so that squares and derivatives neither overflow nor underflow in single precision.
+    acts = power > jnp.finfo(a.dtype).tiny ** 0.25
+    scale = jnp.where(acts, 1.0 / jnp.sqrt(jnp.where(acts, power, 1.0)), 0.0)
+    unit = scale * change
     # The second term makes the correction differentiable where the excess vanishes, as in steady sliding.
-    work = jnp.where(acts, dot(excess, change) + _LITTLE_EXCESS**2 * power, 1.0)
+    work = dot(scale * excess, unit) + _LITTLE_EXCESS**2
 
     shares, parts = 0.0, []
     for slip, u, before, after in pairs:
-        _, gain = jax.jvp(slip.velocity, (a,), (change,))
+        _, gain = jax.jvp(slip.velocity, (a,), (unit,))
         squared = jnp.sum(gain**2, axis=1) / (step * work)
         _, stiffening = jax.jvp(slip.resistance, (u,), (gain,))
         tangent = after * squared + stiffening * jnp.sum(u * gain, axis=1) / (step * work)
         shares = shares + jnp.sum(before * squared)
         parts.append((squared, before, after, tangent))
-    stopped = (1.0 - _LITTLE_EXCESS) / jnp.where(
-        shares > 0.0, shares, 1.0
-    )  # a little before it stops, despite rounding
+    # A little before the pairs stop, despite rounding.
+    stopped = (1.0 - _LITTLE_EXCESS) / jnp.where(shares > 0.0, shares, 1.0)
     slopes = [
         jnp.sum(jnp.maximum(jnp.maximum(tangent, (after - before * stopped) * squared), 0.0))
         for squared, before, after, tangent in parts

@@ -77,8 +77,8 @@ class Recording(eqx.Module):
         if not np.all(np.isfinite(self.u)):
             raise RecordingError(f"{self.name}: inputs are not finite; repair or cut the recording")
 
-    @classmethod
-    def of_rollout(cls, name: str, trajectory: Trajectory, controls: Any = None) -> "Recording":
+    @staticmethod
+    def of_rollout(name: str, trajectory: Trajectory, controls: Any = None) -> "Recording":
         """The states of a rollout, without noise, with its controls, which are held or linear as they acted.
 
         Args:
@@ -114,7 +114,7 @@ class Recording(eqx.Module):
         else:
             raise TypeError(f"{name}: controls are {described(controls)}; give the array of the controls that acted")
         held = not isinstance(controls, Knots) or controls.interpolation == "zero_order"
-        return cls(name, trajectory.time, states.q, states.v, u, inputs="held" if held else "linear")
+        return Recording(name, trajectory.time, states.q, states.v, u, inputs="held" if held else "linear")
 
     @property
     def duration(self) -> float:

@@ -112,7 +112,7 @@ def test_bodies_roll_in_a_bowl_without_loss(shape):
     shapes = {"sphere": contact_sphere("body", radius=RADIUS), "egg": contact_ellipsoid("body", (0.1, 0.08, 0.06))}
     model = body(0.004, 0.004, 0.004)
     bowl = HeightFunction(lambda xy: 0.4 * xy[0] ** 2 + 0.3 * xy[1] ** 2)
-    system = jaxdyn.System(model, constraints=rolling(model, "ball", shapes[shape], bowl))
+    system = jaxdyn.System(model, constraints=rolling(model, "ball", shapes[shape], surface=bowl))
     guess = system.at_rest(jnp.array([0.4, 0.1, 0.2, 0.9, 0.1, 0.3, 0.2]))
     start = system.at_rest(jaxdyn.assemble(system, guess).q)
     run = jaxdyn.rollout(system, start, dt=1e-3, steps=1000, save_every=100, integrator=jaxdyn.Projected())
@@ -124,7 +124,9 @@ def test_bodies_roll_in_a_bowl_without_loss(shape):
 def test_a_sphere_rolls_down_an_incline():
     model = body(0.004, 0.004, 0.004)
     slope = jaxdyn.dynamics.HalfSpace((0.3, 0.0, 1.0))
-    system = jaxdyn.System(model, constraints=rolling(model, "ball", contact_sphere("body", radius=RADIUS), slope))
+    system = jaxdyn.System(
+        model, constraints=rolling(model, "ball", contact_sphere("body", radius=RADIUS), surface=slope)
+    )
     angle = np.arctan(0.3)
     q = jnp.array([RADIUS * np.sin(angle), 0.0, RADIUS * np.cos(angle), 1.0, 0.0, 0.0, 0.0])
     a = jaxdyn.acceleration(system, system.at_rest(q))
