@@ -19,6 +19,7 @@ from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.joints import Fixed, joint_of_kind
 from jaxdyn.mechanism.messages import MasslessBody, MechanismError, unknown
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
+from jaxdyn.mechanism.null_motion import null_motion
 from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import GivenRotor, Rotors, checked_rotor, place_rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
@@ -365,7 +366,7 @@ def _assemble(
     mass, com, inertia = (np.stack(column) for column in zip(*map(_lump, lumped), strict=True))
     placed_rotors = place_rotors(rotors, topology, [b.joint for b in moving], placements, carriers, inertia)
     if needs_mass:
-        _check_leaves_have_inertia(topology, moving, mass, placed_rotors)
+        _check_motions_are_resisted(topology, moving, placements, mass, com, inertia, placed_rotors)
 
     armature = np.concatenate([b.armature for b in moving])
     # Uses the given double-precision values, because they may already underflow in single precision.
@@ -427,13 +428,39 @@ def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.
     return mass, com, symmetric_entries(inertia_from_planar(second_moments))
 
 
-def _check_leaves_have_inertia(topology: Topology, moving: list[_Body], mass: np.ndarray, rotors: Rotors) -> None:
-    """Check that every joint moves some mass; otherwise the mass matrix is singular everywhere (D1)."""
+def _check_motions_are_resisted(
+    topology: Topology,
+    moving: list[_Body],
+    placements: list[np.ndarray],
+    mass: np.ndarray,
+    com: np.ndarray,
+    inertia: np.ndarray,
+    rotors: Rotors,
+) -> None:
+    """Check that inertia resists every motion; otherwise the mass matrix is singular everywhere (D1)."""
     turning = {column for column, ratio in zip(rotors.columns, np.asarray(rotors.ratio), strict=True) if ratio != 0}
-    for i, body in enumerate(moving):
-        has_rotor = np.all(body.armature > 0) or int(topology.v_starts[i]) in turning
-        if not np.any(mass[topology.precedes[i]]) and not has_rotor:
-            raise MasslessBody(
-                f"body {body.name!r}: no body beyond its joint has mass, so its acceleration is undefined; "
-                "give the body a mass, give the joint an armature, or use a fixed joint"
-            )
+    columns = [range(start, start + body.joint.nv) for start, body in zip(topology.v_starts, moving, strict=True)]
+    resisted = [
+        np.any(body.armature > 0) or not turning.isdisjoint(own) for body, own in zip(moving, columns, strict=True)
+    ]
+    found = null_motion(
+        topology, [body.joint for body in moving], placements, mass, com, inertia, np.array(resisted, bool)
+    )
+    if found is None:
+        return
+    first = next(iter(found))
+    motions = [f"of joint {moving[body].joint_name!r} {_motion_text(twist)}" for body, twist in found.items()]
+    reason = (
+        "no body beyond its joint has mass"
+        if not np.any(mass[topology.precedes[first]])
+        else f"no inertia resists the motion {' together with the motion '.join(motions)}"
+    )
+    raise MasslessBody(
+        f"body {moving[first].name!r}: {reason}, so its acceleration is undefined; give the body a mass and an inertia that resist "
+        "this motion, give the joint an armature, or use a joint without this motion, such as a fixed joint"
+    )
+
+
+def _motion_text(twist: np.ndarray) -> str:
+    parts = [("about", twist[:3]), ("along", twist[3:])]
+    return " and ".join(f"{word} ({', '.join(f'{x:.3g}' for x in axis)})" for word, axis in parts if np.any(axis))

@@ -8,7 +8,18 @@ import pytest
 from random_trees import random_inertia, random_unit
 
 import jaxdyn
-from jaxdyn import Fixed, MechanismBuilder, MechanismError, Model, Prismatic, Revolute
+from jaxdyn import (
+    Fixed,
+    Free,
+    MechanismBuilder,
+    MechanismError,
+    Model,
+    Planar,
+    Prismatic,
+    Revolute,
+    Spherical,
+    Universal,
+)
 from jaxdyn.mechanism import Joint, model_from_arrays
 from jaxdyn.mechanism.joints import joint_of_kind
 from jaxdyn.spatial import quaternion
@@ -147,9 +158,9 @@ def test_limits_and_armature_are_per_joint_and_infinite_or_zero_if_not_given():
 
 def test_planar_and_point_bodies_are_physical():
     """Equality in the triangle inequality is a flat body, and no inertia at all is a particle."""
-    with_rod(inertia=(0.1, 0.2, 0.3)).build()
-    with_rod(inertia=(0.1, 0.1, 0.0)).build()
-    with_rod(inertia=(0.0, 0.0, 0.0)).build()
+    with_rod(com=(0.1, 0.0, 0.0), inertia=(0.1, 0.2, 0.3)).build()
+    with_rod(com=(0.1, 0.0, 0.0), inertia=(0.1, 0.1, 0.0)).build()
+    with_rod(com=(0.1, 0.0, 0.0), inertia=(0.0, 0.0, 0.0)).build()
 
 
 @pytest.mark.parametrize(
@@ -282,7 +293,9 @@ def test_joint_that_moves_nothing_is_refused_and_each_remedy_helps():
     assert_refused(chain().build, "body 'wrist': no body beyond its joint has mass", "give the body a mass")
     assert_refused(chain(armature=1.0).build, "body 'wrist'")
     assert_refused(chain(joint=Fixed()).build, "body 'wrist'")
-    assert chain(mass=1.0).build().nb == 3  # a massless body may carry others
+    assert_refused(chain(mass=1.0).build, "body 'wrist'")  # its axis is that of the finger
+    beyond = chain(mass=1.0, com=(0.1, 0.0, 0.0), position=(0.2, 0.0, 0.0))
+    assert beyond.build().nb == 3  # a massless body may carry others
 
 
 def test_joint_kinds_by_name():
@@ -385,3 +398,55 @@ def test_limits_and_armature_of_a_joint_with_several_coordinates_are_given_one_b
 def test_limits_that_do_not_fit_the_joint_are_refused(joint, limits, message):
     with pytest.raises(MechanismError, match=message):
         MechanismBuilder().add_body("ball", joint=joint, mass=1.0, inertia=(0.1, 0.1, 0.1), **limits)
+
+
+def chain_of(*bodies) -> MechanismBuilder:
+    """A chain of bodies "0", "1", ..., each given by its joint and the options of `add_body`."""
+    builder, parent = MechanismBuilder("chain"), "ground"
+    for number, (joint, options) in enumerate(bodies):
+        builder.add_body(str(number), parent=parent, joint=joint, **options)
+        parent = str(number)
+    return builder
+
+
+X, Y, Z = np.eye(3)
+POINT, BODY = {"mass": 1.0, "com": (0.0, 0.0, -0.3)}, {"mass": 1.0, "inertia": (0.1, 0.2, 0.3)}
+
+
+@pytest.mark.parametrize(
+    ("bodies", "motion"),
+    [
+        ([(Spherical(), POINT)], "of joint '0_joint' about (0, 0, 1)"),
+        ([(Free(), {"mass": 1.0})], "of joint '0_joint' about"),
+        ([(Revolute(Y), {"mass": 1.0, "com": (0.0, 0.3, 0.0)})], "of joint '0_joint' about (0, 1, 0)"),
+        ([(Planar(), {"mass": 1.0})], "of joint '0_joint' about (0, 0, 1)"),
+        ([(Revolute(X), {}), (Revolute(Y), {}), (Revolute(Z), POINT)], "of joint '2_joint' about (0, 0, 1)"),
+        (
+            [(Prismatic(X), {}), (Prismatic(X), BODY)],
+            "of joint '0_joint' along (1, 0, 0) together with the motion of joint '1_joint' along (-1, 0, 0)",
+        ),
+        (
+            [(Prismatic(X), {}), (Prismatic(Y), {}), (Prismatic(Z), {}), (Prismatic((0.6, 0.8, 0.0)), BODY)],
+            "of joint '0_joint' along",
+        ),
+    ],
+)
+def test_motion_that_no_inertia_resists_is_refused_by_joint_and_direction(bodies, motion):
+    assert_refused(chain_of(*bodies).build, f"no inertia resists the motion {motion}", "armature")
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [(Revolute(X), {}), (Revolute(Y), BODY), (Revolute(Z), {}), (Revolute(X), BODY)],
+        [(Revolute(X), BODY), (Revolute(Y), {}), (Revolute(X), BODY)],  # a cross without mass between two shafts
+        [(Universal(X, Y), POINT)],
+        [(Spherical(), POINT | {"armature": (0.0, 0.0, 1e-3)})],
+        [(Spherical(), POINT | {"inertia": (1e-9, 1e-9, 1e-9)})],
+        [(Revolute(Y), {"mass": 1.0, "com": (0.0, 0.0, -1e-4), "position": (1000.0, 0.0, 0.0)})],
+    ],
+)
+def test_bodies_without_inertia_are_accepted_where_all_motions_are_resisted(bodies):
+    model = chain_of(*bodies).build(dtype=np.float64)
+    q = jaxdyn.configuration.integrate(model, jaxdyn.configuration.neutral(model), 0.7 * jnp.ones(model.nv))
+    assert np.all(np.isfinite(jaxdyn.forward_dynamics(model, q, jnp.zeros(model.nv), jnp.ones(model.nv))))
