@@ -159,7 +159,7 @@ def test_names_that_would_drive_a_terminal_are_refused(tmp_path, refusal, where)
     names = {key: "\\u001b[2J" if key == where else key for key in ("name", "body", "joint", "loop")}
     path = tmp_path / "x.toml"
     path.write_text(
-        f'name = "{names["name"]}"\nsource = "s"\n[[body]]\nname = "{names["body"]}"\nmass = 1\n'
+        f'name = "{names["name"]}"\nsource = "s"\n[[body]]\nname = "{names["body"]}"\nmass = 1\ncom = [0.1, 0.0, 0.0]\n'
         f'joint = {{kind = "revolute", axis = [0, 1, 0], name = "{names["joint"]}"}}\n'
         f'[[rod]]\nname = "{names["loop"]}"\nlength = 1\nbody_a = "ground"\npoint_a = [0, 0, 0]\n'
         f'body_b = "{names["body"]}"\npoint_b = [0, 0, 1]\n'

@@ -15,12 +15,12 @@ from jaxdyn.io import AssumedBase, ConfigError, IgnoredContent, PinocchioOrder, 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
 
 
-def link(name: str, parent: str | None = None, kind: str = "revolute", inertial: str = INERTIAL) -> str:
+def link(name: str, parent: str | None = None, kind: str = "revolute", inertial: str = INERTIAL, x: float = 0) -> str:
     text = f'<link name="{name}">{inertial}</link>'
     if parent is not None:
         limit = '<limit lower="-1" upper="1" effort="9" velocity="9"/>' if kind == "revolute" else ""
         text += (
-            f'<joint name="{name}_j" type="{kind}"><origin xyz="0 0 0.2"/><parent link="{parent}"/><child link="{name}"/>'
+            f'<joint name="{name}_j" type="{kind}"><origin xyz="{x} 0 0.2"/><parent link="{parent}"/><child link="{name}"/>'
             f'<axis xyz="0 1 0"/>{limit}</joint>'
         )
     return text
@@ -30,7 +30,11 @@ def robot(*parts: str) -> str:
     return f'<robot name="r">{"".join(parts)}</robot>'
 
 
-LEGS = [link(f"{leg}_{part}", f"{leg}_hip" if part == "shin" else "trunk") for leg in "lr" for part in ("hip", "shin")]
+LEGS = [
+    link(f"{leg}_{part}", f"{leg}_hip" if part == "shin" else "trunk", x=x)
+    for leg, x in (("l", 0), ("r", 0.1))
+    for part in ("hip", "shin")
+]
 
 
 @pytest.fixture

@@ -53,7 +53,8 @@ def robot(tmp_path):
     def write(visuals: str, more: str = ""):
         path = folder / "robot.urdf"
         path.write_text(
-            f'<robot name="robot">{more}<link name="base"/><link name="arm">{INERTIAL}</link><link name="hand">{visuals}</link>'
+            f'<robot name="robot">{more}<link name="base">{INERTIAL}</link>'
+            f'<link name="arm">{INERTIAL}</link><link name="hand">{visuals}</link>'
             '<joint name="shoulder" type="revolute"><parent link="base"/><child link="arm"/><origin xyz="0 0 1"/>'
             '<axis xyz="0 1 0"/><limit lower="-2" upper="2" effort="1" velocity="1"/></joint>'
             '<joint name="wrist" type="fixed"><parent link="arm"/><child link="hand"/>'
