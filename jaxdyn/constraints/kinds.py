@@ -109,6 +109,9 @@ class LoopJoint(Constraint):
             cosines.append(dot(a.axes[0], b.axes[0]))
         return jnp.stack(cosines)
 
+    def unit(self, model: Model, equation: int) -> str:
+        return "m" if equation < {"prismatic": 2, "cylindrical": 2, "planar": 1}.get(self.kind, 3) else "rad"
+
     def _markers(self, poses: Poses) -> tuple[_Marker, _Marker]:
         return _Marker(poses, self.body_a, self.frame_a), _Marker(poses, self.body_b, self.frame_b)
 
@@ -182,6 +185,9 @@ class Distance(Constraint):
         # The square is smooth where |D| is not; the quotient makes it the error of the length near the solution.
         return ((dot(d, d) - self.length**2) / (2.0 * self.length))[None]
 
+    def unit(self, model: Model, equation: int) -> str:
+        return "m"
+
     def describe(self, model: Model) -> str:
         return f"rod between {model.topology.body_name(self.body_a)} and {model.topology.body_name(self.body_b)}"
 
@@ -207,6 +213,9 @@ class Coupling(Constraint):
         for k in reversed(range(self.coefficients.shape[0])):
             value = value * q[self.driver] + self.coefficients[k]
         return (q[self.driven] - value)[None]
+
+    def unit(self, model: Model, equation: int) -> str:
+        return coordinate_units(model)[self.driven]
 
     def coefficient_units(self, model: Model) -> list[str]:
         """Unit of each coefficient, such as "m", "m/rad", "m/rad^2" if a revolute joint drives a prismatic one.

@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxdyn.display import plural
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import ResultCode, UnsuccessfulError, outcome_text
+from jaxdyn.simulate.violations import ConstraintWarning, Equations, StartErrors, violation_text
 
 
 class RolloutResult(ResultCode):
@@ -61,6 +62,7 @@ def describe(
     steps: Int[np.ndarray, "*batch"],
     v: Float[np.ndarray, "*batch nv"],
     topology: Topology,
+    violation: str | None = None,
 ) -> str:
     """Summary of the outcomes of a batch: counts, time and place of the first failure, and the remedy.
 
@@ -68,6 +70,8 @@ def describe(
         result, steps: Result codes, and number of steps of each sample.
         v: Final velocities; for failed samples those of their last valid state.
         topology: Topology with the names of the mechanism and its joints.
+        violation: Sentence about constraints that the initial states violate; it replaces the remedy if the first
+            step failed.
     """
     codes, steps = np.ravel(result), np.ravel(steps)
     v = np.reshape(v, (codes.size, -1))
@@ -81,7 +85,10 @@ def describe(
             sentences.append(
                 f"Sample {first} {code.words} first, after {steps[first]} steps{_fastest(v[first], topology)}."
             )
-            sentences.append(code.message)
+            at_once = code == RolloutResult.STEP_FAILED and not steps[first]
+            sentences.append(violation if violation and at_once else code.message)
+    if violation and violation not in sentences:
+        sentences.append(violation)
     return " ".join(sentences)
 
 
@@ -105,32 +112,45 @@ def report(
     result: Int[Array, "*batch"],
     steps: Int[Array, "*batch"],
     v: Float[Array, "*batch nv"],
+    start: tuple[Equations, StartErrors | None],
+    h: Float[Array, ""] | float,
     topology: Topology,
     throw: bool,
 ) -> Int[Array, "*batch"]:
-    """Return `result` unchanged; outside of `jit`, report samples that did not reach their end.
+    """Return `result` unchanged; outside of `jit`, report samples that did not reach their end or violate constraints at the start.
 
     Args:
         result, steps, v, topology: See `describe`.
+        start: Equations of the constraints and their errors in the initial state (`start_errors`).
+        h: Length of a step of the integrator (s).
         throw: If true, an error is raised if no sample of the batch reached its end; otherwise this is a warning, too.
 
     Raises:
         RolloutError: `throw` is true, and no sample reached its end.
     """
-    return _reported.bind(result, steps, jax.lax.stop_gradient(v), topology=topology, throw=throw)
+    equations, errors = start
+    known = [] if errors is None else [jnp.asarray(h), *jax.tree.leaves(errors)]
+    return _reported.bind(
+        result, steps, jax.lax.stop_gradient(v), *known, equations=equations, topology=topology, throw=throw
+    )
 
 
 @_reported.def_impl
-def _report(result, steps, v, *, topology: Topology, throw: bool):
-    codes = np.ravel(result)
+def _report(result, steps, v, *known, equations: Equations, topology: Topology, throw: bool):
+    codes, violation = np.ravel(result), None
+    if equations:
+        h, speed, rate, size, *residual = map(np.asarray, known)
+        violation = violation_text(equations, StartErrors(speed, rate, size, tuple(residual)), h, topology.name)
     failed = [code for code in codes.tolist() if not RolloutResult(code).successful]
     if failed:
-        text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology)
+        text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology, violation)
         if throw and len(failed) == codes.size:
             code = RolloutResult(failed[0])
             raise RolloutError(f"{type(code).__name__}.{code.name}: {text} Pass throw=False to get result codes.", code)
         text = f"{text} Trajectory.healthy marks the samples that reached their end"
         warnings.warn(text, DivergenceWarning, _user_level(sys._getframe()))
+    elif violation:
+        warnings.warn(violation, ConstraintWarning, _user_level(sys._getframe()))
     return result
 
 
@@ -143,7 +163,7 @@ def _user_level(frame: FrameType) -> int:
 
 
 @_reported.def_abstract_eval
-def _shape(result, steps, v, **_):
+def _shape(result, *_, **__):
     return result
 
 
@@ -162,4 +182,4 @@ def _differentiated(primals, tangents, **options):
 
 batching.primitive_batchers[_reported] = _batched
 ad.primitive_jvps[_reported] = _differentiated
-mlir.register_lowering(_reported, lambda context, result, steps, v, **_: [result])
+mlir.register_lowering(_reported, lambda context, result, *_, **__: [result])

@@ -36,6 +36,7 @@ from jaxdyn.results import outcome_text
 from jaxdyn.simulate.controls import Controls, Feedback, Knots, Policy, Step, as_controls
 from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler, check_integrator
 from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
+from jaxdyn.simulate.violations import start_errors
 
 Time = Float[Array, ""]
 
@@ -302,6 +303,8 @@ def rollout(
     Warns:
         DivergenceWarning: Some samples did not reach their end; the message describes the first failure and the remedy. Under `jit`
             there is no warning.
+        ConstraintWarning: The initial state violates a constraint; the message names the constraint, its error and the remedy, which
+            is `assemble` or `project_velocity`. Under `jit` there is no warning.
 
     Raises:
         RolloutError: `throw` is true, and no sample reached its end; the message names the `RolloutResult` and the remedy.
@@ -357,7 +360,8 @@ def rollout(
     times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
     topology, result = system.model.topology, end.result
     if not lanes.writing_out():  # else it is a part of a larger program, and known only there
-        result = report(result, end.steps, end.state.v, topology, throw)
+        start = start_errors(system, state, t0)
+        result = report(result, end.steps, end.state.v, start, dt / substeps, topology, throw)
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend)
 
 
