@@ -48,8 +48,8 @@ class KnifeEdge(VelocityConstraint):
         turn = poses.rotation[self.body]
         return dot(dot(turn, self.direction), _velocity(bodies, self.body, dot(turn, self.point)))[None]  # (N18)
 
-    def unit(self, model: Model, equation: int) -> str:
-        return "m"
+    def units(self, model: Model) -> tuple[str, ...]:
+        return ("m",)
 
     def describe(self, model: Model) -> str:
         return f"knife edge on {model.topology.body_name(self.body)}"
@@ -86,8 +86,8 @@ class Touching(Constraint):
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
         return _contact(self, poses)[2][None]  # (N19)
 
-    def unit(self, model: Model, equation: int) -> str:
-        return "m"
+    def units(self, model: Model) -> tuple[str, ...]:
+        return ("m",)
 
     def describe(self, model: Model) -> str:
         return f"{model.topology.body_name(self.body)} touches {self.surface.describe()}"
@@ -121,8 +121,8 @@ class Rolling(VelocityConstraint):
         arm, normal, _ = _contact(self, poses)
         return dot(_tangents(normal), _velocity(bodies, self.body, arm))  # (N20)
 
-    def unit(self, model: Model, equation: int) -> str:
-        return "m"
+    def units(self, model: Model) -> tuple[str, ...]:
+        return ("m", "m")
 
     def describe(self, model: Model) -> str:
         return f"{model.topology.body_name(self.body)} rolls on {self.surface.describe()}"

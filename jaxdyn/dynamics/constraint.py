@@ -47,10 +47,10 @@ class Constraint(eqx.Module):
         """Values that are positive on the desired branch if phi = 0 has several solutions; None if all solutions are valid."""
         return None
 
-    def unit(self, model: Model, equation: int) -> str:
-        """Unit of the residual of an equation, "m" or "rad", for messages; the rate of a velocity constraint is in this unit per
-        second."""
-        return "m or rad"
+    def units(self, model: Model) -> tuple[str, ...] | None:
+        """Unit "m" or "rad" of each equation, for messages; the rates of a `VelocityConstraint` are in these units per second. None
+        if the units are unknown."""
+        return None
 
     def describe(self, model: Model) -> str:
         """Short description of the connected bodies or coordinates, for `System.summary`."""

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxdyn.display import plural
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import ResultCode, UnsuccessfulError, outcome_text
-from jaxdyn.simulate.violations import ConstraintWarning, Equations, StartErrors, violation_text
+from jaxdyn.simulate.violations import ConstraintWarning, violation_text
 
 
 class RolloutResult(ResultCode):
@@ -70,8 +70,7 @@ def describe(
         result, steps: Result codes, and number of steps of each sample.
         v: Final velocities; for failed samples those of their last valid state.
         topology: Topology with the names of the mechanism and its joints.
-        violation: Sentence about constraints that the initial states violate; it replaces the remedy if the first
-            step failed.
+        violation: Sentence about a constraint that the initial states violate; it replaces the remedy if the first step failed.
     """
     codes, steps = np.ravel(result), np.ravel(steps)
     v = np.reshape(v, (codes.size, -1))
@@ -112,35 +111,29 @@ def report(
     result: Int[Array, "*batch"],
     steps: Int[Array, "*batch"],
     v: Float[Array, "*batch nv"],
-    start: tuple[Equations, StartErrors | None],
-    h: Float[Array, ""] | float,
     topology: Topology,
     throw: bool,
+    groups: tuple[tuple[str, str], ...],
+    errors: Float[Array, "*batch groups 2 2"] | None,
 ) -> Int[Array, "*batch"]:
     """Return `result` unchanged; outside of `jit`, report samples that did not reach their end or violate constraints at the start.
 
     Args:
         result, steps, v, topology: See `describe`.
-        start: Equations of the constraints and their errors in the initial state (`start_errors`).
-        h: Length of a step of the integrator (s).
+        groups, errors: See `violation_text`; no errors if the initial state is not checked.
         throw: If true, an error is raised if no sample of the batch reached its end; otherwise this is a warning, too.
 
     Raises:
         RolloutError: `throw` is true, and no sample reached its end.
     """
-    equations, errors = start
-    known = [] if errors is None else [jnp.asarray(h), *jax.tree.leaves(errors)]
-    return _reported.bind(
-        result, steps, jax.lax.stop_gradient(v), *known, equations=equations, topology=topology, throw=throw
-    )
+    known = (result, steps, jax.lax.stop_gradient(v)) + (() if errors is None else (errors,))
+    return _reported.bind(*known, topology=topology, throw=throw, groups=groups)
 
 
 @_reported.def_impl
-def _report(result, steps, v, *known, equations: Equations, topology: Topology, throw: bool):
-    codes, violation = np.ravel(result), None
-    if equations:
-        h, speed, rate, size, *residual = map(np.asarray, known)
-        violation = violation_text(equations, StartErrors(speed, rate, size, tuple(residual)), h, topology.name)
+def _report(result, steps, v, errors=None, *, topology: Topology, throw: bool, groups):
+    codes = np.ravel(result)
+    violation = None if errors is None else violation_text(groups, np.asarray(errors), topology.name)
     failed = [code for code in codes.tolist() if not RolloutResult(code).successful]
     if failed:
         text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology, violation)
