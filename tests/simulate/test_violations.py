@@ -136,6 +136,7 @@ def test_a_batch_names_its_worst_sample_and_jit_none(four_bar, recwarn):
     assert "reported" not in program.lower(openings).as_text()
 
 
+@pytest.mark.thorough
 def test_derivatives_are_those_of_a_rollout_that_is_not_checked(four_bar):
     system, q = four_bar
 
@@ -147,6 +148,7 @@ def test_derivatives_are_those_of_a_rollout_that_is_not_checked(four_bar):
     np.testing.assert_allclose(slope, jax.jit(jax.grad(speed))(0.01), rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_adaptive_steps_name_the_open_loop_too(four_bar):
     pytest.importorskip("diffrax")
     system, q = four_bar
