@@ -24,7 +24,8 @@ from jaxdyn.spatial.transform import RigidTransform
 
 LOOP_KINDS = ("revolute", "prismatic", "cylindrical", "universal", "spherical", "planar", "fixed")
 # Numbers of equations between lengths and between angles.
-_EQUATIONS = dict(zip(LOOP_KINDS, ((3, 2), (2, 3), (2, 2), (3, 1), (3, 0), (1, 2), (3, 3)), strict=True))
+_COUNTS = (3, 2), (2, 3), (2, 2), (3, 1), (3, 0), (1, 2), (3, 3)
+_EQUATIONS: dict[str, tuple[int, int]] = dict(zip(LOOP_KINDS, _COUNTS, strict=True))
 _RIGHT_ANGLE_TOLERANCE = 1e-6
 
 

@@ -110,7 +110,8 @@ def family(joints: int) -> tuple[System, System, State, np.ndarray]:
     rng = np.random.default_rng(joints)
     if joints == 6:
         symmetric = [
-            about_line(*rng.normal(size=(2, 3, 3)), rng.normal(size=3), unit(rng.normal(size=3))) for _ in range(2)
+            about_line(rng.normal(size=(3, 3)), rng.normal(size=(3, 3)), rng.normal(size=3), unit(rng.normal(size=3)))
+            for _ in range(2)
         ]
         lines, rank, sizes = [BRICARD, SARRUS, *symmetric], 4, [1.0, 1.0, 1.0, 10.0]
     else:
