@@ -23,6 +23,9 @@ from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
 LOOP_KINDS = ("revolute", "prismatic", "cylindrical", "universal", "spherical", "planar", "fixed")
+# Numbers of equations between lengths and between angles.
+_COUNTS = (3, 2), (2, 3), (2, 2), (3, 1), (3, 0), (1, 2), (3, 3)
+_EQUATIONS: dict[str, tuple[int, int]] = dict(zip(LOOP_KINDS, _COUNTS, strict=True))
 _RIGHT_ANGLE_TOLERANCE = 1e-6
 
 
@@ -109,6 +112,10 @@ class LoopJoint(Constraint):
             cosines.append(dot(a.axes[0], b.axes[0]))
         return jnp.stack(cosines)
 
+    def units(self, model: Model) -> tuple[str, ...]:
+        lengths, angles = _EQUATIONS[self.kind]
+        return ("m",) * lengths + ("rad",) * angles
+
     def _markers(self, poses: Poses) -> tuple[_Marker, _Marker]:
         return _Marker(poses, self.body_a, self.frame_a), _Marker(poses, self.body_b, self.frame_b)
 
@@ -182,6 +189,9 @@ class Distance(Constraint):
         # The square is smooth where |D| is not; the quotient makes it the error of the length near the solution.
         return ((dot(d, d) - self.length**2) / (2.0 * self.length))[None]
 
+    def units(self, model: Model) -> tuple[str, ...]:
+        return ("m",)
+
     def describe(self, model: Model) -> str:
         return f"rod between {model.topology.body_name(self.body_a)} and {model.topology.body_name(self.body_b)}"
 
@@ -207,6 +217,9 @@ class Coupling(Constraint):
         for k in reversed(range(self.coefficients.shape[0])):
             value = value * q[self.driver] + self.coefficients[k]
         return (q[self.driven] - value)[None]
+
+    def units(self, model: Model) -> tuple[str, ...]:
+        return (coordinate_units(model)[self.driven],)
 
     def coefficient_units(self, model: Model) -> list[str]:
         """Unit of each coefficient, such as "m", "m/rad", "m/rad^2" if a revolute joint drives a prismatic one.

@@ -48,6 +48,9 @@ class KnifeEdge(VelocityConstraint):
         turn = poses.rotation[self.body]
         return dot(dot(turn, self.direction), _velocity(bodies, self.body, dot(turn, self.point)))[None]  # (N18)
 
+    def units(self, model: Model) -> tuple[str, ...]:
+        return ("m",)
+
     def describe(self, model: Model) -> str:
         return f"knife edge on {model.topology.body_name(self.body)}"
 
@@ -83,6 +86,9 @@ class Touching(Constraint):
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
         return _contact(self, poses)[2][None]  # (N19)
 
+    def units(self, model: Model) -> tuple[str, ...]:
+        return ("m",)
+
     def describe(self, model: Model) -> str:
         return f"{model.topology.body_name(self.body)} touches {self.surface.describe()}"
 
@@ -114,6 +120,9 @@ class Rolling(VelocityConstraint):
     def rate(self, model: Model, q: Coordinates, poses: Poses, bodies: BodyMotion, v: Velocities) -> Float[Array, "m"]:
         arm, normal, _ = _contact(self, poses)
         return dot(_tangents(normal), _velocity(bodies, self.body, arm))  # (N20)
+
+    def units(self, model: Model) -> tuple[str, ...]:
+        return ("m", "m")
 
     def describe(self, model: Model) -> str:
         return f"{model.topology.body_name(self.body)} rolls on {self.surface.describe()}"

@@ -47,6 +47,11 @@ class Constraint(eqx.Module):
         """Values that are positive on the desired branch if phi = 0 has several solutions; None if all solutions are valid."""
         return None
 
+    def units(self, model: Model) -> tuple[str, ...] | None:
+        """Unit "m" or "rad" of each equation, for messages; the rates of a `VelocityConstraint` are in these units per second. None
+        if the units are unknown."""
+        return None
+
     def describe(self, model: Model) -> str:
         """Short description of the connected bodies or coordinates, for `System.summary`."""
         return type(self).__name__

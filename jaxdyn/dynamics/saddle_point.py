@@ -34,8 +34,9 @@ _REMOVALS = 2
 # Relative to the mean eigenvalue; the smallest value that single precision allows. Double precision would allow a smaller one, but
 # then rounding errors of a step near a singular position would cause large forces.
 _LEAST_SOFTNESS = 1e-9
-# Softness of an open loop relative to the harmonic mean of the diagonal, divided by e^2, and its bound, which preserves the other
-# equations of a loop that is wide open. Eigenvalues of redundant equations are up to 0.03 e^2 in Bricard's loop.
+# Softness of an open loop relative to the mean eigenvalue, divided by e^2; eigenvalues of redundant equations are up to 0.03 e^2 of
+# the largest one. Its bound, relative to the harmonic mean of the diagonal, preserves the other equations of a loop that is wide
+# open.
 _PER_SQUARED_ERROR = 1e3
 _MOST_SOFTNESS = 1e-3
 _LEAST_DIAGONAL = 1e-3  # relative to the mean, for rows that vanish
@@ -87,9 +88,9 @@ def _softness_of_open(rows, residual, diagonal, mean) -> Float[Array, ""]:
     size = jnp.sum(rows**2, axis=1)
     displacement = residual / (size + _UNMOVED * jnp.mean(size) + jnp.finfo(size.dtype).tiny ** 0.5)
     opened = dot(displacement**2, size)  # e^2, independent of the units of the equations
-    # The harmonic mean, because in a mechanism of 1 cm the diagonal is 1e-4 for lengths where it is 1 for angles.
+    # In a mechanism of 100 m, the redundant equation may be one of lengths, with a large diagonal, and a needed one of angles.
     typical = 1.0 / jnp.mean(1.0 / jnp.maximum(diagonal, _LEAST_DIAGONAL * mean))
-    return jnp.minimum(_PER_SQUARED_ERROR * opened, _MOST_SOFTNESS) * typical
+    return jnp.minimum(_PER_SQUARED_ERROR * opened * mean, _MOST_SOFTNESS * typical)
 
 
 def multipliers(system: SaddlePoint, needed: Float[Array, "m"]) -> Float[Array, "m"]:

@@ -23,6 +23,7 @@ from jaxdyn.lanes.record import records as records
 from jaxdyn.lanes.stored import compiled_outside_jit as compiled_outside_jit
 from jaxdyn.lanes.stored import stored_jit as stored_jit
 from jaxdyn.lanes.stored import stored_outside_jit as stored_outside_jit
+from jaxdyn.lanes.stored import within_jit as within_jit
 from jaxdyn.lanes.tracing import KEEPS as KEEPS
 from jaxdyn.lanes.tracing import keep as keep
 from jaxdyn.lanes.tracing import keep_triangle as keep_triangle

@@ -185,10 +185,9 @@ def compiled_outside_jit(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(*args, **options):
         check_not_forked()
-        traces = _surrounding_traces()
-        if _config.disable_jit.value or not all(name in _EAGER_TRACES for name in traces):
+        if _config.disable_jit.value or within_jit():
             return function(*args, **options)
-        return batched(*args, **options) if traces else stored(args, options)
+        return batched(*args, **options) if _surrounding_traces() else stored(args, options)
 
     return call
 
@@ -220,6 +219,11 @@ class _Batched:
 
 # Transformations of JAX that act immediately if no trace surrounds them.
 _EAGER_TRACES = ("BatchTrace", "JVPTrace", "LinearizeTrace")
+
+
+def within_jit() -> bool:
+    """True within `jit`, and wherever else JAX traces a program instead of acting immediately."""
+    return not all(name in _EAGER_TRACES for name in _surrounding_traces())
 
 
 def _surrounding_traces() -> list[str]:

@@ -31,5 +31,6 @@ if TYPE_CHECKING:
     from jaxdyn.simulate.trajectory import Trajectory as Trajectory
     from jaxdyn.simulate.trajectory import rollout as rollout
     from jaxdyn.simulate.variational import Variational as Variational
+    from jaxdyn.simulate.violations import ConstraintWarning as ConstraintWarning
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -21,6 +21,7 @@ from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.simulate.controls import Controls, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import RolloutResult, report
 from jaxdyn.simulate.trajectory import Trajectory
+from jaxdyn.simulate.violations import equation_groups, start_errors
 
 
 def rollout_adaptive(
@@ -100,7 +101,9 @@ def rollout_adaptive(
     result = jnp.where(good, RolloutResult.COMPLETED.value, RolloutResult.STEP_FAILED.value).astype(jnp.int32)
     final = jax.tree.map(lambda x: x[-1], saved)
     steps, topology = solution.stats["num_accepted_steps"].astype(jnp.int32), model.topology
-    result = report(result, steps, final.v, topology, throw)
+    groups = equation_groups(system)
+    errors = start_errors(system, state, times[0], 0.0) if groups else None
+    result = report(result, steps, final.v, topology, throw, groups, errors)
     return Trajectory(times, saved, final, None, result, steps, topology)
 
 

@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxdyn.display import plural
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import ResultCode, UnsuccessfulError, outcome_text
+from jaxdyn.simulate.violations import ConstraintWarning, violation_text
 
 
 class RolloutResult(ResultCode):
@@ -61,6 +62,7 @@ def describe(
     steps: Int[np.ndarray, "*batch"],
     v: Float[np.ndarray, "*batch nv"],
     topology: Topology,
+    violation: str | None = None,
 ) -> str:
     """Summary of the outcomes of a batch: counts, time and place of the first failure, and the remedy.
 
@@ -68,6 +70,7 @@ def describe(
         result, steps: Result codes, and number of steps of each sample.
         v: Final velocities; for failed samples those of their last valid state.
         topology: Topology with the names of the mechanism and its joints.
+        violation: Sentence about a constraint that the initial states violate; it replaces the remedy if the first step failed.
     """
     codes, steps = np.ravel(result), np.ravel(steps)
     v = np.reshape(v, (codes.size, -1))
@@ -81,7 +84,10 @@ def describe(
             sentences.append(
                 f"Sample {first} {code.words} first, after {steps[first]} steps{_fastest(v[first], topology)}."
             )
-            sentences.append(code.message)
+            at_once = code == RolloutResult.STEP_FAILED and not steps[first]
+            sentences.append(violation if violation and at_once else code.message)
+    if violation and violation not in sentences:
+        sentences.append(violation)
     return " ".join(sentences)
 
 
@@ -107,30 +113,37 @@ def report(
     v: Float[Array, "*batch nv"],
     topology: Topology,
     throw: bool,
+    groups: tuple[tuple[str, str], ...],
+    errors: Float[Array, "*batch groups 2 2"] | None,
 ) -> Int[Array, "*batch"]:
-    """Return `result` unchanged; outside of `jit`, report samples that did not reach their end.
+    """Return `result` unchanged; outside of `jit`, report samples that did not reach their end or violate constraints at the start.
 
     Args:
         result, steps, v, topology: See `describe`.
+        groups, errors: See `violation_text`; no errors if the initial state is not checked.
         throw: If true, an error is raised if no sample of the batch reached its end; otherwise this is a warning, too.
 
     Raises:
         RolloutError: `throw` is true, and no sample reached its end.
     """
-    return _reported.bind(result, steps, jax.lax.stop_gradient(v), topology=topology, throw=throw)
+    known = (result, steps, jax.lax.stop_gradient(v)) + (() if errors is None else (errors,))
+    return _reported.bind(*known, topology=topology, throw=throw, groups=groups)
 
 
 @_reported.def_impl
-def _report(result, steps, v, *, topology: Topology, throw: bool):
+def _report(result, steps, v, errors=None, *, topology: Topology, throw: bool, groups):
     codes = np.ravel(result)
+    violation = None if errors is None else violation_text(groups, np.asarray(errors), topology.name)
     failed = [code for code in codes.tolist() if not RolloutResult(code).successful]
     if failed:
-        text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology)
+        text = describe(np.asarray(result), np.asarray(steps), np.asarray(v), topology, violation)
         if throw and len(failed) == codes.size:
             code = RolloutResult(failed[0])
             raise RolloutError(f"{type(code).__name__}.{code.name}: {text} Pass throw=False to get result codes.", code)
         text = f"{text} Trajectory.healthy marks the samples that reached their end"
         warnings.warn(text, DivergenceWarning, _user_level(sys._getframe()))
+    elif violation:
+        warnings.warn(violation, ConstraintWarning, _user_level(sys._getframe()))
     return result
 
 
@@ -143,7 +156,7 @@ def _user_level(frame: FrameType) -> int:
 
 
 @_reported.def_abstract_eval
-def _shape(result, steps, v, **_):
+def _shape(result, *_, **__):
     return result
 
 
@@ -162,4 +175,4 @@ def _differentiated(primals, tangents, **options):
 
 batching.primitive_batchers[_reported] = _batched
 ad.primitive_jvps[_reported] = _differentiated
-mlir.register_lowering(_reported, lambda context, result, steps, v, **_: [result])
+mlir.register_lowering(_reported, lambda context, result, *_, **__: [result])

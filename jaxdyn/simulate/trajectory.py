@@ -36,6 +36,7 @@ from jaxdyn.results import outcome_text
 from jaxdyn.simulate.controls import Controls, Feedback, Knots, Policy, Step, as_controls
 from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler, check_integrator
 from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
+from jaxdyn.simulate.violations import equation_groups, start_errors
 
 Time = Float[Array, ""]
 
@@ -302,6 +303,8 @@ def rollout(
     Warns:
         DivergenceWarning: Some samples did not reach their end; the message describes the first failure and the remedy. Under `jit`
             there is no warning.
+        ConstraintWarning: The initial state violates a constraint; the message names the constraint, its error and the remedy:
+            `assemble` or `project_velocity`. Under `jit` there is no warning.
 
     Raises:
         RolloutError: `throw` is true, and no sample reached its end; the message names the `RolloutResult` and the remedy.
@@ -337,7 +340,8 @@ def rollout(
     dt, t0 = _duration("dt", dt, dtype), _duration("t0", t0, dtype)
     if isinstance(dt, float) and not 0.0 < abs(dt) < float("inf"):
         raise ValueError(f"dt is {dt} s; give a finite duration other than zero")
-    saved, end, served = _simulated(
+    groups = equation_groups(system)
+    saved, end, errors, served = _simulated(
         system,
         state,
         source,
@@ -353,11 +357,12 @@ def rollout(
         stop=stop,
         divergence_limit=divergence_limit,
         backend=backend,
+        checked=bool(groups),
     )
     times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
     topology, result = system.model.topology, end.result
     if not lanes.writing_out():  # else it is a part of a larger program, and known only there
-        result = report(result, end.steps, end.state.v, topology, throw)
+        result = report(result, end.steps, end.state.v, topology, throw, groups, errors)
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend)
 
 
@@ -373,17 +378,19 @@ def _simulated(
     steps: int,
     substeps: int,
     backend: Backend,
+    checked: bool,
     **options: Any,
-) -> tuple[PyTree, "_Carry", lanes.Served]:
-    """The records and the final data of a rollout whose arguments have been checked; `options` are the fields of `_Loop`."""
+) -> tuple[PyTree, "_Carry", Array | None, lanes.Served]:
+    """The records and the final data of a rollout whose arguments have been checked, and the errors of the constraints at its start
+    if `checked`; `options` are the fields of `_Loop`."""
 
-    def simulate(state: State, controls: Controls, dt, t0, key) -> tuple[PyTree, _Carry]:
+    def simulate(state: State, controls: Controls, dt, t0, key) -> tuple[PyTree, _Carry, Array | None]:
         dt, t0 = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
         loop = _Loop(system, controls, dt, dt / substeps, t0, key, substeps=substeps, **options)
-        return loop.run(state, steps)
+        return *loop.run(state, steps), start_errors(system, state, t0, loop.h) if checked else None
 
-    (saved, end), served = lanes.run(simulate, (state, controls, dt, t0, key), backend=backend, name="rollout")
-    return saved, end, lanes.Served(served)
+    (saved, end, errors), served = lanes.run(simulate, (state, controls, dt, t0, key), backend=backend, name="rollout")
+    return saved, end, errors, lanes.Served(served)
 
 
 class _Carry(eqx.Module):
