@@ -167,7 +167,8 @@ def _of_system(
 ) -> InverseKinematics:
     """Result of `inverse_kinematics` for a system."""
     model, constraints = system.model.at(jnp.asarray(t, state.q.dtype)), holonomic(system.constraints)
-    return _solution(model, constraints, state.q, targets, limits, restarts, max_steps)
+    task = _Task(model, _checked_targets(targets), model.limits if limits else None, constraints, None)
+    return _solution(task, state.q, restarts, max_steps)
 
 
 @raising(InverseKinematicsResult)
@@ -195,10 +196,10 @@ def inverse_kinematics(
     constraints, phi(q) = 0 at time t (s), as closely as `assemble` does. If not all targets can be reached, it is a configuration
     of smallest error that satisfies the constraints, whenever the search finds one. The velocity of the state has no effect.
 
-    Derivatives with respect to targets, model and constraints follow from the condition J' r = 0 of a minimum, with the components held that a
-    limit blocks (first derivatives only). For a redundant mechanism, these derivatives are those of the smallest displacement; the
-    displacement along free directions depends on the search, which is not differentiated. The derivative with respect to the
-    initial guess is zero.
+    Derivatives with respect to targets, model and constraints follow from the condition J' r = 0 of a minimum, for a system
+    J' r + G' lam = 0 and phi = 0, with the components held that a limit blocks (first derivatives only). For a redundant mechanism,
+    these derivatives are those of the smallest displacement; the displacement along free directions depends on the search, which
+    is not differentiated. The derivative with respect to the initial guess is zero.
 
     Args:
         model: Mechanism, which needs no masses, or a `System`.
@@ -230,116 +231,93 @@ def inverse_kinematics(
 
     Source: Levenberg 1944; Marquardt 1963; Bertsekas 1982 (projected Newton methods).
     """
-    return _solution(model, (), q, targets, limits, restarts, max_steps)
+    task = _Task(model, _checked_targets(targets), model.limits if limits else None, (), None)
+    return _solution(task, q, restarts, max_steps)
 
 
-def _solution(
-    model: Model,
-    constraints: tuple[Constraint, ...],
-    q: Coordinates,
-    targets: FrameTarget | Sequence[FrameTarget],
-    limits: bool,
-    restarts: int,
-    max_steps: int,
-) -> InverseKinematics:
-    """Result of `inverse_kinematics` for a model, with given constraints."""
-    wanted, eps = _checked_targets(targets), float(jnp.finfo(q.dtype).eps)
+class _Task(NamedTuple):
+    """Targets and constraints of a search. Constraints are targets with the errors phi + shift.
+
+    Attributes:
+        model: Mechanism.
+        wanted: Targets.
+        bounds: Position limits; None if they do not matter.
+        constraints: Constraints phi = 0.
+        shift: Multipliers of the constraints. The method of multipliers adds phi to it until phi vanishes (Hestenes 1969, Powell
+            1969). None without constraints.
+    """
+
+    model: Model
+    wanted: tuple[FrameTarget, ...]
+    bounds: Limits | None
+    constraints: tuple[Constraint, ...]
+    shift: Float[Array, "m"] | None
+
+    def moved(self, q: Coordinates, step: Float[Array, "nv"]) -> Coordinates:
+        """Normalized coordinates within the bounds after a step."""
+        q = configuration.normalize(self.model, configuration.integrate(self.model, q, step))
+        return q if self.bounds is None else jnp.clip(q, self.bounds.lower, self.bounds.upper)
+
+    def residuals(self, q: Coordinates) -> Float[Array, "m"]:
+        """Residuals phi of the constraints."""
+        return constraint_motion.residuals_at(self.model, self.constraints, q)
+
+    def rows(self, q: Coordinates) -> Float[Array, "m nv"]:
+        """Jacobian G of the constraints."""
+        return constraint_motion.jacobian(self.model, self.constraints, q, placements(self.model, q))
+
+    def is_on_wrong_branch(self, q: Coordinates) -> Bool[Array, ""]:
+        """True if a constraint is not on its desired branch."""
+        poses = placements(self.model, q).poses
+        found = [constraint.branches(self.model, q, poses) for constraint in self.constraints]
+        return jnp.any(jnp.array([jnp.any(branches <= 0.0) for branches in found if branches is not None], bool))
+
+
+def _solution(task: _Task, q: Coordinates, restarts: int, max_steps: int) -> InverseKinematics:
+    """Result of `inverse_kinematics`, for a task without a shift."""
+    eps, zero, constraints = float(jnp.finfo(q.dtype).eps), jnp.zeros(task.model.nv, q.dtype), task.constraints
     # The search is not differentiated: one more step of Newton's method provides the derivative.
-    fixed, fixed_wanted, fixed_constraints, start = jax.lax.stop_gradient((model, wanted, constraints, q))
-    bounds = fixed.limits if limits else None
-    closure = _closure(fixed, fixed_constraints, fixed_wanted, start) if constraints else None
-    best, closure = _searched(fixed, bounds, fixed_wanted, start, restarts, max_steps, closure)
-    zero = jnp.zeros(model.nv, q.dtype)
-    free = ~_blocked(fixed, bounds, best, _slope(fixed, fixed_wanted, best, zero, closure))
-    if closure is not None:
+    fixed, start = jax.lax.stop_gradient((task, q))
+    if constraints:
+        fixed = fixed._replace(shift=jnp.zeros_like(fixed.residuals(start)))
+    best, lam = _searched(fixed, start, restarts, max_steps)
+    free = ~_blocked(fixed.model, fixed.bounds, best, _slope(fixed._replace(shift=lam), best, zero))
 
-        def closer(q, _):
-            rows, phi = _constraint_rows(fixed, fixed_constraints, q)
-            step = -_solved_on(free, dot(rows.T, rows), eps ** (2 / 3), dot(rows.T, phi))
-            return _within(bounds, configuration.normalize(model, configuration.integrate(fixed, q, step))), None
+    def closer(q, _):
+        rows = fixed.rows(q)
+        return fixed.moved(
+            q, -_solved_on(free, dot(rows.T, rows), eps ** (2 / 3), dot(rows.T, fixed.residuals(q)))
+        ), None
 
-        best = jax.lax.scan(closer, best, None, length=_CLOSURES)[0]
-
-    def conditions(model, wanted, constraints, step):
+    def conditions(task, step):
         """J' r + G' lam and phi after a step, which are zero at a minimum that satisfies the constraints."""
-        slope = _slope(model, wanted, best, step)
-        if closure is None:
-            return slope, None
-        rows, phi = _constraint_rows(model, constraints, configuration.integrate(model, best, step))
-        return slope + dot(rows.T, closure.weight**2 * closure.shift), phi
+        slope, q = _slope(task._replace(shift=None), best, step), configuration.integrate(task.model, best, step)
+        return (slope + dot(task.rows(q).T, lam), task.residuals(q)) if constraints else (slope, None)
 
-    curvature, rows = jax.jacfwd(functools.partial(conditions, fixed, fixed_wanted, fixed_constraints))(zero)
-    slope, phi = conditions(model, wanted, constraints, zero)
+    if constraints:
+        best = jax.lax.scan(closer, best, None, length=_CLOSURES)[0]
+    curvature, rows = jax.jacfwd(functools.partial(conditions, fixed))(zero)
+    slope, phi = conditions(task, zero)
     step = -_solved_on(free, curvature, eps**0.5, slope, rows, phi)
-    q = configuration.integrate(fixed, best, step - jax.lax.stop_gradient(step))
-    error = jnp.max(jnp.abs(_errors(model, wanted, q)))
+    q = configuration.integrate(fixed.model, best, step - jax.lax.stop_gradient(step))
+    error = jnp.max(jnp.abs(_errors(task, q)))
     reached = error < _tolerance(q.dtype)
     if constraints:
-        open_by = jnp.max(jnp.abs(constraint_motion.residuals_at(model, constraints, q)))
-        reached = reached & (open_by < eps**0.5) & ~_on_wrong_branch(model, constraints, q)
+        reached = reached & (jnp.max(jnp.abs(task.residuals(q))) < eps**0.5) & ~task.is_on_wrong_branch(q)
     return InverseKinematics(q, error, reached)
 
 
-class _Closure(NamedTuple):
-    """Constraints in the search, where they are targets with the errors weight (phi + shift).
-
-    Attributes:
-        constraints: Constraints phi = 0.
-        weight: Weight of phi, 1/m or 1.
-        shift: Multipliers of the constraints, divided by the square of the weight; the method of multipliers adds phi to it until
-            phi vanishes (Hestenes 1969, Powell 1969).
-    """
-
-    constraints: tuple[Constraint, ...]
-    weight: Float[Array, ""]
-    shift: Float[Array, "m"]
+def _errors(task: _Task, q: Coordinates) -> Float[Array, "m"]:
+    """Weighted errors r of all targets, and of the constraints if they have a shift."""
+    errors = [target.error(task.model, q) for target in task.wanted]
+    return jnp.concatenate(errors if task.shift is None else [*errors, task.residuals(q) + task.shift])
 
 
-def _closure(
-    model: Model, constraints: tuple[Constraint, ...], wanted: tuple[FrameTarget, ...], q: Coordinates
-) -> _Closure:
-    """Constraints with the weight of the most important target, and without a shift."""
-    weight = jnp.max(jnp.stack([target.weights for target in wanted]))
-    shift = jnp.zeros_like(constraint_motion.residuals_at(model, constraints, q))
-    return _Closure(constraints, jnp.where(weight > 0.0, weight, 1.0), shift)
-
-
-def _constraint_rows(
-    model: Model, constraints: tuple[Constraint, ...], q: Coordinates
-) -> tuple[Float[Array, "m nv"], Float[Array, "m"]]:
-    """Jacobian G and residuals phi of the constraints."""
-    placed = placements(model, q)
-    rows = constraint_motion.jacobian(model, constraints, q, placed)
-    return rows, constraint_motion.residuals(model, constraints, q, placed.poses)
-
-
-def _on_wrong_branch(model: Model, constraints: tuple[Constraint, ...], q: Coordinates) -> Bool[Array, ""]:
-    """True if a constraint is not on its desired branch."""
-    poses, wrong = placements(model, q).poses, jnp.zeros((), bool)
-    for constraint in constraints:
-        branches = constraint.branches(model, q, poses)
-        if branches is not None:
-            wrong = wrong | jnp.any(branches <= 0.0)
-    return wrong
-
-
-def _errors(
-    model: Model, wanted: tuple[FrameTarget, ...], q: Coordinates, closure: _Closure | None = None
-) -> Float[Array, "m"]:
-    """Weighted errors r of all targets and constraints."""
-    errors = [target.error(model, q) for target in wanted]
-    if closure is not None:
-        errors.append(closure.weight * (constraint_motion.residuals_at(model, closure.constraints, q) + closure.shift))
-    return jnp.concatenate(errors)
-
-
-def _linearized(
-    model: Model, wanted: tuple[FrameTarget, ...], q: Coordinates, closure: _Closure | None = None
-) -> tuple[Float[Array, "m"], Float[Array, "m nv"]]:
-    """Weighted errors r of all targets and constraints, and their derivative J along the velocity components, from (E4), (E5)."""
-    placed = placements(model, q)
+def _linearized(task: _Task, q: Coordinates) -> tuple[Float[Array, "m"], Float[Array, "m nv"]]:
+    """Weighted errors r of all targets, and their derivative J along the velocity components, from (E4), (E5)."""
+    model, placed = task.model, placements(task.model, q)
     errors, rows = [], []
-    for target in wanted:
+    for target in task.wanted:
         pose, jacobian = frame_placement(model, q, target.frame), jacobian_at(model, placed, target.frame)
         turned = quaternion.multiply(quaternion.inverse(target.pose.quaternion), pose.quaternion)
 
@@ -351,22 +329,15 @@ def _linearized(
         weights = target.weights
         errors.append(weights * pose_error(pose, target.pose))
         rows.append(weights[:, None] * jnp.concatenate([jacobian[3:], turning]))
-    if closure is not None:
-        G, phi = _constraint_rows(model, closure.constraints, q)
-        errors.append(closure.weight * (phi + closure.shift))
-        rows.append(closure.weight * G)
+    if task.shift is not None:
+        errors.append(task.residuals(q) + task.shift)
+        rows.append(task.rows(q))
     return jnp.concatenate(errors), jnp.concatenate(rows)
 
 
-def _slope(
-    model: Model,
-    wanted: tuple[FrameTarget, ...],
-    q: Coordinates,
-    step: Float[Array, "nv"],
-    closure: _Closure | None = None,
-) -> Float[Array, "nv"]:
+def _slope(task: _Task, q: Coordinates, step: Float[Array, "nv"]) -> Float[Array, "nv"]:
     """J' r after a step in tangent coordinates."""
-    r, J = _linearized(model, wanted, configuration.integrate(model, q, step), closure)
+    r, J = _linearized(task, configuration.integrate(task.model, q, step))
     return dot(J.T, r)
 
 
@@ -381,7 +352,7 @@ class _Search(NamedTuple):
             configuration.
         best: Best coordinates of earlier searches.
         best_square: |r|^2 there; infinite on a wrong branch of a constraint.
-        shift: Shift of the constraints; None without constraints.
+        shift: Shift of the constraints.
     """
 
     q: Float[Array, "nq"]
@@ -394,46 +365,34 @@ class _Search(NamedTuple):
 
 
 def _searched(
-    model: Model,
-    bounds: Limits | None,
-    wanted: tuple[FrameTarget, ...],
-    q: Coordinates,
-    restarts: int,
-    max_steps: int,
-    closure: _Closure | None,
-) -> tuple[Coordinates, _Closure | None]:
-    """Coordinates of smallest error in a projected Levenberg-Marquardt search, and the constraints with their multipliers.
+    task: _Task, q: Coordinates, restarts: int, max_steps: int
+) -> tuple[Coordinates, Float[Array, "m"] | None]:
+    """Coordinates of smallest error in a projected Levenberg-Marquardt search, and the multipliers of the constraints.
 
     A search that stalls begins again at the next random configuration. After the last of them it continues from the best one. With
-    constraints, further steps continue from the best configuration, and shift the constraints whenever they stall.
+    constraints, additional steps continue from the best configuration, and shift the constraints whenever they stall.
     """
-    dtype = q.dtype
+    dtype, model = q.dtype, task.model
     floor = jnp.finfo(dtype).eps ** (2 / 3)
 
-    def shifted(shift):
-        return None if closure is None else closure._replace(shift=shift)
-
     def square(q, shift):
-        r = _errors(model, wanted, q, shifted(shift))
+        r = _errors(task._replace(shift=shift), q)
         return dot(r, r)
 
     def graded(q, square):
-        return (
-            square if closure is None else jnp.where(_on_wrong_branch(model, closure.constraints, q), jnp.inf, square)
-        )
+        return jnp.where(task.is_on_wrong_branch(q), jnp.inf, square) if task.constraints else square
 
     def drawn(_, key):
         return None, configuration.random(model, key, spread=_SPREAD)
 
     guesses = jax.lax.scan(drawn, None, jax.random.split(jax.random.key(0), restarts + 1))[1]
 
-    def improve(search: _Search, index: Int[Array, ""] | None):
+    def improve(search: _Search, index: Int[Array, ""]):
         shift = search.shift
-        r, J = _linearized(model, wanted, search.q, shifted(shift))
+        r, J = _linearized(task._replace(shift=shift), search.q)
         gradient = dot(J.T, r)
-        free = ~_blocked(model, bounds, search.q, gradient)
-        step = -_solved_on(free, dot(J.T, J), search.damping, gradient)
-        candidate = _within(bounds, configuration.normalize(model, configuration.integrate(model, search.q, step)))
+        free = ~_blocked(model, task.bounds, search.q, gradient)
+        candidate = task.moved(search.q, -_solved_on(free, dot(J.T, J), search.damping, gradient))
         after = square(candidate, shift)
         better = after < search.square
         q, now = jnp.where(better, candidate, search.q), jnp.where(better, after, search.square)
@@ -445,15 +404,15 @@ def _searched(
         best, best_square = (
             jnp.where(grade < search.best_square, a, b) for a, b in ((q, search.best), (grade, search.best_square))
         )
-        returns = search.started >= restarts
-        if index is not None:
-            closing = index >= max_steps
-            leaves, returns = leaves & ~closing | (index == max_steps), returns | closing
-            stalled = closing & slow & ~leaves
-            phi = constraint_motion.residuals_at(model, closure.constraints, q)
-            shift = jnp.where(stalled, shift + phi, shift)
-        to = jnp.where(returns, best, guesses[jnp.minimum(search.started, restarts)])
-        begins = leaves if index is None else leaves | stalled
+        to = jnp.where(search.started < restarts, guesses[search.started], best)
+        begins = leaves
+        if task.constraints:
+            leaves, to = (
+                jnp.where(index < max_steps, leaves, index == max_steps),
+                jnp.where(index < max_steps, to, best),
+            )
+            begins = leaves | (slow & (index > max_steps))
+            shift = jnp.where(begins & ~leaves, shift + task.residuals(q), shift)
         q = jnp.where(leaves, to, q)
         return _Search(
             q,
@@ -465,19 +424,15 @@ def _searched(
             shift,
         ), None
 
-    q, none = _within(bounds, q), None if closure is None else closure.shift
-    start = square(q, none)
-    first = _Search(q, start, jnp.asarray(_FIRST_DAMPING, dtype), jnp.zeros((), jnp.int32), q, graded(q, start), none)
-    if closure is None:
-        last = jax.lax.scan(improve, first, None, length=max_steps)[0]
-        return jnp.where(last.square < last.best_square, last.q, last.best), None
-    last = jax.lax.scan(improve, first, jnp.arange(max_steps + _CLOSING_STEPS))[0]
-    return last.q, closure._replace(shift=last.shift)
-
-
-def _within(bounds: Limits | None, q: Coordinates) -> Coordinates:
-    """Coordinates within bounds; unchanged if bounds is None."""
-    return q if bounds is None else jnp.clip(q, bounds.lower, bounds.upper)
+    q = task.moved(q, jnp.zeros(model.nv, dtype))
+    start = square(q, task.shift)
+    first = _Search(
+        q, start, jnp.asarray(_FIRST_DAMPING, dtype), jnp.zeros((), jnp.int32), q, graded(q, start), task.shift
+    )
+    steps = jnp.arange(max_steps + _CLOSING_STEPS if task.constraints else max_steps)
+    last = jax.lax.scan(improve, first, steps)[0]
+    keeps = last.square < last.best_square if task.shift is None else True
+    return jnp.where(keeps, last.q, last.best), last.shift
 
 
 def _solved_on(
@@ -499,17 +454,12 @@ def _solved_on(
     softened, wanted = jnp.where(both, matrix + damping * scale * unit, scale * unit), jnp.where(free, right, 0.0)
     if rows is None:
         return factorizations.solve(softened, wanted)
-    rows, zero = jnp.where(free[None], rows, 0.0), jnp.zeros((rows.shape[0],) * 2, matrix.dtype)
-
-    def blocks(upper, corner):
-        return jnp.concatenate([jnp.concatenate([upper, rows.T], 1), jnp.concatenate([rows, corner], 1)])
-
-    # The negative multiple of the identity makes the matrix regular if rows are redundant.
+    rows = jnp.where(free[None], rows, 0.0)
+    # The negative multiple of the identity makes the matrix regular if rows are redundant; a refinement removes both errors.
     little = float(jnp.finfo(matrix.dtype).eps) ** (2 / 3) * jnp.mean(rows**2) / scale
-    regular, exact = (
-        blocks(softened, zero - little * jnp.identity(len(zero), matrix.dtype)),
-        blocks(jnp.where(both, matrix, softened), zero),
-    )
+    corner = little * jnp.identity(rows.shape[0], matrix.dtype)
+    regular = jnp.block([[softened, rows.T], [rows, -corner]])
+    exact = jnp.block([[jnp.where(both, matrix, softened), rows.T], [rows, 0.0 * corner]])
     wanted = jnp.concatenate([wanted, error])
     x = factorizations.solve(regular, wanted)
     return (x + factorizations.solve(regular, wanted - dot(exact, x)))[: matrix.shape[0]]

@@ -34,23 +34,20 @@ def _checked_by_acceleration(function: Callable) -> Callable:
         u = function(system, state, a, t)
         if system.drives is None and not system.constraints:
             return u
-        produced = [acceleration(system, state, x, t) for x in (u, jnp.zeros_like(u))]
-        found = known(jnp.stack([a, *produced]))
-        if found is None:
+        found = known(jnp.stack([a, *(acceleration(system, state, x, t) for x in (u, jnp.zeros_like(u)))]))
+        if found is None or np.ptp(found[:2], 0).max() <= np.finfo(found.dtype).eps ** 0.5 * np.abs(found).max():
             return u
-        off = np.abs(found[1] - found[0])
-        worst = int(np.argmax(off))
-        if off[worst] > np.finfo(found.dtype).eps ** 0.5 * np.max(np.abs(found)):
-            name = component_names(system.model, Quantity(along="velocity"))[worst]
-            remedy = "the drives are too few"
-            if system.constraints:
-                remedy += ", or the accelerations violate the constraints; basis @ rates + bias of minimal_motion satisfies them"
-            warnings.warn(
-                f"no controls of {system.model.name!r} produce these accelerations; with the returned ones, that of {name!r} is "
-                f"{found[1, worst]:.4g} instead of {found[0, worst]:.4g}: {remedy}",
-                UnsuccessfulWarning,
-                stacklevel=3,
+        worst = int(np.argmax(np.ptp(found[:2], 0)))
+        name = component_names(system.model, Quantity(along="velocity"))[worst]
+        text = (
+            f"no controls of {system.model.name!r} produce these accelerations; with the returned ones, that of {name!r} is "
+            f"{found[1, worst]:.4g} instead of {found[0, worst]:.4g}: the drives are too few"
+        )
+        if system.constraints:
+            text += (
+                ", or the accelerations violate the constraints; basis @ rates + bias of minimal_motion satisfies them"
             )
+        warnings.warn(text, UnsuccessfulWarning, stacklevel=3)
         return u
 
     return checked
@@ -105,10 +102,10 @@ def inverse_dynamics(
 
         M a + h = Q(q, v, t) + E u + G' lam,   of all solutions u that of smallest norm
 
-    E are the generalized forces of unit controls. With constraints, basis @ rates + bias of `minimal_motion` is the acceleration for
-    given rates of the independent velocities. Other accelerations count as the nearest one, in the norm of the kinetic energy, that
-    satisfies the constraints. If the drives do not produce a motion, u minimizes the unbalanced forces, each relative to those of
-    unit controls; outside of `jit`, a warning then names the component. At rest, with a = 0, the controls compensate gravity.
+    E are the generalized forces of unit controls. With constraints, basis @ rates + bias of `minimal_motion` is the
+    acceleration for given rates of the independent velocities. Other accelerations count as the nearest one, in the norm of the
+    kinetic energy, that satisfies the constraints. If the drives do not produce a motion, u minimizes the unbalanced forces, each
+    relative to those of unit controls; outside of `jit`, a warning then names the component. At rest, with a = 0, the controls compensate gravity.
 
     Args:
         model: Mechanism, or a `System`, whose other arguments are state, a, t.
