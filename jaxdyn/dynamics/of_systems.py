@@ -74,7 +74,8 @@ def _inverse_dynamics_of_system(system: System, state: State, a: Accelerations, 
             arguments = now.model, system.constraints, now.motion, tau, wanted, None
             return multipliers.constrained_acceleration(system.method, *arguments)[1]
 
-        columns = columns + dot(jax.vmap(balance)(columns) - balance(jnp.zeros_like(needed))[None], rows)
+        lam = jax.vmap(balance)(jnp.concatenate([columns, jnp.zeros_like(needed)[None]]))
+        columns = columns + dot(lam[:-1] - lam[-1:], rows)
     # Rows of equal size, so that the units of forces and moments do not matter.
     sizes = jnp.sum(columns[:-1] ** 2, axis=0)
     scale = 1.0 / jnp.sqrt(sizes + jnp.finfo(sizes.dtype).eps * jnp.max(sizes) + jnp.finfo(sizes.dtype).tiny)
@@ -105,7 +106,8 @@ def inverse_dynamics(
     E are the generalized forces of unit controls. With constraints, basis @ rates + bias of `minimal_motion` is the
     acceleration for given rates of the independent velocities. Other accelerations count as the nearest one, in the norm of the
     kinetic energy, that satisfies the constraints. If the drives do not produce a motion, u minimizes the unbalanced forces, each
-    relative to those of unit controls; outside of `jit`, a warning then names the component. At rest, with a = 0, the controls compensate gravity.
+    relative to those of unit controls; outside of `jit`, a warning then names the component. At rest, with a = 0, the controls
+    compensate gravity.
 
     Args:
         model: Mechanism, or a `System`, whose other arguments are state, a, t.

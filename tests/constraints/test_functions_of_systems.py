@@ -61,6 +61,7 @@ def posture(m1: float, m2: float) -> jax.Array:
 REST = posture(-2.4, -0.7)
 
 
+@pytest.mark.thorough
 def test_a_five_bar_reaches_a_point_with_closed_loop_as_two_triangles_say():
     solve = jax.jit(lambda q, x: jaxdyn.inverse_kinematics(FIVE_BAR, State(q, 0 * q), place("foot", *x)))
     found = solve(REST, jnp.array([0.05, 0.0, -0.24]))
@@ -91,7 +92,7 @@ def test_a_target_that_a_coupling_forbids_is_not_reached():
     builder.add_body("second", parent="first", joint=AXIS, position=(1.0, 0.0, 0.0), mass=1.0)
     builder.add_frame("tip", body="second", position=(1.0, 0.0, 0.0))
     model = builder.build(kinematic=True)
-    system = jaxdyn.System(model, constraints=(Coupling.of(model, "mimic", "second", "first", (0.1, 1.0)),))
+    system = jaxdyn.System(model, constraints=(Coupling("mimic", 1, 0, jnp.array([0.1, 1.0])),))
     solve = jax.jit(lambda x: jaxdyn.inverse_kinematics(system, system.at_rest(jnp.zeros(2)), place("tip", *x)))
     reachable = jaxdyn.frame_placement(model, jnp.array([0.4, 0.5]), "tip").translation
     found = solve(reachable)
@@ -102,6 +103,7 @@ def test_a_target_that_a_coupling_forbids_is_not_reached():
     np.testing.assert_allclose(missed.q[1], 0.1 + missed.q[0], atol=1e-12)
 
 
+@pytest.mark.thorough
 def test_motors_of_a_five_bar_hold_it_as_virtual_work_says_and_produce_each_motion():
     needed = jax.jit(jaxdyn.inverse_dynamics)
 
@@ -206,6 +208,7 @@ def test_a_scissor_lift_needs_the_load_times_the_cotangent():
     np.testing.assert_allclose(force, [-(500.0 + 1.0 + 30.0) * G / np.tan(angle)], rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_a_delta_robot_reaches_points_and_holds_its_platform_by_the_closed_forms():
     arm, rod, radius, mass = 0.2, 0.45, 0.1, 0.8
     builder = jaxdyn.MechanismBuilder("delta")
@@ -226,7 +229,7 @@ def test_a_delta_robot_reaches_points_and_holds_its_platform_by_the_closed_forms
         builder.add_body("xyz"[k], joint=Prismatic(tuple(axis)), **parent, **heavy)
     model = builder.build()
     rods = tuple(
-        Distance.of(model, f"rod {k}", f"arm {k}", "z", point_a=(arm * np.cos(t), arm * np.sin(t), 0.0), length=rod)
+        Distance(f"rod {k}", k, jnp.array([arm * np.cos(t), arm * np.sin(t), 0.0]), 5, jnp.zeros(3), rod)
         for k, t in enumerate(turns)
     )
     system = driven(jaxdyn.System(model, constraints=rods), *model.topology.joint_names[:3])
