@@ -312,6 +312,10 @@ def or_system(of_system: Callable) -> Callable:
         @functools.wraps(function)
         def call(*args: Any, **options: Any) -> Any:
             first = args[0] if args else options.get("system")
+            if isinstance(first, System) and "q" in options:
+                raise TypeError(
+                    f"{function.__name__} of a System takes a state, not q: State(q, v) or system.at_rest(q)"
+                )
             return (of_system if isinstance(first, System) else function)(*args, **options)
 
         return call
