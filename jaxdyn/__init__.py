@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
-    from jaxdyn.dynamics.inverse import inverse_dynamics as inverse_dynamics
     from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.kinematics import body_accelerations as body_accelerations
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.metric import connection_second_kind as connection_second_kind
     from jaxdyn.dynamics.metric import coriolis_matrix as coriolis_matrix
     from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
+    from jaxdyn.dynamics.of_systems import inverse_dynamics as inverse_dynamics
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
     from jaxdyn.dynamics.system import State as State

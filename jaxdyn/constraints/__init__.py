@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from jaxdyn.constraints.kinds import Distance as Distance
     from jaxdyn.constraints.kinds import LoopJoint as LoopJoint
     from jaxdyn.constraints.linkage import LinkageBuilder as LinkageBuilder
-    from jaxdyn.constraints.minimal import MinimalMotion as MinimalMotion
-    from jaxdyn.constraints.minimal import minimal_acceleration as minimal_acceleration
-    from jaxdyn.constraints.minimal import minimal_motion as minimal_motion
     from jaxdyn.constraints.nonholonomic import KnifeEdge as KnifeEdge
     from jaxdyn.constraints.nonholonomic import Rolling as Rolling
     from jaxdyn.constraints.nonholonomic import Touching as Touching
@@ -36,5 +33,8 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.constraint_forces import constraint_jacobian as constraint_jacobian
     from jaxdyn.dynamics.equations_of_motion import ConstraintErrors as ConstraintErrors
     from jaxdyn.dynamics.equations_of_motion import constraint_errors as constraint_errors
+    from jaxdyn.dynamics.minimal import MinimalMotion as MinimalMotion
+    from jaxdyn.dynamics.minimal import minimal_acceleration as minimal_acceleration
+    from jaxdyn.dynamics.minimal import minimal_motion as minimal_motion
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

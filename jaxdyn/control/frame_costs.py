@@ -10,7 +10,7 @@ from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
 from jaxdyn.control.problem import Controls, Dynamics, Time
 from jaxdyn.dynamics.contact_points import contact_forces_on_bodies
 from jaxdyn.dynamics.frame_targets import pose_error, three
-from jaxdyn.dynamics.kinematics import frame_carrier, frame_jacobian, frame_placement, frame_velocity
+from jaxdyn.dynamics.kinematics import frame_carrier, frame_placement, frame_velocity, jacobian_at, placements
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import factorizations
@@ -156,7 +156,8 @@ class Manipulability(CostTerm):
     weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity(minimum=0.0))
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
-        rows = frame_jacobian(multibody(dynamics, self).system.model.at(t), x.q, self.frame)[3:]
+        model = multibody(dynamics, self).system.model.at(t)
+        rows = jacobian_at(model, placements(model, x.q), self.frame)[3:]
         factor = factorizations.cholesky(dot(rows, rows.T))
         return -self.weight * jnp.sum(jnp.log(jnp.diagonal(factor)))
 

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
-    from jaxdyn.dynamics.inverse import inverse_dynamics as inverse_dynamics
     from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.kinematics import BodyMotion as BodyMotion
     from jaxdyn.dynamics.kinematics import PartialVelocities as PartialVelocities
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
     from jaxdyn.dynamics.kinematics import body_velocities as body_velocities
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
-    from jaxdyn.dynamics.kinematics import frame_jacobian as frame_jacobian
     from jaxdyn.dynamics.kinematics import frame_placement as frame_placement
     from jaxdyn.dynamics.kinematics import frame_velocity as frame_velocity
     from jaxdyn.dynamics.kinematics import partial_velocities as partial_velocities
@@ -85,6 +83,8 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.metric import coriolis_matrix as coriolis_matrix
     from jaxdyn.dynamics.metric import covariant_derivative as covariant_derivative
     from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
+    from jaxdyn.dynamics.of_systems import frame_jacobian as frame_jacobian
+    from jaxdyn.dynamics.of_systems import inverse_dynamics as inverse_dynamics
     from jaxdyn.dynamics.reactions import JointReaction as JointReaction
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import driving_power as driving_power

@@ -17,6 +17,18 @@ from jaxdyn.mechanism.model import Model
 # Names of parameters that are checked in every public function.
 _COORDINATES = {"q"}
 _VELOCITIES = {"v", "a", "p", "tau", "w", "w_rate", "weights"}
+# Functions of a system that include the forces, drives and constraints that a function of a model leaves out.
+_OF_SYSTEMS = {
+    "bias_force": "inverse_dynamics(system, state, a) with a = 0",
+    "body_jacobian": "dynamics.frame_jacobian(system, state, name, independent)",
+    "forward_dynamics": "acceleration(system, state, u)",
+    "forward_dynamics_derivatives": "jax.jacfwd of acceleration(system, state, u)",
+    "gravity_force": "inverse_dynamics(system, system.at_rest(q), a) with a = 0",
+    "inertial_regressor": "identify.regressor(system, state, a)",
+    "inverse_dynamics_derivatives": "jax.jacfwd of inverse_dynamics(system, state, a)",
+    "partial_velocities": "dynamics.frame_jacobian(system, state, name, independent)",
+    "potential_energy": "total_potential_energy(system, state)",
+}
 
 
 def model_function(function: Callable) -> Callable:
@@ -66,9 +78,17 @@ def check_model(model: Any, name: str) -> None:
     """
     if isinstance(model, Model):
         return
-    remedy = (
-        "use system.model" if isinstance(getattr(model, "model", None), Model) else "build one with MechanismBuilder"
-    )
+    remedy = "build one with MechanismBuilder"
+    if isinstance(getattr(model, "model", None), Model):
+        remedy, left_out = "use system.model", getattr(model, "left_out", "")
+        if left_out and name in _OF_SYSTEMS:
+            remedy = f"use {_OF_SYSTEMS[name]}, since system.model leaves out {left_out}"
+        elif left_out:
+            remedy += f", which leaves out {left_out}"
+            if model.constraints:
+                remedy += (
+                    "; give it coordinates and velocities that satisfy the constraints (assemble, project_velocity)"
+                )
     raise TypeError(f"you passed {described(model)}; {name} works on a Model: {remedy}")
 
 

@@ -1,6 +1,7 @@
 """Inverse kinematics: coordinates with which frames of a mechanism reach target poses, within the position limits of its joints.
 
-The search is a projected Levenberg-Marquardt method in tangent coordinates. The mechanism needs no masses.
+The search is a projected Levenberg-Marquardt method in tangent coordinates. The mechanism needs no masses. The constraints of a
+system join the targets; if not all of them can be satisfied, the constraints prevail, by the method of multipliers.
 """
 
 import functools
@@ -12,9 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxdyn.dynamics import constraint_motion
+from jaxdyn.dynamics.constraint import Constraint, holonomic
 from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.dynamics.joint_limits import along_columns
 from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, jacobian_at, placements
+from jaxdyn.dynamics.system import State, System, Time, or_system, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.model import Limits, Model
@@ -28,6 +32,10 @@ from jaxdyn.spatial.transform import RigidTransform
 _SPREAD = 2.0  # rad or m, of the random configurations of joints without limits
 _FIRST_DAMPING, _MOST_DAMPING = 1e-3, 1e6  # relative to the mean diagonal entry of J'J
 _LEAST_DECREASE = 0.1  # relative decrease of |r|^2 in a step, below which the search begins again elsewhere
+_CLOSING_STEPS, _CLOSURES = (
+    60,
+    4,
+)  # steps of the method of multipliers, and of Newton's method for the constraints alone
 
 
 def three(x) -> Vector3:
@@ -101,8 +109,8 @@ class InverseKinematicsResult(ResultCode):
     REACHED = 0, "All targets are reached.", True
     NOT_REACHED = (
         1,
-        "A target is not reached; it may be out of reach or in conflict with another target or a limit, or increase max_steps and "
-        "restarts.",
+        "A target is not reached, or the constraints are not satisfied; the target may be out of reach or in conflict with another "
+        "target or a limit, or increase max_steps and restarts.",
     )
 
 
@@ -122,7 +130,7 @@ class InverseKinematics(NamedTuple):
     Attributes:
         q: Coordinates.
         error: Largest component of the weighted errors of all targets, m or rad.
-        reached: True if all targets are reached.
+        reached: True if all targets are reached and all constraints of a system are satisfied.
     """
 
     q: Float[Array, "nq"]
@@ -146,7 +154,25 @@ class InverseKinematics(NamedTuple):
         return InverseKinematicsStats(self.error)
 
 
+@system_function
+def _of_system(
+    system: System,
+    state: State,
+    targets: FrameTarget | Sequence[FrameTarget],
+    t: Time = 0.0,
+    *,
+    limits: bool = True,
+    restarts: int = 16,
+    max_steps: int = 300,
+) -> InverseKinematics:
+    """Result of `inverse_kinematics` for a system."""
+    model, constraints = system.model.at(jnp.asarray(t, state.q.dtype)), holonomic(system.constraints)
+    task = _Task(model, _checked_targets(targets), model.limits if limits else None, constraints, None)
+    return _solution(task, state.q, restarts, max_steps)
+
+
 @raising(InverseKinematicsResult)
+@or_system(_of_system)
 @kinematic_function
 def inverse_kinematics(
     model: Model,
@@ -166,14 +192,18 @@ def inverse_kinematics(
     successful step and increases after an unsuccessful one. A search that does not reach the targets is repeated from random
     configurations. If no search reaches the targets, the result is the configuration of smallest error.
 
-    Derivatives with respect to targets and model follow from the condition J' r = 0 of a minimum, with the components held that a
-    limit blocks (first derivatives only). For a redundant mechanism, these derivatives are those of the smallest displacement; the
-    displacement along free directions depends on the search, which is not differentiated. The derivative with respect to the
-    initial guess is zero.
+    With a `System` and a state as the guess, inverse_kinematics(system, state, targets, t=0.0), the result also satisfies the
+    constraints, phi(q) = 0 at time t (s), as closely as `assemble` does. If not all targets can be reached, it is a configuration
+    of smallest error that satisfies the constraints, whenever the search finds one. The velocity of the state has no effect.
+
+    Derivatives with respect to targets, model and constraints follow from the condition J' r = 0 of a minimum, for a system
+    J' r + G' lam = 0 and phi = 0, with the components held that a limit blocks (first derivatives only). For a redundant mechanism,
+    these derivatives are those of the smallest displacement; the displacement along free directions depends on the search, which
+    is not differentiated. The derivative with respect to the initial guess is zero.
 
     Args:
-        model: Mechanism; it needs no masses.
-        q: Initial guess (rad or m).
+        model: Mechanism, which needs no masses, or a `System`.
+        q: Initial guess (rad or m); for a system, a `State`.
         targets: Target pose of a frame, or several of them.
         limits: If true, the result is within the position limits of the model.
         restarts: Largest number of random configurations from which the search is repeated; 0 to search from q only.
@@ -183,7 +213,7 @@ def inverse_kinematics(
 
     Raises:
         UnsuccessfulError: `throw` is true, and a target is not reached.
-        TypeError: A target is not a `FrameTarget`.
+        TypeError: A target is not a `FrameTarget`, or the guess for a system is not a `State`.
         ValueError: There is no target, or q has the wrong shape.
         KeyError: No body or frame has the name of a target; the message lists the existing names.
 
@@ -201,35 +231,93 @@ def inverse_kinematics(
 
     Source: Levenberg 1944; Marquardt 1963; Bertsekas 1982 (projected Newton methods).
     """
-    wanted = _checked_targets(targets)
+    task = _Task(model, _checked_targets(targets), model.limits if limits else None, (), None)
+    return _solution(task, q, restarts, max_steps)
+
+
+class _Task(NamedTuple):
+    """Targets and constraints of a search. Constraints are targets with the errors phi + shift.
+
+    Attributes:
+        model: Mechanism.
+        wanted: Targets.
+        bounds: Position limits; None if they do not matter.
+        constraints: Constraints phi = 0.
+        shift: Multipliers of the constraints. The method of multipliers adds phi to it until phi vanishes (Hestenes 1969, Powell
+            1969). None without constraints.
+    """
+
+    model: Model
+    wanted: tuple[FrameTarget, ...]
+    bounds: Limits | None
+    constraints: tuple[Constraint, ...]
+    shift: Float[Array, "m"] | None
+
+    def moved(self, q: Coordinates, step: Float[Array, "nv"]) -> Coordinates:
+        """Normalized coordinates within the bounds after a step."""
+        q = configuration.normalize(self.model, configuration.integrate(self.model, q, step))
+        return q if self.bounds is None else jnp.clip(q, self.bounds.lower, self.bounds.upper)
+
+    def residuals(self, q: Coordinates) -> Float[Array, "m"]:
+        """Residuals phi of the constraints."""
+        return constraint_motion.residuals_at(self.model, self.constraints, q)
+
+    def rows(self, q: Coordinates) -> Float[Array, "m nv"]:
+        """Jacobian G of the constraints."""
+        return constraint_motion.jacobian(self.model, self.constraints, q, placements(self.model, q))
+
+    def is_on_wrong_branch(self, q: Coordinates) -> Bool[Array, ""]:
+        """True if a constraint is not on its desired branch."""
+        poses = placements(self.model, q).poses
+        found = [constraint.branches(self.model, q, poses) for constraint in self.constraints]
+        return jnp.any(jnp.array([jnp.any(branches <= 0.0) for branches in found if branches is not None], bool))
+
+
+def _solution(task: _Task, q: Coordinates, restarts: int, max_steps: int) -> InverseKinematics:
+    """Result of `inverse_kinematics`, for a task without a shift."""
+    eps, zero, constraints = float(jnp.finfo(q.dtype).eps), jnp.zeros(task.model.nv, q.dtype), task.constraints
     # The search is not differentiated: one more step of Newton's method provides the derivative.
-    fixed, fixed_wanted, start = jax.lax.stop_gradient((model, wanted, q))
-    bounds = fixed.limits if limits else None
-    best = _searched(fixed, bounds, fixed_wanted, start, restarts, max_steps)
-    tolerance = _tolerance(q.dtype)
+    fixed, start = jax.lax.stop_gradient((task, q))
+    if constraints:
+        fixed = fixed._replace(shift=jnp.zeros_like(fixed.residuals(start)))
+    best, lam = _searched(fixed, start, restarts, max_steps)
+    free = ~_blocked(fixed.model, fixed.bounds, best, _slope(fixed._replace(shift=lam), best, zero))
 
-    zero = jnp.zeros(model.nv, q.dtype)
-    at = functools.partial(_slope, fixed, fixed_wanted, best)
-    free = ~_blocked(fixed, bounds, best, at(zero))
-    slope = _slope(model, wanted, best, zero)
-    step = -_solved_on(free, jax.jacfwd(at)(zero), float(jnp.finfo(q.dtype).eps) ** 0.5, slope)
-    q = configuration.integrate(fixed, best, step - jax.lax.stop_gradient(step))
-    error = jnp.max(jnp.abs(_errors(model, wanted, q)))
-    return InverseKinematics(q, error, error < tolerance)
+    def closer(q, _):
+        rows = fixed.rows(q)
+        return fixed.moved(
+            q, -_solved_on(free, dot(rows.T, rows), eps ** (2 / 3), dot(rows.T, fixed.residuals(q)))
+        ), None
+
+    def conditions(task, step):
+        """J' r + G' lam and phi after a step, which are zero at a minimum that satisfies the constraints."""
+        slope, q = _slope(task._replace(shift=None), best, step), configuration.integrate(task.model, best, step)
+        return (slope + dot(task.rows(q).T, lam), task.residuals(q)) if constraints else (slope, None)
+
+    if constraints:
+        best = jax.lax.scan(closer, best, None, length=_CLOSURES)[0]
+    curvature, rows = jax.jacfwd(functools.partial(conditions, fixed))(zero)
+    slope, phi = conditions(task, zero)
+    step = -_solved_on(free, curvature, eps**0.5, slope, rows, phi)
+    q = configuration.integrate(fixed.model, best, step - jax.lax.stop_gradient(step))
+    error = jnp.max(jnp.abs(_errors(task, q)))
+    reached = error < _tolerance(q.dtype)
+    if constraints:
+        reached = reached & (jnp.max(jnp.abs(task.residuals(q))) < eps**0.5) & ~task.is_on_wrong_branch(q)
+    return InverseKinematics(q, error, reached)
 
 
-def _errors(model: Model, wanted: tuple[FrameTarget, ...], q: Coordinates) -> Float[Array, "m"]:
-    """Weighted errors r of all targets."""
-    return jnp.concatenate([target.error(model, q) for target in wanted])
+def _errors(task: _Task, q: Coordinates) -> Float[Array, "m"]:
+    """Weighted errors r of all targets, and of the constraints if they have a shift."""
+    errors = [target.error(task.model, q) for target in task.wanted]
+    return jnp.concatenate(errors if task.shift is None else [*errors, task.residuals(q) + task.shift])
 
 
-def _linearized(
-    model: Model, wanted: tuple[FrameTarget, ...], q: Coordinates
-) -> tuple[Float[Array, "m"], Float[Array, "m nv"]]:
+def _linearized(task: _Task, q: Coordinates) -> tuple[Float[Array, "m"], Float[Array, "m nv"]]:
     """Weighted errors r of all targets, and their derivative J along the velocity components, from (E4), (E5)."""
-    placed = placements(model, q)
+    model, placed = task.model, placements(task.model, q)
     errors, rows = [], []
-    for target in wanted:
+    for target in task.wanted:
         pose, jacobian = frame_placement(model, q, target.frame), jacobian_at(model, placed, target.frame)
         turned = quaternion.multiply(quaternion.inverse(target.pose.quaternion), pose.quaternion)
 
@@ -241,14 +329,15 @@ def _linearized(
         weights = target.weights
         errors.append(weights * pose_error(pose, target.pose))
         rows.append(weights[:, None] * jnp.concatenate([jacobian[3:], turning]))
+    if task.shift is not None:
+        errors.append(task.residuals(q) + task.shift)
+        rows.append(task.rows(q))
     return jnp.concatenate(errors), jnp.concatenate(rows)
 
 
-def _slope(
-    model: Model, wanted: tuple[FrameTarget, ...], q: Coordinates, step: Float[Array, "nv"]
-) -> Float[Array, "nv"]:
+def _slope(task: _Task, q: Coordinates, step: Float[Array, "nv"]) -> Float[Array, "nv"]:
     """J' r after a step in tangent coordinates."""
-    r, J = _linearized(model, wanted, configuration.integrate(model, q, step))
+    r, J = _linearized(task, configuration.integrate(task.model, q, step))
     return dot(J.T, r)
 
 
@@ -262,7 +351,8 @@ class _Search(NamedTuple):
         started: Number of random configurations from which the search has been repeated; one more once it has returned to the best
             configuration.
         best: Best coordinates of earlier searches.
-        best_square: |r|^2 there.
+        best_square: |r|^2 there; infinite on a wrong branch of a constraint.
+        shift: Shift of the constraints.
     """
 
     q: Float[Array, "nq"]
@@ -271,77 +361,108 @@ class _Search(NamedTuple):
     started: Int[Array, ""]
     best: Float[Array, "nq"]
     best_square: Float[Array, ""]
+    shift: Float[Array, "m"] | None
 
 
 def _searched(
-    model: Model,
-    bounds: Limits | None,
-    wanted: tuple[FrameTarget, ...],
-    q: Coordinates,
-    restarts: int,
-    max_steps: int,
-) -> Coordinates:
-    """Coordinates of smallest error in a projected Levenberg-Marquardt search.
+    task: _Task, q: Coordinates, restarts: int, max_steps: int
+) -> tuple[Coordinates, Float[Array, "m"] | None]:
+    """Coordinates of smallest error in a projected Levenberg-Marquardt search, and the multipliers of the constraints.
 
-    A search that stalls begins again at the next random configuration. After the last of them it continues from the best one.
+    A search that stalls begins again at the next random configuration. After the last of them it continues from the best one. With
+    constraints, additional steps continue from the best configuration, and shift the constraints whenever they stall.
     """
-    dtype = q.dtype
+    dtype, model = q.dtype, task.model
     floor = jnp.finfo(dtype).eps ** (2 / 3)
 
-    def within(q):
-        return q if bounds is None else jnp.clip(q, bounds.lower, bounds.upper)
-
-    def square(q):
-        r = _errors(model, wanted, q)
+    def square(q, shift):
+        r = _errors(task._replace(shift=shift), q)
         return dot(r, r)
+
+    def graded(q, square):
+        return jnp.where(task.is_on_wrong_branch(q), jnp.inf, square) if task.constraints else square
 
     def drawn(_, key):
         return None, configuration.random(model, key, spread=_SPREAD)
 
     guesses = jax.lax.scan(drawn, None, jax.random.split(jax.random.key(0), restarts + 1))[1]
 
-    def improve(search: _Search, _):
-        r, J = _linearized(model, wanted, search.q)
+    def improve(search: _Search, index: Int[Array, ""]):
+        shift = search.shift
+        r, J = _linearized(task._replace(shift=shift), search.q)
         gradient = dot(J.T, r)
-        free = ~_blocked(model, bounds, search.q, gradient)
-        step = -_solved_on(free, dot(J.T, J), search.damping, gradient)
-        candidate = within(configuration.normalize(model, configuration.integrate(model, search.q, step)))
-        after = square(candidate)
+        free = ~_blocked(model, task.bounds, search.q, gradient)
+        candidate = task.moved(search.q, -_solved_on(free, dot(J.T, J), search.damping, gradient))
+        after = square(candidate, shift)
         better = after < search.square
         q, now = jnp.where(better, candidate, search.q), jnp.where(better, after, search.square)
         damping = jnp.where(better, jnp.maximum(0.1 * search.damping, floor), 10.0 * search.damping)
         # The error of targets that can be reached decreases faster and faster; otherwise the search is near another minimum.
         slow = better & (after > (1.0 - _LEAST_DECREASE) * search.square) | (damping > _MOST_DAMPING)
-        leaves = slow & (now > _tolerance(dtype) ** 2) & (search.started <= restarts)
+        grade, solved = graded(q, now), now <= _tolerance(dtype) ** 2
+        leaves = jnp.where(solved, grade > now, slow) & (search.started <= restarts)
         best, best_square = (
-            jnp.where(now < search.best_square, a, b) for a, b in ((q, search.best), (now, search.best_square))
+            jnp.where(grade < search.best_square, a, b) for a, b in ((q, search.best), (grade, search.best_square))
         )
         to = jnp.where(search.started < restarts, guesses[search.started], best)
+        begins = leaves
+        if task.constraints:
+            leaves, to = (
+                jnp.where(index < max_steps, leaves, index == max_steps),
+                jnp.where(index < max_steps, to, best),
+            )
+            begins = leaves | (slow & (index > max_steps))
+            shift = jnp.where(begins & ~leaves, shift + task.residuals(q), shift)
+        q = jnp.where(leaves, to, q)
         return _Search(
-            jnp.where(leaves, to, q),
-            jnp.where(leaves, square(to), now),
-            jnp.where(leaves, _FIRST_DAMPING, damping),
+            q,
+            jnp.where(begins, square(q, shift), now),
+            jnp.where(begins, _FIRST_DAMPING, damping),
             jnp.where(leaves, search.started + 1, search.started),
             best,
             best_square,
+            shift,
         ), None
 
-    q = within(q)
-    first = _Search(q, square(q), jnp.asarray(_FIRST_DAMPING, dtype), jnp.zeros((), jnp.int32), q, square(q))
-    last = jax.lax.scan(improve, first, None, length=max_steps)[0]
-    return jnp.where(last.square < last.best_square, last.q, last.best)
+    q = task.moved(q, jnp.zeros(model.nv, dtype))
+    start = square(q, task.shift)
+    first = _Search(
+        q, start, jnp.asarray(_FIRST_DAMPING, dtype), jnp.zeros((), jnp.int32), q, graded(q, start), task.shift
+    )
+    steps = jnp.arange(max_steps + _CLOSING_STEPS if task.constraints else max_steps)
+    last = jax.lax.scan(improve, first, steps)[0]
+    keeps = last.square < last.best_square if task.shift is None else True
+    return jnp.where(keeps, last.q, last.best), last.shift
 
 
 def _solved_on(
-    free: Bool[Array, "nv"], matrix: Float[Array, "nv nv"], damping: Float[Array, ""] | float, right: Float[Array, "nv"]
+    free: Bool[Array, "nv"],
+    matrix: Float[Array, "nv nv"],
+    damping: Float[Array, ""] | float,
+    right: Float[Array, "nv"],
+    rows: Float[Array, "m nv"] | None = None,
+    error: Float[Array, "m"] | None = None,
 ) -> Float[Array, "nv"]:
-    """Solution of (matrix + damping) x = right on the free components; zero on the others. The damping is relative."""
+    """Solution of (matrix + damping) x = right on the free components; zero on the others. The damping is relative.
+
+    With rows, x solves (matrix + damping) x + rows' lam = right, rows x = error; the rows may be redundant.
+    """
     both = free[:, None] & free[None, :]
     unit = jnp.identity(matrix.shape[0], matrix.dtype)
     # A mechanism without influence on the targets has a zero matrix, which must not make the system singular.
     scale = jnp.maximum(jnp.mean(jnp.abs(jnp.diagonal(matrix))), jnp.finfo(matrix.dtype).tiny ** 0.5)
-    softened = jnp.where(both, matrix + damping * scale * unit, scale * unit)
-    return factorizations.solve(softened, jnp.where(free, right, 0.0))
+    softened, wanted = jnp.where(both, matrix + damping * scale * unit, scale * unit), jnp.where(free, right, 0.0)
+    if rows is None:
+        return factorizations.solve(softened, wanted)
+    rows = jnp.where(free[None], rows, 0.0)
+    # The negative multiple of the identity makes the matrix regular if rows are redundant; a refinement removes both errors.
+    little = float(jnp.finfo(matrix.dtype).eps) ** (2 / 3) * jnp.mean(rows**2) / scale
+    corner = little * jnp.identity(rows.shape[0], matrix.dtype)
+    regular = jnp.block([[softened, rows.T], [rows, -corner]])
+    exact = jnp.block([[jnp.where(both, matrix, softened), rows.T], [rows, 0.0 * corner]])
+    wanted = jnp.concatenate([wanted, error])
+    x = factorizations.solve(regular, wanted)
+    return (x + factorizations.solve(regular, wanted - dot(exact, x)))[: matrix.shape[0]]
 
 
 def _blocked(model: Model, bounds: Limits | None, q: Coordinates, gradient: Float[Array, "nv"]) -> Bool[Array, "nv"]:

@@ -1,7 +1,6 @@
 """Inverse dynamics: the generalized forces of a given motion."""
 
 import functools
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,50 +21,17 @@ from jaxdyn.spatial.sixvector import cross_force, cross_motion
 GeneralizedForces = Float[Array, "nv"]
 
 
-@model_function
-def inverse_dynamics(
-    model: Model,
-    q: Coordinates,
-    v: Velocities,
-    a: Accelerations,
-    *,
-    method: Literal["recursive", "covariant"] = "recursive",
-) -> GeneralizedForces:
-    """Generalized forces tau of the motion (q, v, a) under gravity: tau = M a + h.
-
-        tau_gamma = a_{alpha gamma} a^alpha + L_{alpha beta, gamma} v^alpha v^beta - (gravity force)_gamma
-
-    L are the Christoffel symbols, or their generalization to spherical, planar and free joints (`connection_first_kind`).
+def covariant_inverse_dynamics(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> GeneralizedForces:
+    """Inverse dynamics by the metric tensor and the connection.
 
     Args:
         model: Mechanism.
         q: Generalized coordinates (rad or m).
         v: Generalized velocities (rad/s or m/s).
         a: Generalized accelerations (rad/s^2 or m/s^2).
-        method: "recursive" (Newton-Euler sums over the tree), or "covariant" (metric tensor and connection L; it does not support
-            prescribed motion).
 
-    Returns:
-        Generalized forces; N m for angles, N for displacements. Forces other than gravity are not included: see `System`.
-
-    Raises:
-        ValueError: An argument has the wrong shape, or the method is unknown.
-
-    Example:
-        ```python
-        import jax.numpy as jnp, jaxdyn
-
-        model = jaxdyn.library.double_pendulum()
-        q, v, a = jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]), jnp.zeros(2)
-        tau = jaxdyn.inverse_dynamics(model, q, v, a)
-        ```
-
-    Source: theory.md (I1), (I5), (M3), (M4), (R3); recursion: Luh, Walker and Paul 1980.
+    Source: theory.md (I1).
     """
-    if method == "recursive":
-        return recursive_inverse_dynamics(model, q, v, a)
-    if method != "covariant":
-        raise ValueError(f'unknown method {method!r} of inverse_dynamics; use "recursive" or "covariant"')
     refuse_prescribed_motion(model, 'method="covariant"')
     symbols = metric.connection_first_kind(model, q)
     return (

@@ -319,31 +319,6 @@ def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
     return jnp.concatenate([partials.angular, partials.linear], axis=-1).swapaxes(1, 2)
 
 
-@kinematic_function
-def frame_jacobian(model: Model, q: Coordinates, name: str) -> Float[Array, "6 nv"]:
-    """Jacobian of a frame: J v = (omega; velocity of its origin), ground axes, angular part first.
-
-    Args:
-        model: Mechanism.
-        q: Generalized coordinates (rad or m).
-        name: Name of the body or frame.
-
-    Raises:
-        KeyError: No body or frame has this name; the message lists the existing names.
-
-    Example:
-        ```python
-        import jax.numpy as jnp, jaxdyn
-
-        model = jaxdyn.library.double_pendulum()
-        linear = jaxdyn.dynamics.frame_jacobian(model, jnp.array([0.3, -0.5]), "tip")[3:]
-        ```
-
-    Source: theory.md (E4), (E5) at the origin of the frame.
-    """
-    return jacobian_at(model, placements(model, q), name)
-
-
 def jacobian_at(model: Model, placed: Placements, name: str) -> Float[Array, "6 nv"]:
     """Result of `frame_jacobian`, from precomputed placements of the bodies.
 

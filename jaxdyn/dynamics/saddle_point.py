@@ -123,6 +123,35 @@ def solve(
     return free + dot(system.by_force, lam), lam
 
 
+@jax.custom_jvp
+def least_squares(matrix: Float[Array, "n k"], right: Float[Array, "n"]) -> Float[Array, "k"]:
+    """Vector u of smallest norm that minimizes |matrix u - right|^2.
+
+    The equations F' x = 0 and x - F u = -right of the minimum are a saddle point with M = 1, G = F' and the multipliers u.
+
+    Args:
+        matrix: Matrix F, of any rank.
+        right: Right-hand side.
+    """
+    system = _of_least_squares(matrix)
+    nothing = jnp.zeros(matrix.shape[1], matrix.dtype)
+    u = solve(system, -right, nothing)[1]
+    return u + solve(system, dot(matrix, u) - right, nothing)[1]
+
+
+@least_squares.defjvp
+def _least_squares_jvp(primals, tangents):
+    (matrix, right), (d_matrix, d_right) = primals, tangents
+    u = least_squares(matrix, right)
+    rest = dot(matrix, u) - right
+    rows = d_matrix.T
+    return u, change(_of_least_squares(matrix), u, -dot(matrix.T, rest), -d_right, -dot(rows, rest), rows)[1]
+
+
+def _of_least_squares(matrix: Float[Array, "n k"]) -> SaddlePoint:
+    return factorize(jnp.identity(matrix.shape[0], matrix.dtype), matrix.T)
+
+
 def change(
     system: SaddlePoint,
     lam: Float[Array, "m"],

@@ -147,6 +147,12 @@ class System(Displayed, eqx.Module):
         """Number of controls."""
         return self.model.nv if self.drives is None else len(self.drives.columns)
 
+    @property
+    def left_out(self) -> str:
+        """Kinds of the constraints, forces and drives, which functions of the model leave out; empty if there are none."""
+        parts = [*self.constraints, *self.forces, *([] if self.drives is None else [self.drives])]
+        return counted(type(part).__name__ for part in parts)
+
     def at_rest(self, q: Float[Array, "nq"]) -> State:
         """State at rest at the coordinates q."""
         return State(q, jnp.zeros(self.model.nv, q.dtype))
@@ -223,7 +229,9 @@ def check_state(system: System, state: Any, name: str) -> None:
         ValueError: The state has the wrong shape.
     """
     if not isinstance(state, State):
-        raise TypeError(f"{name} got {described(state)} as the state; give State(q, v), with arrays q and v")
+        raise TypeError(
+            f"{name} got {described(state)} as the state; give State(q, v), with arrays q and v, or system.at_rest(q)"
+        )
     check_vectors(system.model, {"q": state.q, "v": state.v})
 
 
@@ -286,6 +294,33 @@ def checked_system(function: Callable) -> Callable:
         return function(*args, **options)
 
     return checked
+
+
+def or_system(of_system: Callable) -> Callable:
+    """Decorator of a public function of a model that also takes a `System`, for which it calls `of_system`.
+
+    Args:
+        of_system: Function of (system, state, ...), with checks.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        inner = of_system
+        while inner is not None:  # messages of its checks name the public function
+            inner.__name__ = function.__name__
+            inner = getattr(inner, "__wrapped__", None)
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            first = args[0] if args else options.get("system")
+            if isinstance(first, System) and "q" in options:
+                raise TypeError(
+                    f"{function.__name__} of a System takes a state, not q: State(q, v) or system.at_rest(q)"
+                )
+            return (of_system if isinstance(first, System) else function)(*args, **options)
+
+        return call
+
+    return decorate
 
 
 @checked_system

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.equations_of_motion import applied_forces
-from jaxdyn.dynamics.inverse import inverse_dynamics
+from jaxdyn.dynamics.inverse import recursive_inverse_dynamics
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import Unconstrained
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps, prior_terms
@@ -46,7 +46,8 @@ class Motions(eqx.Module):
 def needed_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
     """Forces that the drives of a plant must exert in a motion, N m or N: inverse dynamics minus the forces of the system."""
     state = State(motion.q, motion.v)
-    return inverse_dynamics(plant.system.model, motion.q, motion.v, motion.a) - applied_forces(plant.system, state)
+    needed = recursive_inverse_dynamics(plant.system.model, motion.q, motion.v, motion.a)
+    return needed - applied_forces(plant.system, state)
 
 
 def drive_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:

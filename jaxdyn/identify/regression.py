@@ -188,6 +188,9 @@ def regressor(system: System, state: State, a: Accelerations, t: Time = 0.0) -> 
 
         inverse_dynamics - applied_forces = Y linear_parameters(system) + remaining_forces(system, state, a)
 
+    The left side contains the forces of constraints. They vanish along the independent velocities: multiply both sides by the
+    transposed basis of `constraints.minimal_motion`, and fit the drive forces in the same form.
+
     Columns are in the order of `labels`: ten per body, the armature of each velocity component, and `Force.linear` of each force of
     the system, such as viscous and Coulomb friction. A `TorqueOffset` among the forces adds one constant column per velocity
     component.

@@ -238,7 +238,8 @@ def test_every_public_function_names_the_remedy_for_a_model_instead_of_a_system_
         p.name: PLACEHOLDERS.get(p.name) for p in others if p.default is p.empty and p.kind is not p.VAR_POSITIONAL
     }
     with pytest.raises(
-        (TypeError, AttributeError), match=r"use system\.model|System\(model\)|system\.model\."
+        (TypeError, AttributeError),
+        match=r"use system\.model|System\(model\)|system\.model(\.| leaves out)|takes a state",
     ) as refusal:
         FUNCTIONS[name](wrong, **required)
     assert "\n" not in str(refusal.value)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics, metric
 from jaxdyn.dynamics.equations_of_motion import applied_forces
-from jaxdyn.dynamics.kinematics import Coordinates, Velocities
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function, system_function
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -28,19 +28,21 @@ class MinimalMotion(NamedTuple):
     Attributes:
         basis: Matrix N; each column is the velocity for a unit value of one independent velocity, without prescribed motion.
         offset: Velocity v_0 that results from prescribed motion if all independent velocities are zero.
+        bias: Acceleration a_0 at the velocity of the state if all independent velocities are constant.
     """
 
     basis: Float[Array, "nv f"]
     offset: Velocities
+    bias: Accelerations
 
 
 @system_function
 def minimal_motion(system: System, state: State, independent: tuple[int, ...], t: Time = 0.0) -> MinimalMotion:
-    """Matrix N and vector v_0 of v = N y + v_0.
+    """Matrix N and vectors v_0, a_0 of v = N y + v_0, a = N dy/dt + a_0.
 
     Args:
         system: Mechanism with its constraints.
-        state: State whose configuration satisfies the constraints; v has no effect.
+        state: State that satisfies the constraints; v affects only a_0.
         independent: Indices of the velocity components y, from `independent_velocities`.
         t: Time (s), which matters for joints with prescribed motion.
 
@@ -52,12 +54,14 @@ def minimal_motion(system: System, state: State, independent: tuple[int, ...], t
     _check(system, independent)
     q = state.q
     model = system.model.at(jnp.asarray(t, q.dtype))
-    moving = kinematics.motion(model, q, jnp.zeros(model.nv, q.dtype))
+    moving = kinematics.motion(model, q, state.v)
     rows, scale = _rows(system, model, q, moving.placements)
-    drift = constraint_motion.rates(model, system.constraints, q, moving)
+    drift = constraint_motion.rates(model, system.constraints, q, kinematics.motion(model, q, jnp.zeros_like(state.v)))
+    curvature = constraint_motion.motion(model, system.constraints, q, moving).acceleration
     own = jnp.asarray(np.eye(model.nv)[:, list(independent)], q.dtype)
-    basis = own + _dependent(rows, scale, independent, -dot(rows, own))
-    return MinimalMotion(basis, _dependent(rows, scale, independent, -drift[:, None])[:, 0])
+    right = jnp.concatenate([dot(rows, own), drift[:, None], curvature[:, None]], axis=1)
+    found = _dependent(rows, scale, independent, -right)
+    return MinimalMotion(own + found[:, :-2], found[:, -2], found[:, -1])
 
 
 @dynamic_function
@@ -87,11 +91,7 @@ def minimal_acceleration(
     """
     tau = applied_forces(system, state, u, t)
     model, q = system.model.at(jnp.asarray(t, state.v.dtype)), state.q
-    basis = minimal_motion(system, state, independent, t).basis
-    moving = kinematics.motion(model, q, state.v)
-    rows, scale = _rows(system, model, q, moving.placements)
-    at_rest = constraint_motion.motion(model, system.constraints, q, moving)
-    start = _dependent(rows, scale, independent, -at_rest.acceleration[:, None])[:, 0]
+    basis, _, start = minimal_motion(system, state, independent, t)
     missing = tau - inverse.recursive_inverse_dynamics(model, q, state.v, start)
     inertia = dot(basis.T, dot(metric.mass_matrix(model, q), basis))
     rate = factorizations.solve(inertia, dot(basis.T, missing))
@@ -108,6 +108,8 @@ def _rows(system: System, model: Model, q: Coordinates, placed: kinematics.Place
 def _dependent(rows, scale, independent: tuple[int, ...], right: Float[Array, "m k"]) -> Float[Array, "nv k"]:
     """Solve G x = right for the dependent components of x; the independent ones are zero. G may have redundant rows."""
     dependent = np.setdiff1d(np.arange(rows.shape[1]), independent)
+    if not dependent.size:
+        return jnp.zeros((rows.shape[1], right.shape[1]), rows.dtype)
     orthogonal, triangle = factorizations.qr(scale[:, None] * rows[:, dependent])
     found = factorizations.solve_triangular(triangle, dot(orthogonal.T, scale[:, None] * right), lower=False)
     return jnp.zeros((rows.shape[1], right.shape[1]), rows.dtype).at[dependent].set(found)
@@ -121,5 +123,5 @@ def _check(system: System, independent: tuple[int, ...]) -> None:
             f"independent velocities {independent} of {system.model.name!r}: {f'{wrong}; ' if wrong else ''}"
             f"give different indices from 0 to {nv - 1}, for example those of independent_velocities"
         )
-    if not system.constraints:
+    if not system.constraints and len(independent) != nv:
         raise ValueError(f"{system.model.name!r} has no constraints; all its {nv} velocities are independent")
