@@ -105,8 +105,9 @@ def load_urdf(
             and collocation, resolve the friction near rest only with a larger scale, such as 0.01.
         unphysical: "repair" removes the unphysical part of an inertia (negative principal second moments, or all of it where the
             mass is zero), keeps the first one of repeated elements of a link or joint, as other readers do, and reports these
-            changes in the warning, with both tensors and a simple mistake in the file that would explain them; "refuse" raises an error for such a file. An unphysical part below 0.1 % of the inertia of the
-            rigid body that fixed joints make of several links, as of a small sensor on a trunk, is always removed and reported.
+            changes in the warning, with both tensors and a simple mistake that would explain them; "refuse" raises an error for
+            such a file. An unphysical part below 0.1 % of the inertia of the rigid body that fixed joints make of several links,
+            as of a small sensor on a trunk, is always removed and reported.
         limits: "enforced" stops joints at their position limits by `JointLimits`; "data" only stores the limits in `Model.limits`.
         contact: "ground" turns the colliders of moving links into contacts with the plane through the origin that is perpendicular
             to gravity, see `colliders`. Friction is that of `<contact>` in a link, and 0.8 if the file does not state it. Colliders
