@@ -107,11 +107,11 @@ class Trajectory(Displayed, eqx.Module):
         """
         return reached_end(self.result)
 
-    def describe(self, system: System | None = None) -> str:
+    def describe(self, *, system: System | None = None) -> str:
         """Summary of the outcomes: counts, time and place of the first failure, and the remedy. This method is not available under
         `jit`.
 
-            print(trajectory.describe(system))
+            print(trajectory.describe(system=system))
 
         Args:
             system: The system that was simulated, with the same values for all samples. With it, the summary contains the largest
