@@ -36,7 +36,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import outcome_text
 from jaxdyn.simulate.controls import Controls, Feedback, Knots, NoControls, Policy, Step, as_controls
-from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
+from jaxdyn.simulate.diagnostics import work_of_step
 from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler, check_integrator
 from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
 
@@ -139,7 +139,7 @@ class Trajectory(Displayed, eqx.Module):
             before, after = (jax.tree.map(lambda x, part=part: x[part], states) for part in (slice(-1), slice(1, None)))
             work = jax.vmap(work_of_step(system), (0, 0, None, 0))(t[:-1], before, None, after) if dissipates else 0.0
             turnover = jnp.maximum(jnp.max(kinetic), jnp.sum(jnp.abs(work)))
-            return power_balance_error(energy, jnp.sum(work)), turnover
+            return energy[-1] - energy[0] - jnp.sum(work), turnover
 
         error, turnover = map(np.asarray, jax.jit(jax.vmap(of_sample))(time, State(*records)))
         worst = np.argmax(np.abs(error))
