@@ -222,7 +222,7 @@ def blocks(config: Config) -> list[list[tuple]]:
     return [made(*of_angle) for of_angle in zip(*over_batch(motion, config.angles, config.steps), strict=True)]
 
 
-def creep_speed(angle: float, friction: float, slip_speed: float = 2e-4) -> float:
+def creep_speed(angle: float, friction: float, slip_speed: float = 1e-5) -> float:
     used = math.tan(angle) / friction
     return slip_speed * used / math.sqrt(1.0 - used**2)
 

@@ -63,7 +63,7 @@ class ContactMaterial(eqx.Module):
     stiffness: Scalar = eqx.field(converter=floating, metadata=quantity("N/m", minimum=0.0))
     damping: Scalar = eqx.field(converter=floating, metadata=quantity("N s/m", minimum=0.0))
     friction: Scalar = eqx.field(converter=floating, default=0.8, metadata=quantity("1", minimum=0.0))
-    slip_speed: Scalar = eqx.field(converter=floating, default=2e-4, metadata=quantity("m/s", positive=True))
+    slip_speed: Scalar = eqx.field(converter=floating, default=1e-5, metadata=quantity("m/s", positive=True))
     onset: Scalar = eqx.field(converter=floating, default=_SINK, metadata=quantity("m", positive=True))
     torsion_radius: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
 

@@ -17,7 +17,7 @@ _SMALLEST = (
 _ITERATIONS = 30
 
 
-def restitution(damping_ratio: ArrayLike) -> Float[Array, "*shape"]:
+def restitution(damping_ratio: ArrayLike, *, step_angle: ArrayLike = 0.0) -> Float[Array, "*shape"]:
     """Coefficient of restitution e: speed after a contact divided by the speed before it.
 
     A mass m meets the ground with any speed, in a contact with the stiffness k, the damping coefficient d and the damping ratio
@@ -28,44 +28,65 @@ def restitution(damping_ratio: ArrayLike) -> Float[Array, "*shape"]:
 
     e decreases from 1 at z = 0 as exp(-pi z) at first, and is 0.137 at z = 1. Gravity and a depth near `onset` change the rebound.
 
+    Steps of the default integrator of the length dt dissipate like an additional damping ratio of sqrt(k/m) dt / 2. With it, the
+    height of a rebound, as a share of the height of the fall, is within 0.04 on average over the times of impact, and within 0.07
+    for each of them.
+
     Args:
         damping_ratio: Damping ratio z, 0 or more.
+        step_angle: Angle sqrt(k/m) dt of a step of the default integrator, rad; 0 for the exact motion.
 
     Raises:
-        ValueError: A damping ratio is negative.
+        ValueError: A damping ratio or an angle is negative.
 
     Source: theory.md (T9).
     """
     z = floating(damping_ratio)
-    _check(z, lambda x: x >= 0.0, "a damping ratio", "give 0 or more")
-    return jnp.exp(_logarithm(z))
+    _check(z, z >= 0.0, "a damping ratio", "give 0 or more")
+    return jnp.exp(_logarithm(z + _of_steps(step_angle, z)))
 
 
-def damping_ratio(restitution: ArrayLike) -> Float[Array, "*shape"]:
+def damping_ratio(restitution: ArrayLike, *, step_angle: ArrayLike = 0.0) -> Float[Array, "*shape"]:
     """Damping ratio for a wanted coefficient of restitution; the inverse of `restitution`.
 
-    The damping coefficient of a contact of stiffness k that carries the mass m is 2 z sqrt(k m) with the damping ratio z.
+    The damping coefficient of a contact of stiffness k that carries the mass m is 2 z sqrt(k m) with the damping ratio z. A
+    simulation needs the angle of its steps, whose dissipation replaces a part of the damping: with e = 0.9 and an angle of 0.9,
+    without it, a ball rebounds to 0.05 of its height instead of 0.81.
 
     Args:
         restitution: Coefficient of restitution, above 0 and at most 1.
+        step_angle: Angle sqrt(k/m) dt of a step of the default integrator, rad; 0 for the exact motion.
 
     Raises:
-        ValueError: A coefficient is not above 0 and at most 1.
+        ValueError: A coefficient is not above 0 and at most 1, or it is larger than that of undamped contacts with steps of this
+            angle; the message contains the largest possible angle.
 
     Example:
         ```python
         import math, jaxdyn
 
-        stiffness, mass = 2e4, 0.5
-        z = jaxdyn.dynamics.damping_ratio(restitution=0.6)
+        stiffness, mass, dt = 2e4, 0.5, 1e-3
+        z = jaxdyn.dynamics.damping_ratio(restitution=0.6, step_angle=math.sqrt(stiffness / mass) * dt)
         material = jaxdyn.dynamics.ContactMaterial(stiffness, damping=2.0 * z * math.sqrt(stiffness * mass))
         ```
 
     Source: theory.md (T9).
     """
     e = floating(restitution)
-    _check(e, lambda x: (x > 0.0) & (x <= 1.0), "a coefficient of restitution", "give a value above 0 and at most 1")
-    return _inverse(jnp.log(e))
+    _check(e, (e > 0.0) & (e <= 1.0), "a coefficient of restitution", "give a value above 0 and at most 1")
+    z = _inverse(jnp.log(e))
+    rest = z - _of_steps(step_angle, z)
+    if not isinstance(rest, Tracer):
+        remedy = f"use a shorter step or a smaller stiffness, with an angle of at most {(2.0 * z).tolist()} rad"
+        _check(e, rest >= 0.0, "a coefficient of restitution", f"it is too large for steps of this angle; {remedy}")
+    return rest
+
+
+def _of_steps(angle: ArrayLike, z: Array) -> Array:
+    """Damping ratio that steps add. Source: theory.md (T9)."""
+    angle = jnp.asarray(angle, z.dtype)
+    _check(angle, angle >= 0.0, "the angle of a step", "give 0 or more")
+    return 0.5 * angle
 
 
 def _logarithm(z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -104,6 +125,6 @@ def _derivative_of_inverse(primals, tangents):
     return z, tangents[0] / slope
 
 
-def _check(values: Array, admits, what: str, remedy: str) -> None:
-    if not isinstance(values, Tracer) and not np.all(admits(np.asarray(values))):
-        raise ValueError(f"{what} is {np.asarray(values).tolist()}; {remedy}")
+def _check(values: Array, admitted: Array, name: str, remedy: str) -> None:
+    if not isinstance(admitted, Tracer) and not np.all(admitted):
+        raise ValueError(f"{name} is {values.tolist()}; {remedy}")

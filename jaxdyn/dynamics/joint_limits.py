@@ -68,8 +68,12 @@ class JointLimits(JointForce):
         middle of their limits. The stiffness is I/T^2, so light and heavy parts stop within a time of about T. If the effort limit
         F of the joint requires a larger stiffness, the stiffness is F/width, so that the drive alone moves its joint at most 1.5
         width beyond the limit. The damping is 2 T times the stiffness, which is critical damping for the stiffness I/T^2. The width
-        is 1 % of the range, at most 0.01 rad or m. A joint that reaches its limit with the speed u moves at most u T/2 + width
-        beyond the limit, and a load Q holds a joint Q T^2/I + width/2 beyond the limit.
+        is 1 % of the range, at most 0.01 rad or m.
+
+        A load Q on a stop of stiffness k holds the joint at the depth Q/k + width/2 beyond the limit if this is at least the width,
+        thus for loads from k width/2; smaller loads hold it within the width, at the depth where p(x) = Q/k, which is less than
+        Q/k + width/2. Without other loads, and apart from the error of a step, a joint that reaches its limit with the speed u
+        moves at most u T/2 + width beyond the limit.
 
         Args:
             model: Mechanism with limits.

@@ -22,7 +22,7 @@ import numpy as np
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.colliders import ContactUse, check_contact
 from jaxdyn.io.errors import ConfigError
@@ -50,7 +50,7 @@ _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 def load_mjcf(
     path: Path | str,
     *,
-    velocity_scale: float = 0.01,
+    velocity_scale: float = HOLDING_SCALE,
     limits: LimitsUse = "data",
     contact: ContactUse = "none",
     folder: Path | str | None = None,
@@ -60,8 +60,7 @@ def load_mjcf(
 
     Args:
         path: MJCF file.
-        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s. In MuJoCo the friction force
-            is discontinuous at rest.
+        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s; see `load_urdf`.
         limits: "enforced" stops joints at their position limits by `JointLimits`, whose stiffness is derived from the mechanism
             and not from solref and solimp of the file; "data" only stores the limits in `Model.limits`.
         contact: "ground" turns the geoms of moving bodies into contacts with the planes and height fields of the world, see
@@ -168,7 +167,7 @@ def system_from_mujoco(
     compiled: Any,
     *,
     name: str = "mechanism",
-    velocity_scale: float = 0.01,
+    velocity_scale: float = HOLDING_SCALE,
     contact: ContactUse = "none",
     kinematic: bool = False,
 ) -> System:

@@ -12,7 +12,7 @@ from jaxdyn.io.xml import Element
 from jaxdyn.mechanism.checks import has_physical_moments
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Spherical
-from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_matrix
+from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries, symmetric_matrix
 from jaxdyn.spatial.plain import rotation_matrix
 
 # Share of the inertia of a rigid body below which the unphysical inertia of one of its links is repaired without being asked.
@@ -139,10 +139,41 @@ def repair_inertias(
             continue
         change = np.abs(physical[name] - found["inertia"]).max()
         if every or change < _NEGLIGIBLE * trace[body_of[name]]:
-            links[name].required("inertial").required("inertia").ignore(
-                f"unphysical part of the inertia of link {name!r}"
+            inertial = links[name].required("inertial")
+            frame, element = (
+                rotation_matrix(np.array(origin(inertial.optional("origin"))[1])),
+                inertial.required("inertia"),
+            )
+            old = np.array([element.number(entry, 0.0) for entry in INERTIA_ENTRIES])
+            new = symmetric_entries(frame.T @ physical[name] @ frame)
+            element.ignore(
+                f"unphysical part of the inertia of link {name!r}, whose {', '.join(INERTIA_ENTRIES)} were {_listed(old)} and "
+                f"became {_listed(new)} kg m^2{_suggestion(found['mass'], old)}"
             )
             found["inertia"] = physical[name]
+
+
+def _listed(values: np.ndarray) -> str:
+    rounding = 1e-9 * np.max(np.abs(values))
+    return ", ".join(f"{x if abs(x) > rounding else 0.0:.4g}" for x in values)
+
+
+def _suggestion(mass: float, entries: np.ndarray) -> str:
+    """A simple mistake without which the entries of an unphysical inertia would be physical; empty if there is none."""
+    xx, yy, zz, xy, xz, yz = entries
+    mended = {"all moments were positive": np.append(np.abs(entries[:3]), entries[3:])}
+    for k in range(3, 6):
+        mended[f"the sign of {INERTIA_ENTRIES[k]} were opposite"] = np.where(np.arange(6) == k, -entries, entries)
+    if yy == xy:
+        # The first six of nine values in the places of the upper triangle; a possible zz stands for the one that was lost.
+        moment = max(np.linalg.eigvalsh([[xx, xy], [xy, yz]]))
+        mended["they were the first six of the nine entries in row-major order"] = np.array(
+            [xx, yz, moment, xy, xz, zz]
+        )
+    for name, candidate in mended.items():
+        if mass > 0.0 and np.any(candidate != entries) and has_physical_moments(mass, symmetric_matrix(candidate)):
+            return f" (it would be physical if {name}; if so, correct the file)"
+    return ""
 
 
 def _physical(tensor: np.ndarray) -> np.ndarray:

@@ -4,12 +4,13 @@ The checks run once, during construction, in NumPy double precision. Every error
 the remedy.
 """
 
+import warnings
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.messages import MechanismError, UnphysicalInertia
+from jaxdyn.mechanism.messages import ImplausibleInertia, MechanismError, UnphysicalInertia, one_line
 from jaxdyn.spatial.inertia import symmetric_matrix
 from jaxdyn.spatial.plain import rotation_matrix
 
@@ -21,6 +22,8 @@ _TRIANGLE_TOLERANCE = 1e-6
 # The inertia of a body smaller than this (m) is rounding error, for example of point masses with an offset.
 _SMALLEST_BODY = 1e-9
 _UNIT_TOLERANCE = 1e-6
+# A body with a larger radius of gyration (m) and a smaller mass in the cube of this radius (kg/m^3) is lighter than structures are.
+_LARGE, _THINNEST = 10.0, 1e-3
 
 
 def shape_of(value: Values) -> tuple[int, ...] | None:
@@ -118,6 +121,16 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
         )
     if mass == 0 and np.any(tensor):
         raise UnphysicalInertia(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")
+    gyration = float(np.sqrt(0.5 * np.trace(tensor) / mass)) if mass else 0.0
+    if gyration > _LARGE and mass < _THINNEST * gyration**3:
+        warnings.warn(
+            one_line(
+                f"{where}: an inertia of {0.5 * np.trace(tensor):.4g} kg m^2 and a mass of {mass:.4g} kg mean a radius of gyration "
+                f"of {gyration:.3g} m; check the units, which are kg m^2 and not kg mm^2, for instance"
+            ),
+            ImplausibleInertia,
+            stacklevel=3,
+        )
     return mass, com, tensor
 
 

@@ -35,6 +35,10 @@ class UnphysicalInertia(MechanismError):
     """Error for an inertia that is not physically valid."""
 
 
+class ImplausibleInertia(UserWarning):
+    """Warning of an inertia that is possible, but so large for its mass that its unit is probably wrong."""
+
+
 class MasslessBody(MechanismError):
     """Error for a joint that moves no mass."""
 

@@ -87,8 +87,9 @@ class ExplicitEuler(Integrator):
 class SemiImplicitEuler(Integrator):
     """Semi-implicit (symplectic) Euler: v' = v + dt a(q, v), q' = q + dt v'.
 
-    The acceleration is evaluated once per step; without friction the energy error stays bounded. Contacts, and forces in joints
-    that resist motion, such as friction and servos, are evaluated at the end of the step by one linear solve
+    The acceleration is evaluated once per step. The method is for machines that dissipate: it changes the energy of motions without
+    friction in proportion to dt, and drives a body that spins fast (measured in the README). Contacts, and forces in joints that
+    resist motion, such as friction and servos, are evaluated at the end of the step by one linear solve
     (`acceleration_over_step`), because these forces are stiff in real robots: a wrist with an inertia of 1e-4 kg m^2 and a damping
     of 10 N m s/rad would need explicit steps below 0.02 ms. Derivatives of the step are exact. The axes on which free and planar
     joints have their linear velocity rotate exactly (`jaxdyn.configuration.advance`).

@@ -40,7 +40,7 @@ class RolloutResult(ResultCode):
     STEP_FAILED = (
         3,
         "An implicit step was not solved, and the last good state was held; use a shorter dt, more substeps or more iterations of "
-        "the integrator.",
+        "the integrator; dry friction needs the integrator SemiImplicitEuler, or a larger velocity_scale.",
     )
 
 

@@ -25,6 +25,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 import jaxdyn.lanes as lanes
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural, view
 from jaxdyn.dynamics.doors import check_masses
+from jaxdyn.dynamics.energy import kinetic_energy
+from jaxdyn.dynamics.equations_of_motion import total_potential_energy
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
@@ -33,7 +35,8 @@ from jaxdyn.mechanism.messages import check_function, checked_count, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import outcome_text
-from jaxdyn.simulate.controls import Controls, Feedback, Knots, Policy, Step, as_controls
+from jaxdyn.simulate.controls import Controls, Feedback, Knots, NoControls, Policy, Step, as_controls
+from jaxdyn.simulate.diagnostics import work_of_step
 from jaxdyn.simulate.integrators import Control, Integrator, SemiImplicitEuler, check_integrator
 from jaxdyn.simulate.outcome import RolloutResult, describe, reached_end, report
 from jaxdyn.simulate.violations import equation_groups, start_errors
@@ -43,6 +46,7 @@ Time = Float[Array, ""]
 
 _MOST_SHOWN = 12  # samples in a figure
 _MOST_ANIMATED = 4  # samples in a moving picture
+_SMALL_ERROR = 1.0  # % of the energy turned over
 
 # Loops of at most this many steps keep all their carries during their backward pass.
 _SHORT = 128
@@ -72,6 +76,7 @@ class Trajectory(Displayed, eqx.Module):
         steps: Number of steps after which each sample ended.
         topology: Topology of the mechanism.
         backend: Compiler of the rollout, "lanes" (the lane compiler) or "xla".
+        passive: Whether the rollout is known to have had no controls.
     """
 
     time: Float[Array, "*batch records"]
@@ -82,6 +87,7 @@ class Trajectory(Displayed, eqx.Module):
     steps: Int[Array, "*batch"]
     topology: Topology = eqx.field(static=True)
     backend: str = eqx.field(static=True, default="xla")
+    passive: bool = eqx.field(static=True, default=False)
 
     @property
     def value(self) -> PyTree:
@@ -102,10 +108,46 @@ class Trajectory(Displayed, eqx.Module):
         """
         return reached_end(self.result)
 
-    def describe(self) -> str:
+    def describe(self, *, system: System | None = None) -> str:
         """Summary of the outcomes: counts, time and place of the first failure, and the remedy. This method is not available under
-        `jit`."""
-        return describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
+        `jit`.
+
+            print(trajectory.describe(system=system))
+
+        Args:
+            system: The system that was simulated, with the same values for all samples. With it, the summary contains the largest
+                error of the power balance, in J and as a share of the largest kinetic energy or of the dissipated energy, if this
+                is larger. It needs states as records, a rollout without controls, and records of all steps if there are forces
+                that are not conservative.
+
+        Raises:
+            TypeError: A system is given, and the records are not states.
+        """
+        text = describe(np.asarray(self.result), np.asarray(self.steps), np.asarray(self.final.v), self.topology)
+        return text if system is None else f"{text} {self._power_balance(system)}"
+
+    def _power_balance(self, system: System) -> str:
+        """Error of the power balance in words, or the way to compute it."""
+        time, *records = (jnp.asarray(x) for x in self._records(None, None))
+        dissipates = not all(force.conservative for force in system.forces)
+        coarse = dissipates and time.shape[1] <= np.max(self.steps)
+        if coarse or not self.passive or configuration.is_prescribed(system.model):
+            return "The power balance needs the work of forces and controls: simulate with cost=work_of_step(system)."
+
+        def of_sample(t: Array, states: State) -> tuple[Array, Array]:
+            kinetic = jax.vmap(lambda state: kinetic_energy(system.model, state.q, state.v))(states)
+            energy = kinetic + jax.vmap(lambda state: total_potential_energy(system, state))(states)
+            before, after = (jax.tree.map(lambda x, part=part: x[part], states) for part in (slice(-1), slice(1, None)))
+            work = jax.vmap(work_of_step(system), (0, 0, None, 0))(t[:-1], before, None, after) if dissipates else 0.0
+            turnover = jnp.maximum(jnp.max(kinetic), jnp.sum(jnp.abs(work)))
+            return energy[-1] - energy[0] - jnp.sum(work), turnover
+
+        error, turnover = map(np.asarray, jax.jit(jax.vmap(of_sample))(time, State(*records)))
+        worst = np.argmax(np.abs(error))
+        share = 100.0 * abs(error[worst]) / max(turnover[worst], np.finfo(turnover.dtype).tiny)
+        place = f" in sample {worst}" if error.size > 1 else ""
+        remedy = "; a shorter dt or an integrator of higher order decreases it" if share > _SMALL_ERROR else ""
+        return f"Power balance error: {error[worst]:.2g} J{place}, {share:.2g} % of the energy turned over{remedy}."
 
     def plot(self, *, samples: Sequence[int] | None = None) -> Any:
         """Plot every coordinate and velocity over time, with the first sample in color; a notebook displays the figure.
@@ -363,7 +405,8 @@ def rollout(
     topology, result = system.model.topology, end.result
     if not lanes.writing_out():  # else it is a part of a larger program, and known only there
         result = report(result, end.steps, end.state.v, topology, throw, groups, errors)
-    return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend)
+    passive = isinstance(source, NoControls)
+    return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend, passive)
 
 
 @stored_outside_jit

@@ -13,8 +13,10 @@ from stacked_reactions import stacked
 
 from jaxdyn import (
     AsymmetricFriction,
+    Free,
     JointFriction,
     LoadFriction,
+    MechanismBuilder,
     MechanismError,
     QuadraticDrag,
     State,
@@ -23,11 +25,14 @@ from jaxdyn import (
     applied_forces,
     gravity_force,
     joint_reactions,
+    rollout,
 )
+from jaxdyn.dynamics import GroundContact, HalfSpace, contact_box
 from jaxdyn.dynamics.friction import BearingFriction
 from jaxdyn.io.archive import load_archive, save_archive
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
+from jaxdyn.io.system_file import load_system
 from jaxdyn.io.urdf_writer import save_urdf
 
 N = 6  # velocity components of the tree
@@ -265,3 +270,57 @@ def test_mechanism_file_reads_units_and_names_mistakes(tmp_path):
         path.write_text(TEXT.replace(old, new))
         with pytest.raises(ConfigError, match=message):
             load_mechanism(path)
+
+
+ONE_JOINT = {
+    "arm.urdf": """<robot name="arm"><link name="base"/><link name="link"><inertial><origin xyz="0.3 0 0"/><mass value="2"/>
+<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link><joint name="hinge" type="continuous">
+<parent link="base"/><child link="link"/><axis xyz="0 1 0"/><dynamics friction="FRICTION"/></joint></robot>""",
+    "arm.xml": """<mujoco><worldbody><body><joint name="hinge" type="hinge" axis="0 1 0" frictionloss="FRICTION"/>
+<inertial pos="0.3 0 0" mass="2" diaginertia="0.01 0.01 0.01"/></body></worldbody></mujoco>""",
+    "arm.toml": """name = "arm"
+source = "invented for this test"
+[[body]]
+name = "link"
+joint = {kind = "revolute", axis = [0, 1, 0], name = "hinge"}
+mass = 2
+com = [0.3, 0, 0]
+inertia = [0.01, 0.01, 0.01]
+[joint_friction]
+coulomb = {hinge = FRICTION}
+""",
+}
+
+
+def test_an_arm_of_a_file_under_99_percent_of_its_friction_keeps_its_pose_for_a_minute_and_falls_above_it(tmp_path):
+    load = 2.0 * 9.81 * 0.3
+    systems = []
+    for name, text in ONE_JOINT.items():
+        (tmp_path / name).write_text(text.replace("FRICTION", str(load / 0.99)))
+        systems.append(load_system(tmp_path / name))
+    for other in systems[1:]:
+        np.testing.assert_array_equal(other.forces[0].velocity_scale, systems[0].forces[0].velocity_scale)
+    system = systems[0]
+
+    def end(share, dt):
+        changed = eqx.tree_at(lambda s: s.forces[0].coulomb, system, jnp.full(1, load / share))
+        return rollout(changed, changed.at_rest(jnp.zeros(1)), dt=dt, steps=12000, save_every=12000).final.q[0]
+
+    over_cases = jax.jit(jax.vmap(jax.value_and_grad(end), (0, None)))
+    sag, slope = over_cases(jnp.array([0.5, 0.99]), 5e-3)
+    assert np.all((sag > 0.0) & (sag < 1e-3))
+    assert np.all((slope > 0.0) & (slope < 0.1))  # rad for the share of the load
+    fallen, _ = over_cases(jnp.array([1.05, 1.05]), 5e-5)  # 0.6 s
+    assert np.all(fallen > 0.1)
+
+
+def test_a_block_on_an_incline_creeps_by_less_than_a_millimeter_in_a_minute():
+    builder = MechanismBuilder("block")
+    builder.add_body("block", joint=Free(), mass=1.0, inertia=(0.007, 0.007, 0.007))
+    model, angle = builder.build(), math.atan(0.4)
+    normal, corners = (math.sin(angle), 0.0, math.cos(angle)), contact_box("block", (0.2, 0.2, 0.2))
+    system = System(model, (GroundContact.of(model, corners, HalfSpace(normal=normal), friction=0.5),))
+    q = jnp.array([*(0.0985 * np.array(normal)), math.cos(angle / 2), 0.0, math.sin(angle / 2), 0.0])
+    settled = rollout(system, system.at_rest(q), dt=5e-3, steps=200, save_every=200).final
+    end = rollout(system, settled, dt=5e-3, steps=12000, save_every=12000).final
+    assert float(jnp.linalg.norm(end.q[:3] - settled.q[:3])) < 1e-3

@@ -258,6 +258,27 @@ def test_lanes_agree_with_xla_and_gradients_by_stiffness_and_limit_are_differenc
         np.testing.assert_allclose(slopes[:, k], (ends[0] - ends[1]) / (2.0 * step), rtol=1e-3)
 
 
+def test_a_load_rests_at_the_stated_depth_beyond_the_width_and_within_it_where_the_effective_depth_carries_it():
+    builder = MechanismBuilder("slide", gravity=(0, 0, 0))
+    builder.add_body("slide", joint=Prismatic((0, 0, 1)), mass=2.0, position_limits=(-1.0, UPPER))
+    model = builder.build()
+    stops = JointLimits.of(model)
+    system, stiffness, width = System(model, (stops,)), float(stops.stiffness[0]), float(stops.width[0])
+    loads = stiffness * width * jnp.array([0.01, 0.2, 0.49, 0.51, 2.0])
+
+    def rest(load):
+        start = system.at_rest(jnp.full(1, UPPER))
+        return rollout(system, start, lambda t, state, key: load[None], dt=2e-3, steps=4000, save_every=4000).final.q[0]
+
+    depth = np.asarray(jax.jit(jax.vmap(rest))(loads)) - UPPER
+    shift = np.asarray(loads) / stiffness
+    np.testing.assert_allclose(depth[3:], shift[3:] + width / 2, rtol=1e-6)
+    assert np.all(depth[:3] < width)
+    assert np.all(depth[:3] < shift[:3] + width / 2)
+    z = depth[:3] / width
+    np.testing.assert_allclose(width * (z**3 - 0.5 * z**4), shift[:3], rtol=1e-2)
+
+
 def test_a_drive_at_its_effort_limit_presses_its_joint_by_less_than_one_and_a_half_width(pendulum):
     system, press = System(pendulum, (JointLimits.of(pendulum),)), jnp.full((500, 1), 40.0)
     run = jax.jit(lambda: rollout(system, State(jnp.zeros(1), jnp.zeros(1)), press, dt=STEP, steps=500))()

@@ -294,7 +294,7 @@ def test_unphysical_inertias_are_refused_or_repaired(read):
     text = robot(body("b", inertial='<inertial><mass value="2"/><inertia ixx="9" iyy="1" izz="1"/></inertial>'))
     with pytest.raises(MechanismError, match=r"line 3: body 'b': principal moments .* triangle inequality"):
         read(text)
-    with pytest.warns(IgnoredContent, match=r"ignored unphysical part of the inertia of link 'b' \(line 3\)"):
+    with pytest.warns(IgnoredContent, match=r"ignored unphysical part of the inertia of link 'b', .* \(line 3\)"):
         model = read(text, unphysical="repair").model
     xx, yy, zz = np.asarray(model.inertia[0, :3])
     assert xx <= yy + zz + 1e-12
@@ -355,7 +355,7 @@ def test_gravity_armature_springs_and_drives(read):
     np.testing.assert_array_equal(system.model.armature, [0, 0.2])
     friction, spring = system.forces
     assert isinstance(spring, JointSpring)
-    np.testing.assert_array_equal(friction.velocity_scale, [0.01, 0.5])
+    np.testing.assert_array_equal(friction.velocity_scale, [5e-6, 0.5])
     np.testing.assert_array_equal(spring.stiffness, [0, 5])
     np.testing.assert_array_equal(spring.rest, [0, 0.3])
     assert isinstance(system.drives, JointDrives)

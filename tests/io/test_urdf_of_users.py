@@ -11,6 +11,7 @@ import jaxdyn
 from jaxdyn import Free, MechanismError
 from jaxdyn.cli import main
 from jaxdyn.io import AssumedBase, ConfigError, IgnoredContent, PinocchioOrder, load_urdf
+from jaxdyn.mechanism.messages import ImplausibleInertia
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
 
@@ -161,6 +162,41 @@ def test_an_inertia_that_is_unphysical_by_rounding_is_repaired_whatever_its_size
     with pytest.warns(IgnoredContent, match="unphysical part of the inertia of link 'arm'"):
         inertia = np.asarray(load_urdf(path).model.inertia[-1])
     np.testing.assert_allclose(inertia, [1.0, 0.6, 0.3999, 0.0, 0.0, 0.0], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("mass", "entries", "fragments"),
+    [
+        (51.0, (1.66, -0.224, 0, -0.224, 1.66, 0), ["were 1.66, -0.224, 0, -0.224, 0, 1.66 ", "nine entries in row-major order"]),
+        (0.527, (-0.0012, 0, 0, -0.0012, 0, 0.00033), ["became 0.000165, 0.000165, 0.00033,", "if all moments were positive"]),
+        (1.0, (0.02, 0.009, 0.009, 0.02, 0.009, 0.02), ["if the sign of ixy were opposite"]),
+        (0.1, (1.486e-6, 0, 0, 2e-7, 0, 8.31e-7), ["became 1.486e-06, 4.275e-07, 1.05"]),
+    ],
+)  # fmt: skip
+def test_repair_states_both_tensors_on_the_axes_of_the_file_and_suggests_a_simple_mistake(
+    file, mass, entries, fragments
+):
+    named = zip(("ixx", "ixy", "ixz", "iyy", "iyz", "izz"), entries, strict=True)
+    tensor = "".join(f' {name}="{value}"' for name, value in named)
+    inertial = f'<inertial><origin rpy="0.3 0.2 0.1"/><mass value="{mass}"/><inertia{tensor}/></inertial>'
+    with pytest.warns(IgnoredContent) as said:
+        load_urdf(file(robot(link("base"), link("arm", "base", "revolute", inertial))), unphysical="repair")
+    message = str(said[0].message)
+    for fragment in fragments:
+        assert fragment in message
+    assert ("it would be physical" in message) == (mass != 0.1)
+
+
+@pytest.mark.parametrize(("mass", "moments", "is_noted"), [(1.0, (2000.0, 3000.0, 4000.0), True), (1e-6, (1e-6,) * 3, False),
+                                                           (5e5, (9e7, 2e8, 2.5e8), False)])  # fmt: skip
+def test_an_inertia_of_a_wrong_unit_is_noted_but_not_that_of_an_airliner_or_of_a_body_that_only_carries_a_frame(
+    mass, moments, is_noted
+):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ImplausibleInertia)
+        jaxdyn.MechanismBuilder("box").add_body("box", joint=jaxdyn.Free(), mass=mass, inertia=moments)
+    assert len(said) == is_noted
+    assert all("radius of gyration of 67.1 m; check the units" in str(warning.message) for warning in said)
 
 
 def test_an_unphysical_inertia_of_a_small_sensor_on_a_body_is_repaired_and_named(file):

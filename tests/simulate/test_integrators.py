@@ -132,3 +132,28 @@ def test_derivatives_of_the_implicit_step_of_first_and_second_order():
     # Central differences are good to step^2 = 1e-8 times the third derivative (below 100 here).
     np.testing.assert_allclose(gradient, central, atol=1e-6)
     np.testing.assert_allclose(hessian, central_second, atol=1e-5)
+
+
+def test_the_guide_chooses_by_motion_spinning_vibrating_and_dissipating():
+    builder = jaxdyn.MechanismBuilder("top", gravity=(0.0, 0.0, 0.0))
+    builder.add_body("top", joint=jaxdyn.Free(), mass=1.0, inertia=(0.01, 0.02, 0.025))
+    top = jaxdyn.System(builder.build())
+    builder = jaxdyn.MechanismBuilder("wheel", gravity=(0.0, 0.0, 0.0))
+    builder.add_body("wheel", joint=jaxdyn.Revolute((0, 0, 1)), mass=1.0, inertia=(1e-4, 1e-4, 1e-4))
+    wheel = builder.build()
+    spring = jaxdyn.System(wheel, (jaxdyn.JointSpring([100.0], [0.0]),))  # 1000 rad/s
+    damped = jaxdyn.System(wheel, (jaxdyn.JointFriction([10.0], [0.5], [5e-6]),))
+    spinning = jaxdyn.State(jaxdyn.neutral_state(top).q, jnp.array([5.0, 100.0, 5.0, 0.0, 0.0, 0.0]))
+    away, moving = jaxdyn.State(jnp.full(1, 0.01), jnp.zeros(1)), jaxdyn.State(jnp.zeros(1), jnp.full(1, 10.0))
+
+    def share(system, start, integrator, steps):
+        run = jaxdyn.rollout(system, start, dt=1e-3, steps=steps, save_every=steps, integrator=integrator, throw=False)
+        return float(jaxdyn.total_energy(system, run.final) / jaxdyn.total_energy(system, start))
+
+    default, accurate, midpoint = jaxdyn.SemiImplicitEuler(), jaxdyn.RungeKutta4(), jaxdyn.ImplicitMidpoint()
+    assert 2.5 < share(top, spinning, default, 2000) < 3.0
+    np.testing.assert_allclose(share(top, spinning, accurate, 2000), 1.0, atol=1e-6)
+    np.testing.assert_allclose(share(spring, away, midpoint, 628), 1.0, atol=1e-11)
+    assert share(spring, away, accurate, 628) < 1e-3
+    assert share(damped, moving, default, 100) < 1e-20
+    assert share(damped, moving, midpoint, 100) > 1e-3

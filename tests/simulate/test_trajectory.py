@@ -1,5 +1,6 @@
 """Trajectories as figures, moving pictures and tables."""
 
+import dataclasses
 import sys
 
 import jax
@@ -123,3 +124,29 @@ def test_a_moving_picture_needs_the_mechanism_that_moved_and_one_time():
     faster = Trajectory(time, motion.saved, motion.final, None, motion.result, motion.steps, motion.topology)
     with pytest.raises(ValueError, match="different times"):
         faster.animate(model)
+
+
+def test_the_summary_states_the_power_balance_of_rollouts_without_controls():
+    free = jaxdyn.System(jaxdyn.library.double_pendulum())
+    angles = jnp.array([[0.1, 0.1], [2.0, 2.0]])
+
+    def runs(system, **options):
+        return jax.vmap(lambda q: jaxdyn.rollout(system, system.at_rest(q), dt=2e-3, steps=500, **options))(angles)
+
+    coarse, exact = runs(free, save_every=50), runs(free, integrator=jaxdyn.RungeKutta4(), save_every=50)
+    errors = jax.vmap(lambda s: jaxdyn.total_energy(free, s))(coarse.final)
+    errors -= jax.vmap(lambda q: jaxdyn.total_energy(free, free.at_rest(q)))(angles)
+    said = coarse.describe(system=free)
+    assert f"Power balance error: {errors[1]:.2g} J in sample 1, " in said
+    assert said.endswith("; a shorter dt or an integrator of higher order decreases it.")
+    assert exact.describe(system=free).endswith("% of the energy turned over.")
+    assert "balance" not in coarse.describe()
+
+    friction = (jaxdyn.JointFriction([0.02, 0.02], [0.3, 0.1], [1e-5, 1e-5]),)
+    held = jaxdyn.System(free.model, friction)
+    every_step = runs(held)
+    assert float(every_step.describe(system=held).split(" J in sample 1, ")[1].split(" %")[0]) < 5.0
+    some_steps = dataclasses.replace(every_step, steps=every_step.steps + 1)
+    pushed = jaxdyn.rollout(free, free.at_rest(angles[0]), lambda t, state, key: jnp.ones(2), dt=2e-3, steps=5)
+    for text in (some_steps.describe(system=held), pushed.describe(system=free)):
+        assert text.endswith("simulate with cost=work_of_step(system).")
