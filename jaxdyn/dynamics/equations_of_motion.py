@@ -283,12 +283,12 @@ def _with_bounded_friction(
 
     Source: theory.md (I15).
     """
-    excess, power, pairs = jnp.zeros_like(a), 0.0, []
+    excess, power, pairs, rate = jnp.zeros_like(a), 0.0, [], 1.0 / step
     for slip in slips:
         u, to_forces = jax.vjp(slip.velocity, a)
         before, after = slip.resistance(slip.start), slip.resistance(u)
-        excess = excess + to_forces((before - after)[:, None] * u)[0] / step
-        power = power + jnp.sum(before * jnp.sum(u**2, axis=1)) / step
+        excess = excess + to_forces((rate * (before - after))[:, None] * u)[0]
+        power = power + rate * jnp.sum(before * jnp.sum(u**2, axis=1))
         pairs.append((slip, u, before, after))
     change = response(excess)
     # Divided by the root of the power, so that squares and derivatives neither overflow nor underflow in single precision.
@@ -296,14 +296,14 @@ def _with_bounded_friction(
     scale = jnp.where(acts, 1.0 / jnp.sqrt(jnp.where(acts, power, 1.0)), 0.0)
     unit = scale * change
     # The second term makes the correction differentiable where the excess vanishes, as in steady sliding.
-    work = dot(scale * excess, unit) + _LITTLE_EXCESS**2
+    per_work = rate / (dot(scale * excess, unit) + _LITTLE_EXCESS**2)
 
     shares, parts = 0.0, []
     for slip, u, before, after in pairs:
         _, gain = jax.jvp(slip.velocity, (a,), (unit,))
-        squared = jnp.sum(gain**2, axis=1) / (step * work)
+        squared = per_work * jnp.sum(gain**2, axis=1)
         _, stiffening = jax.jvp(slip.resistance, (u,), (gain,))
-        tangent = after * squared + stiffening * jnp.sum(u * gain, axis=1) / (step * work)
+        tangent = after * squared + per_work * stiffening * jnp.sum(u * gain, axis=1)
         shares = shares + jnp.sum(before * squared)
         parts.append((squared, before, after, tangent))
     # A little before the pairs stop, despite rounding.
