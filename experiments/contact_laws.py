@@ -11,7 +11,7 @@ Expected. Errors of the bounce decrease with dt, as if w dt/2 with the frequency
 The final speed, the acceleration of the rolling sphere and the creep speed are exact at every step. A block that starts to slide is
 a little ahead of a rigid one, because it first tilts on its soft contacts. The default integrator is stable and gains no energy;
 stiff contacts with long steps penetrate deeper, because an impact can close other contacts of a body. Explicit steps of the
-quadruped are unstable. The ratio of impulses exceeds the friction coefficient if a step does not resolve the impact.
+quadruped are unstable. The ratio of impulses is the friction coefficient at every step.
 
 Run time. About 2 min on two cores.
 
