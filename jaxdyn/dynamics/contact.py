@@ -401,15 +401,24 @@ def _slip(
             return jnp.concatenate([velocity[bodies][:, :3], jax.vmap(velocity_at_point)(velocity[bodies], arms)], 1)
         return each(of_one)(velocity[bodies], arms, follows, acceleration[bodies])
 
-    def slip(acceleration):
+    def relative(acceleration):
         of_a, *of_b = (of_side(*side, acceleration) for side in sides)
-        relative = of_a - of_b[0] if of_b else of_a
-        return jax.vmap(material.slip)(response.normal, relative[:, 3:], relative[:, :3])
+        return of_a - of_b[0] if of_b else of_a
+
+    def resisted(motion, bound):
+        slip = jax.vmap(material.slip)(response.normal, motion[:, 3:], motion[:, :3])
+        return slip, jax.vmap(material.resistance)(bound, slip)
+
+    start = relative(None)
+    relief = material.friction / step * einsum("ci,cij->cj", response.normal, response.per_linear)
 
     def at_end(a):
-        return slip(_with_ground(moving.bias + tree.sum_over_columns(model.topology, columns * a[:, None])))
+        end = relative(_with_ground(moving.bias + tree.sum_over_columns(model.topology, columns * a[:, None])))
+        # The normal force, too, is that at the end of the step.
+        bound = response.bound - jnp.sum(relief * (end - start)[:, 3:], axis=1)
+        return resisted(end, jnp.where(bound > 0.0, bound, 0.0))
 
-    return Slip(at_end, slip(None), lambda u: jax.vmap(material.resistance)(response.bound, u))
+    return Slip(at_end, resisted(start, response.bound)[1])
 
 
 class SphereContact(Contact):

@@ -125,7 +125,9 @@ class ContactMaterial(eqx.Module):
             velocity, spin: Relative velocity and angular velocity at the contact point.
         """
         twist = self.torsion_radius * dot(normal, spin)
-        return jnp.append(velocity - dot(normal, velocity) * normal, twist)
+        # In scalar programs, the matrix leaves out components that vanish for a known normal.
+        across = jnp.asarray(np.eye(3), normal.dtype) - jnp.outer(normal, normal)
+        return jnp.append(dot(across, velocity), twist)
 
     def resistance(self, bound: Scalar, slip: Float[Array, "4"]) -> Scalar:
         """Friction per slip velocity, N s/m.
@@ -134,7 +136,7 @@ class ContactMaterial(eqx.Module):
             bound: Largest magnitude of the friction, mu N.
             slip: Slip velocity, see `slip`.
         """
-        return bound / jnp.sqrt(dot(slip, slip) + self.slip_speed**2)  # (T4)
+        return bound * jax.lax.rsqrt(dot(slip, slip) + self.slip_speed**2)  # (T4)
 
     def energy(self, depth: Float[Array, "contacts"]) -> Scalar:
         """Energy that is stored in contacts at given depths, J. Source: theory.md (T3)."""

@@ -285,27 +285,25 @@ def _with_bounded_friction(
 
     Source: theory.md (I15).
     """
-    excess, power, pairs = jnp.zeros_like(a), 0.0, []
+    excess, power, pairs, rate = jnp.zeros_like(a), 0.0, [], 1.0 / step
     for slip in slips:
-        u, to_forces = jax.vjp(slip.velocity, a)
-        before, after = slip.resistance(slip.start), slip.resistance(u)
-        excess = excess + to_forces((before - after)[:, None] * u)[0] / step
-        power = power + jnp.sum(before * jnp.sum(u**2, axis=1)) / step
-        pairs.append((slip, u, before, after))
+        u, to_forces, after = jax.vjp(slip.at_end, a, has_aux=True)
+        excess = excess + to_forces((rate * (slip.resistance - after))[:, None] * u)[0]
+        power = power + rate * jnp.sum(slip.resistance * jnp.sum(u**2, axis=1))
+        pairs.append((slip.at_end, u, slip.resistance, after))
     change = response(excess)
     # Divided by the root of the power, so that squares and derivatives neither overflow nor underflow in single precision.
     acts = power > jnp.finfo(a.dtype).tiny ** 0.25
     scale = jnp.where(acts, 1.0 / jnp.sqrt(jnp.where(acts, power, 1.0)), 0.0)
     unit = scale * change
     # The second term makes the correction differentiable where the excess vanishes, as in steady sliding.
-    work = dot(scale * excess, unit) + _LITTLE_EXCESS**2
+    per_work = rate / (dot(scale * excess, unit) + _LITTLE_EXCESS**2)
 
     shares, parts = 0.0, []
-    for slip, u, before, after in pairs:
-        _, gain = jax.jvp(slip.velocity, (a,), (unit,))
-        squared = jnp.sum(gain**2, axis=1) / (step * work)
-        _, stiffening = jax.jvp(slip.resistance, (u,), (gain,))
-        tangent = after * squared + stiffening * jnp.sum(u * gain, axis=1) / (step * work)
+    for at_end, u, before, after in pairs:
+        _, (gain, stiffening) = jax.jvp(at_end, (a,), (unit,))
+        squared = per_work * jnp.sum(gain**2, axis=1)
+        tangent = after * squared + per_work * stiffening * jnp.sum(u * gain, axis=1)
         shares = shares + jnp.sum(before * squared)
         parts.append((squared, before, after, tangent))
     # A little before the pairs stop, despite rounding.

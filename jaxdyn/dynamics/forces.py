@@ -61,17 +61,15 @@ class Slip(NamedTuple):
     """Sliding pairs with dry friction -d(u) u at the slip velocity u, of which an implicit step takes d at its start.
 
     Attributes:
-        velocity: Function of the generalized acceleration over the step that returns the slip velocities at the end of the step,
-            m/s or rad/s; it is affine.
-        start: Slip velocities at the start of the step.
-        resistance: Function of the slip velocities that returns the coefficient d of each pair, N s/m or N m s/rad.
+        at_end: Function of the generalized acceleration over the step that returns the slip velocities at the end of the step,
+            m/s or rad/s, which are affine, and the coefficient d of each pair, N s/m or N m s/rad.
+        resistance: The coefficients at the start of the step.
 
     Source: theory.md (I15).
     """
 
-    velocity: Callable[[Float[Array, "nv"]], Float[Array, "pairs n"]]
-    start: Float[Array, "pairs n"]
-    resistance: Callable[[Float[Array, "pairs n"]], Float[Array, "pairs"]]
+    at_end: Callable[[Float[Array, "nv"]], tuple[Float[Array, "pairs n"], Float[Array, "pairs"]]]
+    resistance: Float[Array, "pairs"]
 
 
 class OverStep(NamedTuple):

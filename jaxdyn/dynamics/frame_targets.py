@@ -292,7 +292,7 @@ def _solution(task: _Task, q: Coordinates, restarts: int, max_steps: int) -> Inv
     def conditions(task, step):
         """J' r + G' lam and phi after a step, which are zero at a minimum that satisfies the constraints."""
         slope, q = _slope(task._replace(shift=None), best, step), configuration.integrate(task.model, best, step)
-        return (slope + dot(task.rows(q).T, lam), task.residuals(q)) if constraints else (slope, None)
+        return (slope, None) if lam is None else (slope + dot(task.rows(q).T, lam), task.residuals(q))
 
     if constraints:
         best = jax.lax.scan(closer, best, None, length=_CLOSURES)[0]
@@ -406,7 +406,7 @@ def _searched(
         )
         to = jnp.where(search.started < restarts, guesses[search.started], best)
         begins = leaves
-        if task.constraints:
+        if shift is not None:
             leaves, to = (
                 jnp.where(index < max_steps, leaves, index == max_steps),
                 jnp.where(index < max_steps, to, best),
@@ -452,7 +452,7 @@ def _solved_on(
     # A mechanism without influence on the targets has a zero matrix, which must not make the system singular.
     scale = jnp.maximum(jnp.mean(jnp.abs(jnp.diagonal(matrix))), jnp.finfo(matrix.dtype).tiny ** 0.5)
     softened, wanted = jnp.where(both, matrix + damping * scale * unit, scale * unit), jnp.where(free, right, 0.0)
-    if rows is None:
+    if rows is None or error is None:
         return factorizations.solve(softened, wanted)
     rows = jnp.where(free[None], rows, 0.0)
     # The negative multiple of the identity makes the matrix regular if rows are redundant; a refinement removes both errors.

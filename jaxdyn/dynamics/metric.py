@@ -90,11 +90,12 @@ def lower_mass_matrix(model: Model, placed: Placements, added: Float[Array, "nb 
         added: Matrices that are added to the inertias of the bodies about the reference point P, ground axes; none if None.
     """
     topology = model.topology
-    subtree = tree.of_columns(topology, composite_inertia(model, placed))
-    momentum = jax.vmap(SpatialInertia.momentum)(subtree, placed.columns)
-    if added is not None:
-        beyond = tree.of_columns(topology, tree.sum_over_descendants(topology, added))
-        momentum = momentum + einsum("aij,aj->ai", beyond, placed.columns)
+    composite = composite_inertia(model, placed)
+    if added is None:
+        momentum = jax.vmap(SpatialInertia.momentum)(tree.of_columns(topology, composite), placed.columns)
+    else:
+        matrices = jax.vmap(lambda body: body.matrix)(composite) + tree.sum_over_descendants(topology, added)
+        momentum = einsum("aij,aj->ai", tree.of_columns(topology, matrices), placed.columns)
     products = einsum("ac,bc->ab", momentum, placed.columns)  # valid where beta precedes alpha (F6)
     lower = jnp.where(np.tril(topology.column_precedes.T), products, 0.0) + jnp.diag(rotors.reflected_inertia(model))
     return lower + jnp.tril(rotors.coupling_metric(model, placed)) if model.rotors.count else lower  # (R2)

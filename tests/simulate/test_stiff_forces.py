@@ -160,6 +160,30 @@ def test_a_body_that_starts_to_slide_follows_the_closed_form(share):
         np.testing.assert_allclose(slid, expected, rtol=0.02 if share == 1.1 else 0.005)
 
 
+def test_the_friction_of_an_oblique_impact_is_its_share_of_the_normal_impulse_at_any_step_and_stiffness():
+    friction, down, along = 0.3, 2.0, 10.0
+    builder = MechanismBuilder("ball", gravity=(0, 0, 0))
+    builder.add_body("ball", joint=Free(), mass=1.0, inertia=0.004 * np.eye(3))
+    model = builder.build()
+    usual = float(GroundContact.of(model, contact_sphere("ball", radius=0.1)).material.stiffness)
+
+    @jax.jit
+    @jax.vmap
+    def ratio(share, dt):
+        contact = GroundContact.of(
+            model, contact_sphere("ball", radius=0.1), stiffness=share * usual, friction=friction
+        )
+        start = State(
+            jnp.zeros(7).at[2].set(0.1 + 0.5 * dt * down).at[3].set(1.0), jnp.array([0, 0, 0, along, 0, -down])
+        )
+        end = rollout(System(model, (contact,)), start, dt=dt, steps=200).final
+        impulse = jaxdyn.momentum(model, end.q, end.v) + jnp.array([-along, 0.0, down])
+        return -impulse[0] / impulse[2] / friction
+
+    shares, steps = (x.ravel() for x in np.meshgrid([1.0, 100.0], [1e-3, 2e-3, 1e-2]))
+    np.testing.assert_allclose(ratio(jnp.asarray(shares), jnp.asarray(steps)), 1.0, atol=2e-3)
+
+
 @pytest.mark.parametrize("share", [1.1, 1.5])
 def test_a_joint_that_overcomes_its_dry_friction_accelerates_as_the_closed_form_says(share):
     system = System(slide(), (JointFriction([0.0], [4.0], [1e-4]),))
