@@ -71,7 +71,7 @@ def _checked(typechecker: Callable) -> Callable:
     with_shapes = _jaxtyped(typechecker=typechecker)
 
     def decorate(item: Any) -> Any:
-        is_inner = item.__module__.startswith("jaxdyn.lanes.") and item.__module__ != "jaxdyn.lanes.batched"
+        is_inner = item.__module__.startswith("jaxdyn.lanes.") and item.__module__ != "jaxdyn.compute.batched"
         is_plain = isinstance(item, FunctionType) and (not item.__annotations__ or "<locals>" in item.__qualname__)
         return item if is_inner or is_plain else with_shapes(item)
 
@@ -87,7 +87,7 @@ with install_import_hook("jaxdyn", "beartype.beartype"):
         for _inner in dir(_package) if isinstance(_package, ModuleType) and _name != "view" else ():
             getattr(_package, _inner)  # imports its module, while the hook is there
 
-from jaxdyn.lanes import flatten, stored, tracing  # noqa: E402 (they are hooked)
+from jaxdyn.lanes import flatten, stored  # noqa: E402 (they are hooked)
 
 flatten.UNEXPECTED = ()  # errors of the lane compiler itself end a test, while XLA takes over for users
 

@@ -91,7 +91,7 @@ def test_rule_refuses_imports_upward():
     assert not forbidden("jaxdyn.simulate.trajectory", "jaxdyn.lanes.program")
     assert not forbidden("jaxdyn", "jaxdyn.cli")
     assert forbidden("jaxdyn.spatial.inertia", "jaxdyn.dynamics.metric")
-    assert not forbidden("jaxdyn.dynamics.forward", "jaxdyn.lanes.tracing")
+    assert not forbidden("jaxdyn.dynamics.forward", "jaxdyn.compute.hints")
     assert forbidden("jaxdyn.lanes.fold", "jaxdyn.spatial.rotation")
     assert forbidden("jaxdyn.dynamics.metric", "jaxdyn")
 
