@@ -142,6 +142,7 @@ def _attempt(solver: Auto, stage: Stage, problem: ControlProblem, plans: Plan, o
         plans = solve_each(stage.prepared, problem, plans, options._replace(history=False)).value
     found = solve_each(stage.solver, problem, plans, options)
     checked = found.verification
+    assert checked is not None  # `solve_each` verifies
     worst = jnp.maximum(jnp.maximum(checked.gap, checked.violation), checked.excess)
     right = worst <= _REFUTED * allowed_violation(solver, problem.lower.dtype)  # false for NaN
     wrong = ~right & (found.result == ControlResult.SOLVED)

@@ -298,9 +298,9 @@ def verified(solver: Solver, problem: ControlProblem, found: Solution) -> Soluti
         return found
     # The check has no derivative.
     arrays, rest = eqx.partition(found.motion(problem), eqx.is_array)
-    of_motion = eqx.combine(jax.lax.stop_gradient(arrays), rest)
+    problem, plans, feedback = eqx.combine(jax.lax.stop_gradient(arrays), rest)
     solved = found.result == ControlResult.SOLVED
-    checked = verify_each(*of_motion, solved, backend=getattr(solver, "backend", "auto"))
+    checked = verify_each(problem, plans, feedback, solved, backend=getattr(solver, "backend", "auto"))
     result = jnp.where(solved & ~checked.happens, ControlResult.COARSE.value, found.result)
     return eqx.tree_at(
         lambda f: (f.result, f.verification), found, (result, checked), is_leaf=lambda leaf: leaf is None

@@ -236,7 +236,9 @@ class GroundContact(Contact):
         bodies, shapes = self._contacts()
         carriers = _Carrier.of(moving, bodies)
         at = jax.vmap(self._located)(*carriers[:3], shapes)
-        velocity, response = jax.vmap(lambda *of_one: self._response(*of_one, None))(carriers, shapes, at)
+        velocity, response = jax.vmap(lambda carrier, shape, at: self._response(carrier, shape, at, None))(
+            carriers, shapes, at
+        )
         return ContactPoints(
             carriers.reference + at.arm, jax.vmap(_unit)(at.gradient), at.depth, velocity, response.force
         )
@@ -250,7 +252,7 @@ class GroundContact(Contact):
         each = _each_contact(np.bincount(bodies, minlength=1))
 
         def respond(carrier, shape):
-            at = self._located(*carrier[:3], shape)
+            at = self._located(carrier.reference, carrier.offset, carrier.rotation, shape)
             return at.arm, self._follows(carrier, shape, at), self._response(carrier, shape, at, step)[1]
 
         arms, follows, response = each(respond)(_Carrier.of(moving, bodies), shapes)

@@ -64,14 +64,16 @@ def _forces_in_joints(system: System, model: Model, state: State, u, t: Float[Ar
     return tau
 
 
-def _known_forces(system: System) -> tuple[BodyForce | JointForce, ...]:
+def _known_forces(system: System) -> list[BodyForce | JointForce]:
     """Forces of the system."""
+    known = []
     for force in system.forces:
         if not isinstance(force, BodyForce | JointForce):
             raise TypeError(
                 f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them"
             )
-    return system.forces
+        known.append(force)
+    return known
 
 
 def _pushes_bodies(system: System) -> bool:

@@ -185,10 +185,11 @@ class Knots(Controls):
     def in_force(self, step: Step, state: State, memory: None) -> tuple[Control, None]:
         if self.interpolation != "zero_order" or step.dt is None:
             return self, memory  # linear and cubic knots vary within the step
-        mean, rise = self._over(step.t, step.t + step.dt)
+        start, dt = step.t, step.dt
+        mean, rise = self._over(start, start + dt)
         if step.order < 2:
             return _held(mean), memory
-        return lambda t: mean + rise * ((t - step.t) / step.dt - 0.5), memory
+        return lambda t: mean + rise * ((t - start) / dt - 0.5), memory
 
     def __call__(self, t: Float[Array, ""]) -> Float[Array, "nu"]:
         """Controls at time t (s)."""

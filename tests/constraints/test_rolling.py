@@ -166,7 +166,9 @@ def test_files_and_archives_keep_constraints_of_rolling(tmp_path):
     builder.add_frame("hub", body="body", position=(0.1, 0.2, 0.3), orientation=(0.5, 0.5, 0.5, 0.5))
     model = builder.build()
     parts = (
-        *rolling(model, "tire", contact_torus("hub", 0.3, 0.1), jaxdyn.dynamics.HalfSpace((0.1, 0.0, 1.0), 0.2)),
+        *rolling(
+            model, "tire", contact_torus("hub", 0.3, 0.1), surface=jaxdyn.dynamics.HalfSpace((0.1, 0.0, 1.0), 0.2)
+        ),
         *rolling(model, "ball", contact_sphere("body", radius=0.1)),
         KnifeEdge("edge", 0, (0.1, 0.0, 0.0), (0.0, 0.6, 0.8)),
     )
