@@ -8,7 +8,7 @@ equations of the file `jaxdyn/theory.md`.
 
 from typing import TYPE_CHECKING
 
-from jaxdyn.lazy import lazy_names
+from jaxdyn.lazy import LOADERS, lazy_names
 
 if TYPE_CHECKING:
     from jaxdyn import cache as cache
@@ -115,3 +115,5 @@ if TYPE_CHECKING:
     from jaxdyn.version import __version__ as __version__
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)
+
+LOADERS["view"] = lambda: __getattr__("view")  # which draws objects of all packages

@@ -34,8 +34,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from jaxdyn.cache.constant import Constant
 from jaxdyn.compute import internals
+from jaxdyn.compute.constant import Constant
 
 # Packages whose functions and classes are identified by name, because their versions are part of each fingerprint.
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")

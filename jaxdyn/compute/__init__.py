@@ -21,6 +21,7 @@ from jaxdyn.compute.programs import columnwise as columnwise
 from jaxdyn.compute.programs import compiled_outside_jit as compiled_outside_jit
 from jaxdyn.compute.programs import operations_of as operations_of
 from jaxdyn.compute.programs import per_sample as per_sample
+from jaxdyn.compute.programs import reference as reference
 from jaxdyn.compute.programs import run as run
 from jaxdyn.compute.programs import stored_jit as stored_jit
 from jaxdyn.compute.programs import stored_outside_jit as stored_outside_jit

@@ -13,7 +13,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -29,16 +29,6 @@ _GUEST = "jaxdyn.lanes.guest"
 # A matrix with more operations is computed in groups of columns with this number of operations. LLVM takes about 4 s for a group.
 _MOST_OPERATIONS = 150_000
 _OPERATIONS_OF_GROUP = 60_000
-
-
-class Compiler(Protocol):
-    """A guest: the module of a compiler with these functions, whose meanings are those of the functions of the same names here."""
-
-    def run(self, function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]: ...
-    def operations_of(self, function: Callable, args: tuple, *, backend: Backend) -> int | None: ...
-    def stored_jit(self, function: Callable) -> Any: ...
-    def stored_outside_jit(self, function: Callable) -> Callable: ...
-    def compiled_outside_jit(self, function: Callable) -> Callable: ...
 
 
 class CannotCompile(Exception):
@@ -62,8 +52,11 @@ def check_backend(backend: str) -> None:
 
 
 @functools.cache
-def compiler() -> Compiler | None:
-    """The lane compiler, or None if it cannot be used here, of which one warning says why."""
+def compiler() -> Any:
+    """The lane compiler, or None if it cannot be used here, of which one warning says why.
+
+    The compiler is a module with functions of the same names and meanings as those here that call it.
+    """
     try:
         return importlib.import_module(_GUEST)
     except ImportError as error:
@@ -158,6 +151,20 @@ def operations_of(function: Callable, args: tuple, *, backend: Backend = "auto")
     """Number of operations of a function of one sample; None if the lane compiler would not be used for it."""
     guest = None if backend == "xla" or writing_out() else compiler()
     return None if guest is None else guest.operations_of(function, args, backend=backend)
+
+
+def reference(function: Callable, *args: Any, digits: int = 50) -> Any:
+    """A function of one sample that is evaluated with many digits, for arguments like the given ones.
+
+    Raises:
+        CannotCompile: The function has an operation without scalar form, or the lane compiler cannot be used.
+    """
+    guest = compiler()
+    if guest is None:
+        raise CannotCompile(
+            "a computation with many digits: the lane compiler, which writes it in scalars, cannot be used here"
+        )
+    return guest.reference(function, *args, digits=digits)
 
 
 def columnwise(

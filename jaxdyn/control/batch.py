@@ -13,9 +13,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 from tqdm import tqdm
 
-from jaxdyn.cache.constant import Constant
 from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.constant import Constant
 from jaxdyn.compute.devices import divided, each_on_its_own, whole
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan

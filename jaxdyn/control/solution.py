@@ -11,8 +11,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.cache.constant import Constant
 from jaxdyn.compute import stored_outside_jit
+from jaxdyn.compute.constant import Constant
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem

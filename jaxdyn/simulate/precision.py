@@ -22,7 +22,6 @@ from jaxdyn.dynamics import energy
 from jaxdyn.dynamics.equations_of_motion import acceleration, total_potential_energy
 from jaxdyn.dynamics.metric import mass_matrix
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.lanes.reference import Reference
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.spatial.arrays import dot
@@ -137,10 +136,10 @@ def errors(system: System, part: Part, inputs: Samples, backend: compute.Backend
         backend: Compiler of the computations in float32 and float64, see `jaxdyn.batched`.
 
     Raises:
-        CannotFlatten: The lane compiler does not support the function, so there is no reference.
+        CannotCompile: The lane compiler does not support the function, so there is no reference.
         ValueError: A result of the reference is not finite.
     """
-    reference = Reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
+    reference = compute.reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
 
     def exactly(system):
         results = [reference(system, *_state(inputs, k)) for k in range(len(inputs.q))]
