@@ -115,5 +115,4 @@ if TYPE_CHECKING:
     from jaxdyn.version import __version__ as __version__
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)
-
-LOADERS["view"] = lambda: __getattr__("view")  # which draws objects of all packages
+    LOADERS["view"] = lambda: __getattr__("view")  # which draws objects of all packages

@@ -121,7 +121,10 @@ def test_imports_point_one_way():
 
 
 def test_no_module_imports_itself_in_a_circle():
-    graph = {module: imported_modules(path.read_text()) for module, path in MODULES.items()}
+    graph = {
+        module: {name for name in imported_modules(path.read_text()) if (module, name) not in MAY_KNOW}
+        for module, path in MODULES.items()
+    }
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError with the circle
 
 

@@ -19,6 +19,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxdyn.compute.forked import check_not_forked, refused_if_forked
 from jaxdyn.compute.hints import writing_out
@@ -255,7 +256,7 @@ def _compiled_by_guest(function: Callable, maker: str) -> Callable:
         jitted = eqx.filter_jit(function)
 
         def by_xla(*args, **options):
-            is_traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((args, options)))
+            is_traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((args, options)))
             return (function if is_traced else jitted)(*args, **options)
 
         return by_xla
