@@ -27,9 +27,9 @@ import numpy as np
 from tqdm import tqdm
 
 import jaxdyn
+from jaxdyn.compute.devices import divided, whole
 from jaxdyn.io import RunDirectory, RunError, setting
 from jaxdyn.jobs import Job, main
-from jaxdyn.lanes.devices import divided, whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,10 +96,10 @@ def measured(function: Callable, batch: list[jax.Array], config: Config, bar: tq
     """
     if jax.device_count() < max(config.devices):
         raise RunError(f"there are {jax.device_count()} devices; no entry of devices may exceed that")
-    compiled = jax.jit(jax.vmap(jaxdyn.lanes.lane_function(function)))
+    compiled = jax.jit(jax.vmap(jaxdyn.compute.per_sample(function)))
     calls, results = {}, []
     for count in config.devices:
-        mesh = jaxdyn.lanes.lane_mesh(jax.devices()[:count])
+        mesh = jaxdyn.compute.lane_mesh(jax.devices()[:count])
         arguments = divided(mesh, batch)
         calls[count] = lambda arguments=arguments: jax.block_until_ready(compiled(*arguments))
         results.append(jax.tree.map(np.asarray, whole(mesh, calls[count]())))

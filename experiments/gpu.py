@@ -162,9 +162,9 @@ def timed(call: Callable, args: tuple, rounds: int) -> float:
     return statistics.median(times)
 
 
-def compiled_route(model: jaxdyn.Model, task: Task, backend: jaxdyn.lanes.Backend) -> Any:
+def compiled_route(model: jaxdyn.Model, task: Task, backend: jaxdyn.compute.Backend) -> Any:
     function = function_of(model, task, "lanes" if backend == "lanes" else "xla")
-    return jax.jit(jax.vmap(jaxdyn.lanes.lane_function(function, backend=backend)))
+    return jax.jit(jax.vmap(jaxdyn.compute.per_sample(function, backend=backend)))
 
 
 def checked(config: Config, device: Any) -> Iterator[dict[str, Any]]:
@@ -221,7 +221,7 @@ def measured(config: Config, device: Any) -> Iterator[dict[str, Any]]:
             tqdm.write(f"left out, too little memory: {function} of {name}, {dtype}, {batch} samples")
 
 
-def rate(task: Task, backend: jaxdyn.lanes.Backend, device: Any, rounds: int) -> dict[str, Any]:
+def rate(task: Task, backend: jaxdyn.compute.Backend, device: Any, rounds: int) -> dict[str, Any]:
     """One row: evaluations or steps per second, and the compilation time."""
     model = model_named(task.mechanism, task.dtype)
     args = jax.device_put(task.arguments(), device)

@@ -8,10 +8,11 @@ equations of the file `jaxdyn/theory.md`.
 
 from typing import TYPE_CHECKING
 
-from jaxdyn.lazy import lazy_names
+from jaxdyn.lazy import LOADERS, lazy_names
 
 if TYPE_CHECKING:
     from jaxdyn import cache as cache
+    from jaxdyn import compute as compute
     from jaxdyn import constraints as constraints
     from jaxdyn import control as control
     from jaxdyn import dynamics as dynamics
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from jaxdyn import mechanism as mechanism
     from jaxdyn import simulate as simulate
     from jaxdyn import view as view
+    from jaxdyn.compute import batched as batched
     from jaxdyn.constraints import Coupling as Coupling
     from jaxdyn.constraints import Distance as Distance
     from jaxdyn.constraints import LinkageBuilder as LinkageBuilder
@@ -80,7 +82,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
     from jaxdyn.dynamics.system import neutral_state as neutral_state
-    from jaxdyn.lanes import batched as batched
     from jaxdyn.mechanism import configuration as configuration
     from jaxdyn.mechanism.builder import MechanismBuilder as MechanismBuilder
     from jaxdyn.mechanism.joints import Cylindrical as Cylindrical
@@ -114,3 +115,4 @@ if TYPE_CHECKING:
     from jaxdyn.version import __version__ as __version__
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)
+    LOADERS["view"] = lambda: __getattr__("view")  # which draws objects of all packages

@@ -6,13 +6,14 @@ of this module accept unknown values and perform no computation on devices.
 """
 
 import collections
-import importlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.core import Tracer
+
+from jaxdyn.lazy import LOADERS
 
 _MOST_LINES = 10
 _MOST_COLUMNS = 120
@@ -61,12 +62,12 @@ class Displayed:
 
 
 def view(name: str) -> Callable:
-    """Return a function of `jaxdyn.view`, which is imported only here because it depends on all other packages.
+    """Return a function of `jaxdyn.view`, which depends on all other packages and is imported when something is drawn.
 
     Raises:
         ModuleNotFoundError: The function requires a package that is not installed; the message names the remedy.
     """
-    return getattr(importlib.import_module("jaxdyn.view"), name)
+    return getattr(LOADERS["view"](), name)
 
 
 def known(x: Any) -> np.ndarray | None:

@@ -18,6 +18,9 @@ from typing import Any
 
 from jaxdyn.deprecated import renamed
 
+# Packages that lower ones need at run time, by name; the top of the house says how each is found.
+LOADERS: dict[str, Callable[[], Any]] = {}
+
 
 def lazy_names(
     package: str, *, extras: Mapping[str, tuple[str, str]] | None = None

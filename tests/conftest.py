@@ -66,12 +66,12 @@ def _checked(typechecker: Callable) -> Callable:
     """The decorator that the import hook gives to functions and classes; what it leaves out would take over a tenth of the time.
 
     Functions inside of others are defined at each call, and arrays reach them through functions that are checked. The lane compiler
-    handles millions of scalars and annotates no shapes: its types are checked by basedpyright, except where users call it.
+    handles millions of scalars and annotates no shapes: its types are checked by basedpyright.
     """
     with_shapes = _jaxtyped(typechecker=typechecker)
 
     def decorate(item: Any) -> Any:
-        is_inner = item.__module__.startswith("jaxdyn.lanes.") and item.__module__ != "jaxdyn.lanes.batched"
+        is_inner = item.__module__.startswith("jaxdyn.lanes.")
         is_plain = isinstance(item, FunctionType) and (not item.__annotations__ or "<locals>" in item.__qualname__)
         return item if is_inner or is_plain else with_shapes(item)
 
@@ -87,7 +87,8 @@ with install_import_hook("jaxdyn", "beartype.beartype"):
         for _inner in dir(_package) if isinstance(_package, ModuleType) and _name != "view" else ():
             getattr(_package, _inner)  # imports its module, while the hook is there
 
-from jaxdyn.lanes import flatten, stored, tracing  # noqa: E402 (they are hooked)
+from jaxdyn.compute import hints  # noqa: E402 (they are hooked)
+from jaxdyn.lanes import flatten, stored  # noqa: E402
 
 flatten.UNEXPECTED = ()  # errors of the lane compiler itself end a test, while XLA takes over for users
 
@@ -190,7 +191,7 @@ def _patched_functions_are_traced(request):
 def _forget_programs() -> None:
     for known in [cache for cache in _util._caches if isinstance(cache, stored._Programs)]:
         known.cache_clear()
-    tracing._with_cached_traces.cache_clear()
+    hints._with_cached_traces.cache_clear()
 
 
 @pytest.fixture(scope="module")

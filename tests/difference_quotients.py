@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from random_trees import close
 
-from jaxdyn.lanes import lane_function
+from jaxdyn.compute import per_sample
 
 
 def flat(tree):
@@ -38,7 +38,7 @@ def check_derivatives(f, *points, orders: int, in_lanes: bool = False) -> None:
         (value, gradient), (forward, second) = jax.jvp(jax.value_and_grad(weighted), (x,), (dx,))
         return value, forward, gradient, second
 
-    compiled = jax.jit(lane_function(derivatives) if in_lanes else derivatives)
+    compiled = jax.jit(per_sample(derivatives) if in_lanes else derivatives)
     for x in points:
         _check(
             compiled,

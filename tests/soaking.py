@@ -61,7 +61,7 @@ def fit(number: int) -> None:
 
 def eager(number: int) -> None:
     model = jaxdyn.library.pendulum()
-    jaxdyn.lanes.lane_function(lambda q: jnp.sin(q) * (2.0 + number))(jnp.ones(model.nq)).block_until_ready()
+    jaxdyn.compute.per_sample(lambda q: jnp.sin(q) * (2.0 + number))(jnp.ones(model.nq)).block_until_ready()
 
 
 def shapes(number: int) -> None:

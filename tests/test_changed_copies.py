@@ -189,7 +189,7 @@ MADE = [
     io.RunDirectory(Path("run")),
     io.Run(Path("run"), SYSTEM, {"q": np.ones(3)}, None, None, None),
     lanes.Record("f", "lanes"),
-    lanes.Served("lanes"),
+    compute.Served("lanes"),
     view.Animation(b"", ".gif"),
 ]
 

@@ -15,10 +15,10 @@ from recorded import STEP, double_pendulum_plant, simulated
 
 import jaxdyn
 from jaxdyn import State, System, control, identify, library
+from jaxdyn.compute.hints import written_out
 from jaxdyn.identify.levenberg_marquardt import DampedSearch
 from jaxdyn.lanes.derived import program_of
 from jaxdyn.lanes.liveness import Liveness, count_operations
-from jaxdyn.lanes.tracing import written_out
 
 HEADROOM = 1.15
 

@@ -11,11 +11,11 @@ from typing import get_args
 import pytest
 
 import jaxdyn
+from jaxdyn.compute import Backend
 from jaxdyn.control.scheme import SchemeName
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.jobs import choices
 from jaxdyn.jobs.integrators import INTEGRATORS
-from jaxdyn.lanes import Backend
 
 CONFIG = str(Path(__file__).parents[1] / "configs" / "panda_rollouts.toml")
 

@@ -11,7 +11,7 @@ from random_trees import random_model, random_motion
 
 import jaxdyn
 from jaxdyn import Damper, JointDrives, JointFriction, Spring, State, System
-from jaxdyn.lanes.tracing import written_out
+from jaxdyn.compute.hints import written_out
 
 FULL = jax.lax.Precision.HIGHEST
 

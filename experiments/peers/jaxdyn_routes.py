@@ -11,7 +11,7 @@ import jaxdyn
 _LARGEST_FACTORIZED = 7  # bodies; XLA computes longer chains faster by the recursion of linear cost, on CPUs
 
 
-def function_of(model: jaxdyn.Model, task: Task, backend: jaxdyn.lanes.Backend) -> Callable:
+def function_of(model: jaxdyn.Model, task: Task, backend: jaxdyn.compute.Backend) -> Callable:
     """The function of a task on (q, v, last)."""
     method = "articulated_body" if backend == "xla" and model.nv > _LARGEST_FACTORIZED else "auto"
     system = jaxdyn.System(model)

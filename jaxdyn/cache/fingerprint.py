@@ -32,12 +32,10 @@ from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
-import llvmlite.binding as llvm
 import numpy as np
-from jax._src import config as _config
-from jax._src import core as _core
 
-from jaxdyn.cache.constant import Constant
+from jaxdyn.compute import internals
+from jaxdyn.compute.constant import Constant
 
 # Packages whose functions and classes are identified by name, because their versions are part of each fingerprint.
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
@@ -131,7 +129,7 @@ def _described(x: Any, is_static: bool) -> Iterator[str]:
                 inner = is_static or not isinstance(x, eqx.Module) or bool(field.metadata.get("static", False))
                 yield from _described(getattr(x, field.name, None), inner)
         case _ if type(x) is object:  # `jax.vmap` marks an axis without a name by an object of JAX
-            yield next((name for name, value in vars(_core).items() if value is x), "") or _refused(x)
+            yield next((name for name, value in vars(internals.core).items() if value is x), "") or _refused(x)
         case Constant():
             yield "constant"
             yield from _described(x.value, True)
@@ -226,7 +224,7 @@ def _surroundings() -> Iterator[str]:
     yield os.environ.get("XLA_FLAGS", "")
     yield str(sorted((name, str(x)) for name, x in jax.config.values.items() if not name.startswith(_IRRELEVANT)))
     # Settings of this thread. Values without a meaningful text, such as the names of mapped axes, are empty outside of traces.
-    yield str([x for x in _config.trace_context() if " object at " not in repr(x)])
+    yield str([x for x in internals.config.trace_context() if " object at " not in repr(x)])
     for name, (function, details) in sorted(EXTENSIONS.items()):
         yield f"{name} {details}"
         yield from _described_by_code(function, ())
@@ -281,6 +279,8 @@ def _versions() -> str:
         versions = {name: importlib.metadata.version(name) for name in _PACKAGES if name != "jaxdyn"}
     except importlib.metadata.PackageNotFoundError as error:
         raise HasNoName(f"the version of {error.name} is not known") from error
+    import llvmlite.binding as llvm  # only here, since programs are stored by the lane compiler alone
+
     processor = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
     return str((sys.version, platform.platform(), sorted(versions.items()), processor, sources_digest()))
 

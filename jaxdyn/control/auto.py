@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxdyn.compute import Backend
 from jaxdyn.control import guess
 from jaxdyn.control.batch import Options, best_of, solve_batch, solve_each
 from jaxdyn.control.collocation import Collocation
@@ -17,7 +18,6 @@ from jaxdyn.control.multiple_shooting import MultipleShooting
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, Solution, Solver, allowed_violation
-from jaxdyn.lanes import Backend
 from jaxdyn.mechanism.quantity import plain, quantity
 
 _REFUTED = 10.0  # factor of the allowed violation; a plan with a larger violation is refused

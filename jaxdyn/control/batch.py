@@ -13,7 +13,10 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 from tqdm import tqdm
 
-from jaxdyn.cache.constant import Constant
+from jaxdyn.compute import stored_jit
+from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.constant import Constant
+from jaxdyn.compute.devices import divided, each_on_its_own, whole
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
@@ -28,9 +31,6 @@ from jaxdyn.control.solution import (
     verified,
     with_history,
 )
-from jaxdyn.lanes import stored_jit
-from jaxdyn.lanes.announcements import announced_as
-from jaxdyn.lanes.devices import divided, each_on_its_own, whole
 from jaxdyn.mechanism.messages import checked_count
 from jaxdyn.results import raise_unsuccessful
 
@@ -67,7 +67,7 @@ def solve_batch(
         history: If true, the solutions record cost and violation at every iteration.
         every: Number of iterations between two removals of finished searches.
         progress: If true, a progress bar shows the number of finished searches.
-        mesh: Devices over which the plans are distributed, from `jaxdyn.lanes.lane_mesh`; None for the default device.
+        mesh: Devices over which the plans are distributed, from `jaxdyn.compute.lane_mesh`; None for the default device.
 
     Returns:
         The solutions, with a leading axis; the result codes state how each search ended.

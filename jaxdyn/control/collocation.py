@@ -10,6 +10,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import Backend, stored_jit
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.nonlinear_program import Minimum, minimized, require_ipyopt
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
@@ -17,8 +19,6 @@ from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, sc
 from jaxdyn.control.solution import Solution, Solver, Stats
 from jaxdyn.control.transcription import Transcription, transcribed
 from jaxdyn.control.verification import PARTS
-from jaxdyn.lanes import Backend, stored_jit
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.quantity import plain, quantity
 
 

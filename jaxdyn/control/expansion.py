@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import Backend, columnwise, operations_of, per_sample
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint
 from jaxdyn.control.plan import Multipliers, Outcome, Plan, multiplier_estimates
 from jaxdyn.control.problem import (
@@ -25,7 +26,6 @@ from jaxdyn.control.problem import (
     split_running_cost,
 )
 from jaxdyn.dynamics.system import System
-from jaxdyn.lanes import Backend, lane_columns, lane_function, operations_of
 from jaxdyn.spatial.arrays import einsum
 
 # Operations of one column of the Jacobian and of the Hessian of a time step, in units of those of dynamics and constraints. Loops
@@ -124,7 +124,7 @@ def _linear_model(
 
         return jax.jacfwd(rows)(jnp.zeros(n, gaps.dtype))
 
-    ending = lane_function(at_end, backend=backend, name="expansion of the end, first order")
+    ending = per_sample(at_end, backend=backend, name="expansion of the end, first order")
     end_slope, end_C = ending(_at(plan.states, -1))
     d = jnp.concatenate([gaps, jnp.zeros((problem.steps, P), gaps.dtype)], axis=1)
     flat = jnp.zeros((problem.steps, n + m, n + m), gaps.dtype)
@@ -212,7 +212,7 @@ def expanded(
         if curvature is None:  # they weight nothing
             costates = jnp.zeros_like(gaps)
         else:
-            backward = lane_function(adjoint, backend=backend, name="costates")
+            backward = per_sample(adjoint, backend=backend, name="costates")
             costates = backward(flat.model, feedback)[:, :nx]
         H = of_steps(second, 0.0 if curvature is None else effort, "expansion, second order", costates)
     else:
@@ -221,7 +221,7 @@ def expanded(
         flat = _linear_model(problem, plan, terms, gaps, jacobian, backend)
     C, end_C = flat.path_rows, flat.end_rows
     H = H + einsum("kci,kc,kcj->kij", C, terms.path_weight, C)
-    ending = lane_function(second_at_end, backend=backend, name="expansion of the end, second order")
+    ending = per_sample(second_at_end, backend=backend, name="expansion of the end, second order")
     Q_end = ending(_at(plan.states, -1), terms.end, weight)
     Q_end = Q_end + einsum("ci,c,cj->ij", end_C, terms.end_weight, end_C)
     model = eqx.tree_at(
@@ -300,8 +300,8 @@ def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto")
     def of_end(last):
         return derivatives(lambda w: final_cost(*_end_away(problem, plan, last, w)), n)
 
-    steps = jax.vmap(lane_function(of_step, backend=backend, name="size of costs"))
-    ending = lane_function(of_end, backend=backend, name="size of the cost of the end")
+    steps = jax.vmap(per_sample(of_step, backend=backend, name="size of costs"))
+    ending = per_sample(of_end, backend=backend, name="size of the cost of the end")
     along = steps(jnp.arange(problem.steps), _at(plan.states, slice(-1)), plan.controls)
     return jnp.maximum(jnp.max(jnp.sum(along, axis=0)), jnp.max(ending(_at(plan.states, -1)), initial=0.0))
 
@@ -326,7 +326,7 @@ def _columns_of_steps(columns, problem: ControlProblem, plan: Plan, effort: floa
 
     first_step = jax.tree.map(lambda leaf: leaf[0], (*_places(plan), plan.controls))
     operations = operations_of(equations, first_step, backend=backend) if effort else None
-    return lane_columns(
+    return columnwise(
         columns, one, operations=None if operations is None else effort * operations, backend=backend, name=name
     )
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.compute import per_sample, stored_jit, stored_outside_jit
 from jaxdyn.control.constraint_terms import TargetState
 from jaxdyn.control.costs import Deviation
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
@@ -24,7 +25,6 @@ from jaxdyn.control.tracking import follow, tracking_gains
 from jaxdyn.deprecated import renamed_argument
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State
-from jaxdyn.lanes import lane_function, stored_jit, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot
@@ -61,7 +61,7 @@ def rolled_out(problem: ControlProblem, controls: Float[Array, "N nu"] | Float[A
     if controls is None:
         controls = jnp.zeros(shape, problem.lower.dtype)
     controls = jnp.broadcast_to(controls, shape) if controls.ndim == 1 else controls
-    moved = lane_function(lambda u: rollout_controls(problem, u), name="motion of controls")
+    moved = per_sample(lambda u: rollout_controls(problem, u), name="motion of controls")
     return moved(jnp.asarray(controls))
 
 
@@ -88,7 +88,7 @@ def gravity_compensated(problem: ControlProblem, states: AnyState | None = None)
     placed = problem.with_design(initial_design(problem))
     before = jax.tree.map(lambda leaf: leaf[:-1], states)
     # In lanes: XLA takes seconds to compile the derivative, and a mixture of guesses contains it four times.
-    holding = lane_function(lambda x: _holding(placed, x), name="controls at rest")
+    holding = per_sample(lambda x: _holding(placed, x), name="controls at rest")
     controls = jax.vmap(holding)(before)
     return Plan(states, controls, initial_design(problem))
 

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import Backend, per_sample
 from jaxdyn.control.linear_quadratic import LinearQuadratic
 from jaxdyn.control.newton import NewtonSolver, Step
 from jaxdyn.control.plan import Outcome, Plan
 from jaxdyn.control.problem import ControlProblem, end_constraints, final_cost, path_constraints, running_cost
-from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.mechanism.quantity import plain, quantity
 
 _FARTHEST = 1e10  # distance from the plan (rad, m, rad/s, m/s) beyond which a simulation is given up
@@ -63,7 +63,7 @@ class ILQR(NewtonSolver):
         def rolled(fraction, plan, step, gaps):
             return roll_out(problem, plan, step, gaps, fraction)
 
-        rolling = lane_function(rolled, backend=self.backend, name="roll-out of a policy")
+        rolling = per_sample(rolled, backend=self.backend, name="roll-out of a policy")
         return jax.vmap(rolling, in_axes=(0, None, None, None))(fractions, plan, step, gaps)
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.lanes import Backend, lane_function, writing_out
+from jaxdyn.compute import Backend, per_sample, writing_out
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
@@ -253,7 +253,7 @@ def optimum(
         parallel: If true, associative scans replace the sequential recursions.
         backend: Compiler of the recursions, see `lanes`.
     """
-    recursion = parallel_riccati if parallel else lane_function(riccati, backend=backend, name="Riccati recursion")
+    recursion = parallel_riccati if parallel else per_sample(riccati, backend=backend, name="Riccati recursion")
     policy, p = recursion(problem), gradient
     if p.size:
         whole = damped(along.T @ policy.hessians[0] @ along + hessian, damping)
@@ -261,7 +261,7 @@ def optimum(
     if parallel:
         z, u = parallel_steps_of(problem, policy, along @ p)
     else:
-        z, u = lane_function(steps_of, backend=backend, name="steps of a policy")(problem, policy, along @ p)
+        z, u = per_sample(steps_of, backend=backend, name="steps of a policy")(problem, policy, along @ p)
     return policy, p, z, u, costates(policy, z)
 
 

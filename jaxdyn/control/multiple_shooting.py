@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxdyn.compute import Backend
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expanded, initial_jacobian
 from jaxdyn.control.filter_search import StepLength, line_search
 from jaxdyn.control.interior_point import (
@@ -38,7 +39,6 @@ from jaxdyn.control.plan import Multipliers, Plan, outcome_and_gaps, regularizat
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.restoration import proximal_weights, turned
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats, in_precision
-from jaxdyn.lanes import Backend
 from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.spatial.arrays import einsum
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.compute import Backend, per_sample
 from jaxdyn.control.expansion import expanded, initial_jacobian, initial_offset, penalty_terms
 from jaxdyn.control.linear_quadratic import (
     LinearQuadratic,
@@ -43,7 +44,6 @@ from jaxdyn.control.solution import (
     allowed_violation,
     decrease_tolerance,
 )
-from jaxdyn.lanes import Backend, lane_function
 
 _FRACTIONS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # step fractions that are tried at once
 _LEAST_GAIN = 1e-4  # required decrease of the merit as a fraction of the decrease predicted by the expansion
@@ -246,7 +246,7 @@ class NewtonSolver(IterativeSolver):
         return Solution(s.plan, s.feedback, s.multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
 
     def _policy(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Policy:
-        backward = lane_function(riccati, backend=self.backend, name="Riccati recursion")
+        backward = per_sample(riccati, backend=self.backend, name="Riccati recursion")
         return backward(model, *bounds_of_steps(problem, plan), damping)
 
     def _step(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Step:
@@ -275,7 +275,7 @@ class NewtonSolver(IterativeSolver):
             z, u = steps_of(model, policy, start, None, None)
             return z, u, *change(model, z, u)
 
-        forward = lane_function(steps, backend=self.backend, name="steps of a policy")
+        forward = per_sample(steps, backend=self.backend, name="steps of a policy")
         return forward(model, policy, start)
 
     def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:

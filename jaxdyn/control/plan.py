@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxdyn.compute import Backend, per_sample, stored_outside_jit
 from jaxdyn.control.problem import (
     AnyState,
     ControlProblem,
@@ -24,7 +25,6 @@ from jaxdyn.control.problem import (
     running_cost,
 )
 from jaxdyn.display import Display, Displayed, array_text
-from jaxdyn.lanes import Backend, lane_function, stored_outside_jit
 from jaxdyn.mechanism.messages import described
 
 _FALL = 0.25  # ratio of the violations at two successive updates above which the penalty parameter is increased
@@ -169,7 +169,7 @@ def closed_loop(
         end, (states, controls) = jax.lax.scan(step, start, rows)
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), states, end), controls
 
-    simulated = lane_function(moving, backend=backend, name="motion with feedback")
+    simulated = per_sample(moving, backend=backend, name="motion with feedback")
     states, controls = simulated(start, plan.states, plan.controls, plan.design, feedback, lower, upper)
     return Plan(states, controls, plan.design)
 
@@ -181,7 +181,7 @@ def gaps(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> F
     def gap(k, x, u, following):
         return _gap(placed, k, x, u, following)
 
-    each = lane_function(gap, backend=backend, name="gaps of a plan")
+    each = per_sample(gap, backend=backend, name="gaps of a plan")
     before, after = _ends_of_steps(plan)
     return jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls, after)
 
@@ -209,7 +209,7 @@ def outcome(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -
         return running_cost(placed, k, x, u), path_constraints(placed, k, x, u)
 
     before, end = jax.tree.map(lambda a: a[:-1], plan.states), jax.tree.map(lambda a: a[-1], plan.states)
-    each = lane_function(at, backend=backend, name="costs of a plan")
+    each = per_sample(at, backend=backend, name="costs of a plan")
     costs, path = jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls)
     return Outcome(jnp.sum(costs) + final_cost(placed, end), path, end_constraints(placed, end))
 
@@ -223,7 +223,7 @@ def outcome_and_gaps(
     def at(k, x, u, following):
         return running_cost(placed, k, x, u), path_constraints(placed, k, x, u), _gap(placed, k, x, u, following)
 
-    each = lane_function(at, backend=backend, name="costs and gaps of a plan")
+    each = per_sample(at, backend=backend, name="costs and gaps of a plan")
     before, after = _ends_of_steps(plan)
     costs, path, defects = jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls, after)
     end = jax.tree.map(lambda a: a[-1], plan.states)

@@ -22,11 +22,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State, System, check_state, check_system
-from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import velocity_units
 from jaxdyn.mechanism.messages import check_function, checked_count, described
@@ -195,7 +195,7 @@ def _linearized(dynamics: MultibodyDynamics, states: State, dt: Time) -> Float[A
 
         return jax.jacfwd(change)(jnp.zeros(dynamics.nx, dt.dtype))
 
-    return jax.vmap(lane_function(each, name="linearized motion"))(states)
+    return jax.vmap(per_sample(each, name="linearized motion"))(states)
 
 
 class _VectorDynamics(Dynamics):

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from tqdm import tqdm
 
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, check_start
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Stats, UnsolvedError
 from jaxdyn.deprecated import renamed_argument, renamed_property
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.results import raise_unsuccessful

@@ -13,11 +13,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.compute import Backend, per_sample
 from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, rollout_controls, violation
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
 from jaxdyn.deprecated import renamed_argument, renamed_property
-from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.mechanism.quantity import EFFORT, check_settings, plain, quantity
 from jaxdyn.spatial.arrays import einsum
 
@@ -214,7 +214,7 @@ class Sampling(IterativeSolver):
         def moving(knots):
             return rollout_controls(problem, _between(knots, problem.steps), search.plan.design)
 
-        plans = jax.vmap(lane_function(moving, backend=self.backend, name="motion of samples"))(drawn)
+        plans = jax.vmap(per_sample(moving, backend=self.backend, name="motion of samples"))(drawn)
         founds = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
         multipliers = no_multipliers(problem, self.penalty)
         merits = jax.vmap(lambda found: merit(problem, found, multipliers))(founds)

@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxdyn.compute import Backend
 from jaxdyn.control.expansion import ConstraintTerms, expanded, initial_jacobian, initial_offset, linearized
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint, optimum, residual
 from jaxdyn.control.plan import Plan, gaps, outcome, regularization
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.solution import Solution
-from jaxdyn.lanes import Backend
 from jaxdyn.spatial.arrays import einsum
 
 _REFINEMENTS = 2  # iterative refinements, which remove the error of the dual regularization from the linear solution

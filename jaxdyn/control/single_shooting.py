@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.compute import Backend, per_sample
 from jaxdyn.control.plan import (
     Multipliers,
     Plan,
@@ -27,7 +28,6 @@ from jaxdyn.control.solution import (
     allowed_violation,
     decrease_tolerance,
 )
-from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.mechanism.quantity import plain, quantity
 
 
@@ -176,7 +176,7 @@ class SingleShooting(IterativeSolver):
         def moving(unknowns):
             return rollout_controls(problem, *unknowns)
 
-        return lane_function(moving, backend=self.backend, name="motion of controls")(unknowns)
+        return per_sample(moving, backend=self.backend, name="motion of controls")(unknowns)
 
 
 def _within(problem: ControlProblem, unknowns):

@@ -11,13 +11,13 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.cache.constant import Constant
+from jaxdyn.compute import stored_outside_jit
+from jaxdyn.compute.constant import Constant
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.verification import Verification, verify_each
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
-from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from jaxdyn.compute import Backend, per_sample
 from jaxdyn.control.linear_quadratic import LinearQuadratic, riccati
 from jaxdyn.control.plan import Plan, check_problem, closed_loop
 from jaxdyn.control.problem import AnyState, ControlProblem, check_start
 from jaxdyn.dynamics.system import State
-from jaxdyn.lanes import Backend, lane_function
 from jaxdyn.mechanism.quantity import check_settings
 
 
@@ -63,7 +63,7 @@ def tracking_gains(
         return jax.jacfwd(deviation)(jnp.zeros(n + dynamics.nu, u.dtype))
 
     before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
-    rows = lane_function(linear, backend=backend, name="dynamics along a plan")
+    rows = per_sample(linear, backend=backend, name="dynamics along a plan")
     F = jax.vmap(rows)(jnp.arange(problem.steps), before, plan.controls)
     N, m = plan.controls.shape
     zero = jnp.zeros_like(F[:, :, 0])
@@ -83,7 +83,7 @@ def tracking_gains(
         Q if Q_end is None else Q_end,
         zero[0],
     )
-    return lane_function(riccati, backend=backend, name="Riccati recursion")(model).feedback
+    return per_sample(riccati, backend=backend, name="Riccati recursion")(model).feedback
 
 
 def follow(

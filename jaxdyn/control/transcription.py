@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import Backend, per_sample, stored_jit
 from jaxdyn.control.nonlinear_program import NonlinearProgram
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import (
@@ -39,7 +40,6 @@ from jaxdyn.control.problem import (
     running_cost,
 )
 from jaxdyn.control.scheme import Scheme, scheme_of
-from jaxdyn.lanes import Backend, lane_function, stored_jit
 from jaxdyn.spatial.arrays import einsum
 
 
@@ -207,7 +207,7 @@ class Transcription(eqx.Module):
     def _mapped(self, function, shape, args, rest):
         size = shape[0] * shape[1]
         rest = tuple(a.reshape(size, *a.shape[2:]) for a in rest)
-        each = lane_function(function, backend=self.backend, name=f"collocation, {function.__name__}")
+        each = per_sample(function, backend=self.backend, name=f"collocation, {function.__name__}")
         return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), jax.vmap(each)(*args, *rest))
 
     def program(self) -> NonlinearProgram:

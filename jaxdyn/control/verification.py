@@ -15,6 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+from jaxdyn.compute import Backend, stored_outside_jit
 from jaxdyn.control.plan import Outcome, Plan, check_problem, closed_loop, gaps, outcome, outcome_and_gaps, violation
 from jaxdyn.control.problem import (
     AnyState,
@@ -27,7 +28,6 @@ from jaxdyn.control.problem import (
     inequalities,
 )
 from jaxdyn.control.rates import WithRates
-from jaxdyn.lanes import Backend, stored_outside_jit
 
 PARTS = 4
 """Number of parts in which the check integrates a time step."""

@@ -18,6 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.hints import writing_out
 from jaxdyn.display import number_text, plural
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.contact_material import ContactMaterial, Response
@@ -26,7 +27,6 @@ from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Slip, Vector3
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.dynamics.support import CONTACTS, ON_RIM, support_point
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
-from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import plain, quantity

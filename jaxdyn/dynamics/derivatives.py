@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.hints import writing_out
 from jaxdyn.dynamics import forward, inverse, kinematics, metric, response, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
-from jaxdyn.lanes.tracing import writing_out
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model

@@ -11,13 +11,13 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-import jaxdyn.lanes as lanes
+import jaxdyn.compute as compute
+from jaxdyn.compute.hints import traced_once, writing_out
 from jaxdyn.dynamics import added_inertia, inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
-from jaxdyn.lanes.tracing import traced_once, writing_out
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -150,7 +150,7 @@ def _accelerations_jvp(method, primals, tangents):
     # `change_of_forces` derives the other fields of the motion from the model, q and v.
     d_mechanism = (d_model, d_moving.q, d_moving.v)
     # Reverse mode may store this solution instead of computing it again.
-    a = lanes.keep(_accelerations(method, model, moving, tau, added))
+    a = compute.keep(_accelerations(method, model, moving, tau, added))
     right = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays(d_mechanism):
         right = right - inverse.change_of_forces(model, moving, a, (*d_mechanism, SymbolicZero(jax.typeof(a))))
@@ -162,7 +162,7 @@ def _accelerations_jvp(method, primals, tangents):
         weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
         return a, _articulated_body(weightless, still, right, added)
     factor, lower = _factor(model, moving.placements, added)
-    return a, factorizations.cholesky_solve(lanes.keep_triangle(factor, lower=lower), right, lower=lower)
+    return a, factorizations.cholesky_solve(compute.keep_triangle(factor, lower=lower), right, lower=lower)
 
 
 def change_of_added_force(

@@ -14,11 +14,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.dynamics.kinematics import Placements
 from jaxdyn.dynamics.unilateral import UnilateralForce, stored_energy, unilateral_force
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics.doors import kinematic_function
-from jaxdyn.lanes.tracing import traced_once
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND

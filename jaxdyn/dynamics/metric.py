@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import kinematics, response, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
-from jaxdyn.lanes.tracing import traced_once
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations

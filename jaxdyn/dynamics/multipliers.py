@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-import jaxdyn.lanes as lanes
+import jaxdyn.compute as compute
 from jaxdyn.dynamics import constraint_motion, forward, inverse, kinematics, saddle_point
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.constraint import Constraint
@@ -97,7 +97,7 @@ def _constrained_acceleration_jvp(method, primals, tangents):
     # `change_of_forces` derives the other fields of the motion from the model, q and v.
     q, v, dq, dv = moving.q, moving.v, d_moving.q, d_moving.v
     # Reverse mode may store this solution instead of computing it again.
-    a, lam = map(lanes.keep, constrained_acceleration(method, *primals))
+    a, lam = map(compute.keep, constrained_acceleration(method, *primals))
     force = jnp.zeros_like(tau) if stays(d_tau) else d_tau
     if not stays((d_model, dq, dv)):
         force = force - inverse.change_of_forces(model, moving, a, (d_model, dq, dv, SymbolicZero(jax.typeof(a))))
@@ -106,8 +106,8 @@ def _constrained_acceleration_jvp(method, primals, tangents):
     needed = jnp.zeros_like(lam) if stays(d_wanted) else d_wanted
     matrices = equations_of_motion(model, constraints, q, moving.placements, added)
     matrices = matrices._replace(
-        mass_factor=lanes.keep_triangle(matrices.mass_factor, lower=False),
-        factor=lanes.keep_triangle(matrices.factor, lower=True),
+        mass_factor=compute.keep_triangle(matrices.mass_factor, lower=False),
+        factor=compute.keep_triangle(matrices.factor, lower=True),
     )
     d_mechanism = (d_model, d_constraints, dq, dv)
     if stays(d_mechanism):

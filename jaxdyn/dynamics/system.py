@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.display import Display, Displayed, array_text, counted, plural
 from jaxdyn.dynamics import forward
 from jaxdyn.dynamics.constraint import Constraint
@@ -21,7 +22,6 @@ from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors
 from jaxdyn.dynamics.forces import Force, JointDrives
 from jaxdyn.dynamics.forward import check_method
 from jaxdyn.dynamics.joint_limits import JointLimits
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Velocities
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.spatial import factorizations, quaternion, rotation
 from jaxdyn.spatial.arrays import dot, floating

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.held_out import held_out_errors
 from jaxdyn.identify.least_squares import (
@@ -17,8 +19,6 @@ from jaxdyn.identify.least_squares import (
     prior_terms,
 )
 from jaxdyn.identify.pseudoinverse import pseudoinverse
-from jaxdyn.lanes import lane_function, stored_jit
-from jaxdyn.lanes.announcements import announced_as
 
 # A warning is issued for a direction whose standard deviation exceeds this multiple of that of the best one.
 _POOR = 1e3
@@ -109,7 +109,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
 def _evaluated(problem: Problem, unknowns: Unknowns, parts: PyTree) -> tuple[Array, ...]:
     """Loss without priors, information, scores, values, Jacobians of values and of priors, and gradients of local unknowns."""
     normal = problem.assembled(unknowns, parts)
-    values = lane_function(problem.parameters.values, name="values of parameters")
+    values = per_sample(problem.parameters.values, name="values of parameters")
     prior, P = prior_terms(problem.parameters, unknowns.x)
     return (
         normal.loss - 0.5 * jnp.sum(prior**2),

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.display import Display, Displayed, known, number_text
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism.quantity import plain
 
 QUANTILE = 1.959963984540054  # 97.5 % quantile of the normal distribution

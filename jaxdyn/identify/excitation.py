@@ -21,6 +21,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.equations_of_motion import applied_forces
@@ -28,8 +30,6 @@ from jaxdyn.dynamics.system import State, System, checked_system
 from jaxdyn.identify.fourier_motion import FourierMotion
 from jaxdyn.identify.identifiability import BaseParameters, system_base_parameters
 from jaxdyn.identify.regression import regressor
-from jaxdyn.lanes import lane_function, stored_jit
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_count
 from jaxdyn.mechanism.model import Model
@@ -219,7 +219,7 @@ def _first(key: PRNGKeyArray, model: Model, count: int, harmonics: int) -> Float
     def draw(key: PRNGKeyArray, k: Array) -> Array:
         return 0.3 * jax.random.normal(jax.random.fold_in(key, k), (model.nv, 2 * harmonics + 1), model.dtype)
 
-    return jax.vmap(lane_function(draw, name="random motion"), (None, 0))(key, jnp.arange(count))
+    return jax.vmap(per_sample(draw, name="random motion"), (None, 0))(key, jnp.arange(count))
 
 
 def _check(system: System, harmonics: int) -> None:
@@ -268,7 +268,7 @@ def _excess(system: System, motion: FourierMotion, count: int) -> Float[Array, "
         position = jnp.maximum(limits.lower - q, q - limits.upper) / half
         return jnp.stack([position, jnp.abs(v) / limits.velocity - 1.0, jnp.abs(force) / limits.effort - 1.0])
 
-    return jax.vmap(lane_function(at, name="excess over limits"))(_times(motion, count))
+    return jax.vmap(per_sample(at, name="excess over limits"))(_times(motion, count))
 
 
 def _rows(system: System, motion: FourierMotion, noise, independent, samples: int) -> Float[Array, "samples nv rank"]:
@@ -276,7 +276,7 @@ def _rows(system: System, motion: FourierMotion, noise, independent, samples: in
         q, v, a = motion(t)
         return regressor(system, State(q, v), a)[:, np.array(independent)] / noise[:, None]
 
-    return jax.vmap(lane_function(at, name="rows of the regressor"))(_times(motion, samples))
+    return jax.vmap(per_sample(at, name="rows of the regressor"))(_times(motion, samples))
 
 
 @stored_jit

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.dynamics.system import State, System, checked_system
 from jaxdyn.identify.excitation import ExcitationError, Margins, design_excitation, random_motions
 from jaxdyn.identify.fourier_motion import FourierMotion
@@ -20,7 +21,6 @@ from jaxdyn.identify.measurement import MeasurementError, Plant
 from jaxdyn.identify.recording import Recording
 from jaxdyn.identify.regression import labels, linear_parameters, regressor, with_linear_parameters
 from jaxdyn.identify.validation import needed_and_acting
-from jaxdyn.lanes import lane_function, stored_jit
 
 # Errors are relative to the value, or to this fraction of the largest value with the same unit if the value is close to zero.
 LEAST_SIZE = 1e-3
@@ -112,13 +112,13 @@ def sampled(
 
 @stored_jit
 def _along(motion, times):
-    return jax.vmap(lane_function(motion, name="motion"))(times)
+    return jax.vmap(per_sample(motion, name="motion"))(times)
 
 
 @stored_jit
 def regressor_rows(system: System, q: Array, v: Array, a: Array) -> Float[Array, "samples nv parameters"]:
     """Regressors of all samples of a motion, stacked along the leading axis."""
-    return jax.vmap(lane_function(functools.partial(regressor, system), name="regressor"))(State(q, v), a)
+    return jax.vmap(per_sample(functools.partial(regressor, system), name="regressor"))(State(q, v), a)
 
 
 def synthetic_recording(

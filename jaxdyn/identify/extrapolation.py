@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.inverse_dynamics_error import Motions
@@ -15,7 +16,6 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.prediction_intervals import moved_values, root_of_covariance
 from jaxdyn.identify.recording import Windows
 from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
-from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.spatial.arrays import on_device
 
 # Sensitivities are averaged over this number of windows or samples, evenly spaced and repeated if there are fewer, so that data of
@@ -199,7 +199,7 @@ def _sensitivity(plant: Plant, known: Uncertainty, data: Windows | Motions) -> F
 # One program instead of hundreds of operations for each column.
 @stored_jit
 def _moved(plant: Plant, known: Uncertainty, step: Float[Array, "values"]) -> Plant:
-    return lane_function(moved_values, name="change of values")(plant, known, step)
+    return per_sample(moved_values, name="change of values")(plant, known, step)
 
 
 def _steps(known: Uncertainty) -> Float[np.ndarray, "values"]:

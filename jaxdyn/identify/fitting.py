@@ -11,13 +11,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
 
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.deprecated import refuse_renamed, renamed_argument
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, check_problem, check_unknowns
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.solver import FitResult, Search, Solver
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.messages import check_count, described
 from jaxdyn.results import UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
@@ -129,8 +129,8 @@ def fit(
         history: If true, the loss after each step is recorded.
         resume: State of an earlier fit (`Fit.search`) from which to continue; `initial` is then ignored.
         after_step: Function that is called after each step with the state of the search, for example to save it.
-        mesh: Devices over which the pieces of data are divided (`jaxdyn.lanes.lane_mesh`); None for one device. The results do not
-            depend on the number of devices, because the contributions of all pieces are added on one device.
+        mesh: Devices over which the pieces of data are divided (`jaxdyn.compute.lane_mesh`); None for one device. The results do
+            not depend on the number of devices, because the contributions of all pieces are added on one device.
         renamed: Arguments of earlier releases; the error names the new arguments.
 
     Returns:

@@ -15,10 +15,10 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from jaxdyn.compute import stored_jit
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.solver import FitResult, Search, Solver
-from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.quantity import plain, quantity
 

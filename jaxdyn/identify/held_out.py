@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from jaxdyn.compute import stored_jit
 from jaxdyn.identify.estimates import QUANTILE, HeldOut
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem, Unknowns, information, local_response, prior_terms
@@ -27,7 +28,6 @@ from jaxdyn.identify.output_error import OutputError, moved
 from jaxdyn.identify.pseudoinverse import pseudoinverse
 from jaxdyn.identify.recording import Windows
 from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
-from jaxdyn.lanes import stored_jit
 
 _BISECTIONS = 2  # of the states, which makes four groups
 _TIMES = 11  # instants between the start and the end of a window, at which errors are stored

@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.dynamics.system import State, System, checked_system
 from jaxdyn.identify.regression import Label, labels, regressor
-from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
 
 # Singular values on both sides of the rank differ at least by this factor; for exact dependence the ratio is 1e10 or more.
@@ -242,4 +242,4 @@ def system_base_parameters(system: System, key: PRNGKeyArray, *, samples: int = 
 @stored_jit
 def _random_rows(system: System, key: PRNGKeyArray, samples: int) -> Float[Array, "samples nv parameters"]:
     q, v, a = identifying_motions(system, key, samples=samples)
-    return jax.vmap(lane_function(functools.partial(regressor, system), name="regressor"))(State(q, v), a)
+    return jax.vmap(per_sample(functools.partial(regressor, system), name="regressor"))(State(q, v), a)

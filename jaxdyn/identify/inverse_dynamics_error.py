@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import per_sample
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.inverse import recursive_inverse_dynamics
 from jaxdyn.dynamics.system import State
@@ -21,7 +22,6 @@ from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by
 from jaxdyn.identify.losses import Loss, Squares, check_loss
 from jaxdyn.identify.measurement import Plant, check_plant
 from jaxdyn.identify.parameters import Parameters
-from jaxdyn.lanes import lane_function
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, invalid, plain, quantity
 from jaxdyn.spatial.arrays import einsum, floating
@@ -144,7 +144,7 @@ class InverseDynamicsError(Problem):
 
     def linearized(self, x: Unconstrained, own: None, piece: Motions) -> tuple[Array, Array, Array]:
         """Residuals of one sample, their Jacobian and their weights."""
-        residuals = lane_function(self.residuals, name="inverse-dynamics error")
+        residuals = per_sample(self.residuals, name="inverse-dynamics error")
         jacobian = jacobian_by_fewer_sweeps(piece.v.shape[0], x.size)(residuals)
         each = residuals(x, piece)
         return each, jacobian(x, piece), self.loss.weight(each**2)

@@ -24,10 +24,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.devices import divided, each_on_its_own, rounded_up, whole
 from jaxdyn.deprecated import renamed_property
 from jaxdyn.identify.parameters import Parameters
-from jaxdyn.lanes import lane_function, stored_jit
-from jaxdyn.lanes.devices import divided, each_on_its_own, rounded_up, whole
 from jaxdyn.mechanism.messages import described
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
@@ -235,7 +235,7 @@ def compiled_parts(problem: Problem, batched: bool = False, mesh: Mesh | None = 
 
 def prior_terms(parameters: Parameters, x: Float[Array, "P"]) -> tuple[Float[Array, "r"], Float[Array, "r P"]]:
     """Residuals of the priors of the parameters, and their Jacobian."""
-    residuals = lane_function(parameters.prior_residuals, name="priors")
+    residuals = per_sample(parameters.prior_residuals, name="priors")
     return residuals(x), jax.jacfwd(residuals)(x)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from jaxdyn.compute import stored_jit
 from jaxdyn.identify.least_squares import (
     Normal,
     Problem,
@@ -20,7 +21,6 @@ from jaxdyn.identify.least_squares import (
     predicted_decrease,
 )
 from jaxdyn.identify.solver import FitResult, Search, Solver
-from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.quantity import plain, quantity
 
 # Least decrease of the loss in an accepted step, as a fraction of the predicted decrease. A step that decreases the loss much less

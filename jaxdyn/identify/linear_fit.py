@@ -22,7 +22,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.lanes import stored_outside_jit
+from jaxdyn.compute import stored_outside_jit
 from jaxdyn.mechanism.quantity import plain
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, floating

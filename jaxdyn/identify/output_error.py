@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import Backend
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.addresses import ParameterError
 from jaxdyn.identify.charts import Unconstrained
@@ -29,7 +30,6 @@ from jaxdyn.identify.losses import Loss, Squares, check_loss
 from jaxdyn.identify.measurement import MeasurementError, Plant, check_plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.recording import Windows
-from jaxdyn.lanes import Backend
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.model import Model

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.deprecated import renamed_property
 from jaxdyn.display import Display, Displayed
 from jaxdyn.identify.addresses import (
@@ -31,7 +32,6 @@ from jaxdyn.identify.addresses import (
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Unconstrained
 from jaxdyn.identify.estimates import Address, Follower
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.lanes import compiled_outside_jit
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import quantities

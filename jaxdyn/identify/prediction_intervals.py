@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.identify.addresses import gather, scatter
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import moved, predict
 from jaxdyn.identify.recording import Part, Windows
-from jaxdyn.lanes import lane_function, stored_jit
 
 # A direction of the covariance below this fraction of the largest one is a rounding error.
 _LEAST = 1e-14
@@ -66,7 +66,7 @@ def force_deviations(plant: Plant, motions: Motions) -> Float[np.ndarray, "sampl
         return jax.jvp(of_step, (none,), (none + 1.0,))[1]
 
     def variance_of(plant, directions, motion):
-        change = lane_function(change_of, name="change of forces")
+        change = per_sample(change_of, name="change of forces")
         return jnp.sum(jax.vmap(change, (None, 0, None))(plant, directions, motion) ** 2, axis=0)
 
     directions = root_of_covariance(known).T

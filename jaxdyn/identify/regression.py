@@ -19,13 +19,13 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import stored_outside_jit
 from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.dynamics.system import State, System, Time, checked_system
-from jaxdyn.lanes import stored_outside_jit
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, Quantity, quantities, quantity

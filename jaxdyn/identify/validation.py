@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import Backend, per_sample, stored_jit
 from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import PhysicalInertia
@@ -15,7 +16,6 @@ from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_prediction, check_zeros, moved, predict
 from jaxdyn.identify.recording import Part, Windows
-from jaxdyn.lanes import Backend, lane_function, stored_jit
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial import factorizations
@@ -164,7 +164,7 @@ class ForceErrors(NamedTuple):
 @stored_jit
 def needed_and_acting(plant: Plant, motions: Motions) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"]]:
     """Forces that motions require, and forces that the drives exert with the recorded inputs, N m or N; compiled once per shape."""
-    both = lane_function(lambda motion: (needed_forces(plant, motion), drive_forces(plant, motion)), name="forces")
+    both = per_sample(lambda motion: (needed_forces(plant, motion), drive_forces(plant, motion)), name="forces")
     return jax.vmap(both)(motions)
 
 

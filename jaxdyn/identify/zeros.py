@@ -4,13 +4,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.compute import Backend
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
 from jaxdyn.identify.recording import Windows
-from jaxdyn.lanes import Backend
 
 # Standard deviation of the prior, in units of the measurements. It only prevents a singular matrix for recordings without motion.
 _WEAK = 1.0

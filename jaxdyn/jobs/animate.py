@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.compute import stored_jit
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_points import contact_forces
@@ -20,8 +22,6 @@ from jaxdyn.jobs.arguments import AnimateArguments
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.jobs.source import load_source, random_starts
-from jaxdyn.lanes import stored_jit
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.simulate.outcome import RolloutResult

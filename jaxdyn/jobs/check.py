@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.compute import CannotCompile
 from jaxdyn.display import aligned
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.arguments import CheckArguments
 from jaxdyn.jobs.source import load_source, middle, random_starts
-from jaxdyn.lanes import CannotFlatten
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate import precision
@@ -37,7 +37,7 @@ def check(arguments: CheckArguments) -> None:
     for part in (precision.ENERGIES, precision.ACCELERATIONS):
         try:
             found |= precision.errors(system, part, inputs, arguments.backend)
-        except (CannotFlatten, ValueError) as error:
+        except (CannotCompile, ValueError) as error:
             # It is not a scalar program, a result is not finite, or the method is not supported.
             unchecked.append(f"{part.names[0]} and gradient: not checked, {str(error).splitlines()[0]}")
     if not found:

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
 from jaxdyn.io.errors import ConfigError
@@ -15,7 +16,6 @@ from jaxdyn.jobs.identify import drawn, merit_table
 from jaxdyn.jobs.identify_config import StudyConfig
 from jaxdyn.jobs.identify_plant import check_folder, inputs_in_words, parts_of, recording_files
 from jaxdyn.jobs.identify_run import StudyRun, figures
-from jaxdyn.lanes.announcements import announced_as
 
 
 def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:

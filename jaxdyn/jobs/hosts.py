@@ -16,11 +16,11 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
+from jaxdyn.compute.devices import lane_mesh
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import fill_npz
 from jaxdyn.jobs.choices import DeviceChoice
 from jaxdyn.jobs.interrupts import handle_signals
-from jaxdyn.lanes.devices import lane_mesh
 
 T = TypeVar("T")
 

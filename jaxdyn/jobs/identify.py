@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.display import aligned, counted
 from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.estimates import Uncertainty
@@ -41,7 +42,6 @@ from jaxdyn.jobs.identify_plant import (
 from jaxdyn.jobs.identify_run import StudyRun, figures
 from jaxdyn.jobs.identify_selection import metrics_of, selected
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism.model import Model
 
 # Relative error of the identified forces above which a filter is recommended.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.identify.cross_validation import CrossValidation, cross_validate
 from jaxdyn.identify.fitting import FitError
 from jaxdyn.identify.measurement import MeasurementError, Plant
@@ -15,7 +16,6 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.identify_config import SelectConfig
 from jaxdyn.jobs.identify_plant import with_sensors
 from jaxdyn.jobs.identify_run import StudyRun
-from jaxdyn.lanes.announcements import announced_as
 
 # A fit: study with its config, plant, training recordings and the name of its checkpoints to the fitted plant.
 Fitted = Callable[[StudyRun, Plant, list[Part], str], Plant]

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.display import aligned
 from jaxdyn.identify.experiment import LEAST_SIZE, compare_base_parameters, excitations, synthetic_recording
 from jaxdyn.identify.identifiability import BaseParameters
@@ -18,7 +19,6 @@ from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.identify_plant import motions_of, parameters_of, processing_of
 from jaxdyn.jobs.identify_run import StudyRun
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
-from jaxdyn.lanes.announcements import announced_as
 
 
 class Experiment(NamedTuple):

@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from tqdm import tqdm
 
+from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control import guess
 from jaxdyn.control.auto import Auto
 from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
@@ -32,8 +34,6 @@ from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.optimize_rates import of_mechanism, with_rates_of
 from jaxdyn.jobs.pictures import drawn
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
-from jaxdyn.lanes import lane_function, stored_jit
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.spatial.arrays import on_device
 
 _BLOCK = 10  # iterations after which finished searches are removed from a batch
@@ -264,7 +264,7 @@ def _row(batch: Any, index: int) -> Any:
 
 @stored_jit
 def _energies(system: System, states: State) -> Float[Array, "plans times"]:
-    each = lane_function(functools.partial(total_energy, system), name="energy")
+    each = per_sample(functools.partial(total_energy, system), name="energy")
     return jax.vmap(jax.vmap(each))(states)
 
 

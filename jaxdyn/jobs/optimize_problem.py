@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan, rollout_controls
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics, free_duration
@@ -28,8 +30,6 @@ from jaxdyn.jobs.optimize_config import (
 )
 from jaxdyn.jobs.optimize_rates import limited
 from jaxdyn.jobs.source import load
-from jaxdyn.lanes import lane_function, stored_jit
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 
@@ -89,7 +89,7 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     """
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
-    roll = lane_function(lambda u: rollout_controls(problem, u), backend=config.backend, name="first plans")
+    roll = per_sample(lambda u: rollout_controls(problem, u), backend=config.backend, name="first plans")
     rolled = stored_jit(jax.vmap(roll))
     parts = []
     for k, entry in enumerate(config.start, start=1):

@@ -3,7 +3,7 @@
 import pkgutil
 from typing import Any
 
-from jaxdyn.lanes.announcements import announced_as
+from jaxdyn.compute.announcements import announced_as
 
 
 @announced_as("pictures")

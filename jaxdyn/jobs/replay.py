@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.plan import Plan, rollout_controls
 from jaxdyn.control.problem import AnyState, ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import Solution
@@ -14,8 +16,6 @@ from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs import MECHANISM, RunDirectory
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.rollout_config import RolloutConfig
-from jaxdyn.lanes import lane_function, stored_jit
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots
 
@@ -72,7 +72,7 @@ def open_loop_error(problem: ControlProblem, plan: Plan) -> Float[Array, ""]:
         last = (jax.tree.map(lambda leaf: leaf[-1], each) for each in (states, moved))
         return jnp.max(jnp.abs(problem.dynamics.difference(*last)))
 
-    return lane_function(error, name="open-loop motion")(plan.states, plan.controls, plan.design)
+    return per_sample(error, name="open-loop motion")(plan.states, plan.controls, plan.design)
 
 
 class ReplayedPlan(eqx.Module):

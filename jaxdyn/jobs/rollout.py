@@ -14,7 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from tqdm import tqdm
 
-import jaxdyn.lanes as lanes
+import jaxdyn.compute as compute
+from jaxdyn.compute import stored_jit
+from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.devices import divided, rounded_up, whole
 from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import System
@@ -32,9 +35,6 @@ from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.rollout_contacts import ARRAYS, contact_lines, contact_metrics, contact_summary
 from jaxdyn.jobs.rollout_samples import SamplePlan, SampleProgress, controls_of_samples, record, sample_source
 from jaxdyn.jobs.source import load
-from jaxdyn.lanes import stored_jit
-from jaxdyn.lanes.announcements import announced_as
-from jaxdyn.lanes.devices import divided, rounded_up, whole
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate.controls import Controls, Policy
@@ -178,7 +178,7 @@ class _Simulator:
 
 def _stretch(
     config: RolloutConfig, system: System, driven: Callable[[SamplePlan], Policy | Controls]
-) -> Callable[..., tuple[Any, lanes.Served]]:
+) -> Callable[..., tuple[Any, compute.Served]]:
     """Function that simulates one sample from one record to the next; the state of a sample that has ended is not changed."""
     time, has_contacts = config.time, bool(contact_names(system))
 
@@ -215,8 +215,8 @@ def _stretch(
         return sample, record(system, config.outputs, sample, end, trajectory.saved)
 
     def served(*arguments):
-        found, backend = lanes.run(stretch, arguments, backend=config.backend, name="rollout")
-        return found, lanes.Served(backend)
+        found, backend = compute.run(stretch, arguments, backend=config.backend, name="rollout")
+        return found, compute.Served(backend)
 
     return served
 

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.constraints.assembly import assemble
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.contact_points import contact_names
@@ -23,8 +25,6 @@ from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.replay import ReplayedPlan
 from jaxdyn.jobs.rollout_config import ControlConfig, RolloutConfig
 from jaxdyn.jobs.rollout_contacts import contact_record
-from jaxdyn.lanes import lane_function, stored_jit
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controllers import PDControl, random_knots
 from jaxdyn.simulate.controls import Controls, Knots, Policy
@@ -152,7 +152,7 @@ def sample_source(
         first = record(system, config.outputs, progress, zero)
         return (SamplePlan(target, torques), progress, first), start.closed
 
-    draw = stored_jit(jax.vmap(lane_function(sample, backend=config.backend, name="start"), (None, 0)))
+    draw = stored_jit(jax.vmap(per_sample(sample, backend=config.backend, name="start"), (None, 0)))
 
     @announced_as("the starts")
     def samples(indices: np.ndarray) -> tuple[SamplePlan, SampleProgress, dict[str, Array]]:

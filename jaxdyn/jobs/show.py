@@ -4,11 +4,11 @@ from pathlib import Path
 
 import jax
 
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.constraints.independence import describe_mobility
 from jaxdyn.jobs.arguments import ShowArguments
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.source import load_source, middle
-from jaxdyn.lanes.announcements import announced_as
 from jaxdyn.view.tree import tree_text
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.constraints.assembly import random_closed
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import load_system
 from jaxdyn.jobs.arguments import SourceOptions
 from jaxdyn.jobs.notes import warnings_as_notes
-from jaxdyn.lanes.announcements import announced_as
 
 
 def load_source(arguments: SourceOptions, path: Path) -> System:

@@ -22,14 +22,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import core as jax_core
-from jax._src import config as _config
-from jax._src import dispatch as _dispatch
-from jax._src.interpreters import ad as _ad
-from jax._src.interpreters import partial_eval as _pe
 from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType, PartitionSpec
 
+from jaxdyn.compute import internals
 from jaxdyn.lanes import cpu, gpu
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.cpu_code import widest, width_for
@@ -67,12 +64,12 @@ lane_call_p.multiple_results = True
 
 def _with_plain_primitives(*args, jaxpr, **params) -> list:
     """The call without functions like `custom_root`, which JAX 0.12 keeps as they are until their derivatives are taken."""
-    plain = traced(function_of(_pe.lower_jaxpr2(jaxpr)), jaxpr.in_avals)
+    plain = traced(function_of(internals.partial_eval.lower_jaxpr2(jaxpr)), jaxpr.in_avals)
     return lane_call_p.bind(*args, jaxpr=plain, **params)
 
 
 # JAX has no public name for this. Older versions need no such step.
-if hasattr(_pe, "lower_jaxpr2"):
+if hasattr(internals.partial_eval, "lower_jaxpr2"):
     lane_call_p.to_lojax = _with_plain_primitives
 
 
@@ -288,7 +285,7 @@ def _linearize_with_structure(*args, **params):
 
 # JAX has no public name for this rule yet. Without it, reverse mode uses jvp and transpose, which recompute loops from their start:
 # slower, with the same results.
-_linearizations = getattr(_ad, "primitive_linearizations", None)
+_linearizations = getattr(internals.ad, "primitive_linearizations", None)
 if _linearizations is not None:
     _linearizations[lane_call_p] = _linearize if jax.__version_info__ < (0, 11) else _linearize_with_structure
 
@@ -417,7 +414,7 @@ def on_xla(*args, jaxpr, batched, size, lanes_last, results_last, **_):
     """
     function = function_of(jaxpr)
     # The jaxpr of one sample knows no axes of devices, along which the arguments vary within `shard_map`.
-    with _config._check_vma(False):
+    with internals.config._check_vma(False):
         if size is None:
             return function(*args)
         inward = _lane_axes(batched, lanes_last)
@@ -600,7 +597,7 @@ def _launched(program: Program, params: dict, *args):
 
 # Dividing the lanes over devices requires the devices while lowering, which JAX has no public way to declare. Without it, a batch
 # on several devices is gathered on each of them: slower, with the same results.
-_asks_for_devices = getattr(_dispatch, "prim_requires_devices_during_lowering", None)
+_asks_for_devices = getattr(internals.dispatch, "prim_requires_devices_during_lowering", None)
 if _asks_for_devices is not None:
     _asks_for_devices.add(lane_call_p)
 

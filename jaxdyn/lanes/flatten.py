@@ -21,6 +21,7 @@ import numpy as np
 from jax.extend import core as jex
 
 from jaxdyn.cache.fingerprint import EXTENSIONS
+from jaxdyn.compute.programs import CannotCompile
 from jaxdyn.lanes.folding import flushed, fold
 from jaxdyn.lanes.keys import WORD, WORDS, arrays_of, is_key, is_threefry, words_of
 from jaxdyn.lanes.program import Node, Program, Scalar, Stretch
@@ -32,7 +33,7 @@ LARGEST_ARRAY = 4096
 _SMALL_INPUT = 512
 
 
-class CannotFlatten(Exception):
+class CannotFlatten(CannotCompile):
     """A function cannot be converted to a scalar program; the message states the operation, the line, and the remedy.
 
     Attributes:

@@ -5,8 +5,6 @@ import dataclasses
 import math
 from concurrent.futures import Future
 
-import equinox as eqx
-
 
 @dataclasses.dataclass(frozen=True)
 class Record:
@@ -27,12 +25,6 @@ class Record:
     operations: int = 0
     code_s: float = 0.0
     reason: str = ""
-
-
-class Served(eqx.Module):
-    """The backend that runs a program, "lanes" or "xla", as a static part of the results of the program."""
-
-    backend: str = eqx.field(static=True)
 
 
 @dataclasses.dataclass(slots=True)

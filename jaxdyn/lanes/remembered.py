@@ -8,8 +8,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from jax._src import util as _util
 from jax.extend import core as jex
+
+from jaxdyn.compute import internals
 
 
 def referred_to_weakly(cls: type) -> type:
@@ -17,7 +18,7 @@ def referred_to_weakly(cls: type) -> type:
 
     JAX has no public name for this. Without it, the objects remain until thousands of other calls replace them in the caches.
     """
-    getattr(_util, "weakref_cache_key_types", set()).add(cls)
+    getattr(internals.util, "weakref_cache_key_types", set()).add(cls)
     return cls
 
 

@@ -24,19 +24,16 @@ import equinox as eqx
 import jax
 import jax.monitoring
 import numpy as np
-from jax._src import config as _config
-from jax._src import core as _core
-from jax._src import util as _util
-from jax._src.lib import lapack as _lapack
-from jax._src.lib import utils as _utils
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from jaxdyn.cache import location
 from jaxdyn.cache.fingerprint import HasNoName, fingerprint
+from jaxdyn.compute import internals
+from jaxdyn.compute.forked import check_not_forked
+from jaxdyn.compute.programs import surrounding_traces, within_jit
 from jaxdyn.lanes import cpu
-from jaxdyn.lanes.batched import run
 from jaxdyn.lanes.collector import collector_paused
-from jaxdyn.lanes.forked import check_not_forked
+from jaxdyn.lanes.entry import run
 
 # A setting that affects the code but is not a part of the context of a trace.
 _EFFORT_OF_XLA = "jax_disable_most_optimizations"
@@ -97,8 +94,8 @@ class _Programs:
 
     def __init__(self, name: str):
         self._table: collections.OrderedDict[Any, _Program] = collections.OrderedDict()
-        if hasattr(_util, "register_cache"):
-            _util.register_cache(self, name)
+        if hasattr(internals.util, "register_cache"):
+            internals.util.register_cache(self, name)
 
     def get(self, key: Any) -> _Program | None:
         program = self._table.get(key)
@@ -137,7 +134,7 @@ class stored_jit:
         self._stored, self._ordinary = _Stored(function, function), eqx.filter_jit(function)
 
     def __call__(self, *args, **options):
-        if _surrounding_traces() or _config.disable_jit.value:
+        if surrounding_traces() or internals.config.disable_jit.value:
             return self._ordinary(*args, **options)
         return self._stored(args, options)
 
@@ -157,7 +154,7 @@ def stored_outside_jit(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*args, **options):
-        return (function if _surrounding_traces() else stored)(*args, **options)
+        return (function if surrounding_traces() else stored)(*args, **options)
 
     return call
 
@@ -185,9 +182,9 @@ def compiled_outside_jit(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(*args, **options):
         check_not_forked()
-        if _config.disable_jit.value or within_jit():
+        if internals.config.disable_jit.value or within_jit():
             return function(*args, **options)
-        return batched(*args, **options) if _surrounding_traces() else stored(args, options)
+        return batched(*args, **options) if surrounding_traces() else stored(args, options)
 
     return call
 
@@ -215,26 +212,6 @@ class _Batched:
             for function in self._functions:
                 function._jitted._cached.clear_cache()
         return results
-
-
-# Transformations of JAX that act immediately if no trace surrounds them.
-_EAGER_TRACES = ("BatchTrace", "JVPTrace", "LinearizeTrace")
-
-
-def within_jit() -> bool:
-    """True within `jit`, and wherever else JAX traces a program instead of acting immediately."""
-    return not all(name in _EAGER_TRACES for name in _surrounding_traces())
-
-
-def _surrounding_traces() -> list[str]:
-    """Kinds of the traces around a call, the outermost first; empty if it is evaluated immediately."""
-    trace, found = _core.trace_ctx.trace, []
-    while hasattr(trace, "parent_trace"):
-        found.append(type(trace).__name__)
-        trace = trace.parent_trace
-    if type(trace).__name__ != "EvalTrace":
-        found.append(type(trace).__name__)
-    return found[::-1]
 
 
 def _is_argument(x: Any) -> bool:
@@ -279,7 +256,15 @@ class _Stored:
         arguments, rest = _partition(leaves)
         types = tuple(_type(x) for x in arguments)
         is_storable = _on_first_cpu(arguments)
-        key = (self, tree, rest, types, _config.trace_context(), jax.config.values.get(_EFFORT_OF_XLA), is_storable)
+        key = (
+            self,
+            tree,
+            rest,
+            types,
+            internals.config.trace_context(),
+            jax.config.values.get(_EFFORT_OF_XLA),
+            is_storable,
+        )
         program = _programs.get(key)
         if program is None:
             with _lock, collector_paused():
@@ -380,7 +365,7 @@ def _on_first_cpu(leaves: list) -> bool:
     return (
         first.platform == "cpu"
         and jax.process_count() == 1
-        and _config.default_device.value is None
+        and internals.config.default_device.value is None
         and all(x.sharding.device_set == {first} for x in leaves if isinstance(x, jax.Array))
     )
 
@@ -427,15 +412,15 @@ def _loaded(content: bytes) -> _Program:
 @functools.cache
 def _prepare_lapack() -> None:
     """Load the functions of LAPACK, as JAX does when it lowers a call; otherwise a loaded program would jump to address 0."""
-    _lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
+    internals.lib.lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress the error that XLA logs for each program it loads, because it lists tuning options as features of the processor."""
     usual = int(os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1"))
-    _utils.absl_set_min_log_level(3)
+    internals.lib.utils.absl_set_min_log_level(3)
     try:
         yield
     finally:
-        _utils.absl_set_min_log_level(usual)
+        internals.lib.utils.absl_set_min_log_level(usual)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.lanes import compiled_outside_jit
+from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.lazy import own_names
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import described

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.compute.hints import writing_out
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, rows_at

@@ -15,14 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-import jaxdyn.lanes as lanes
+import jaxdyn.compute as compute
+from jaxdyn.compute import stored_jit
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import energy
 from jaxdyn.dynamics.equations_of_motion import acceleration, total_potential_energy
 from jaxdyn.dynamics.metric import mass_matrix
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.lanes import stored_jit
-from jaxdyn.lanes.reference import Reference
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.spatial.arrays import dot
@@ -127,7 +126,7 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
     return as_dtype(as_dtype(Samples(q, v, tau, weights), jnp.float32), q.dtype)
 
 
-def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) -> dict[str, Errors]:
+def errors(system: System, part: Part, inputs: Samples, backend: compute.Backend) -> dict[str, Errors]:
     """Errors of the results of a part, by the names of the results, except for gradients that are zero.
 
     Args:
@@ -137,10 +136,10 @@ def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) 
         backend: Compiler of the computations in float32 and float64, see `jaxdyn.batched`.
 
     Raises:
-        CannotFlatten: The lane compiler does not support the function, so there is no reference.
+        CannotCompile: The lane compiler does not support the function, so there is no reference.
         ValueError: A result of the reference is not finite.
     """
-    reference = Reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
+    reference = compute.reference(part.function, system, *_state(inputs, 0), digits=DIGITS)
 
     def exactly(system):
         results = [reference(system, *_state(inputs, k)) for k in range(len(inputs.q))]
@@ -148,7 +147,7 @@ def errors(system: System, part: Part, inputs: Samples, backend: lanes.Backend) 
 
     def computed(dtype):
         rounded, given = as_dtype((system, inputs), dtype)
-        results = lanes.batched(lambda *state: part.function(rounded, *state), backend=backend)(*given)
+        results = compute.batched(lambda *state: part.function(rounded, *state), backend=backend)(*given)
         with np.errstate(invalid="ignore"):  # NaN is kept
             return [np.vectorize(reference.context.mpf, otypes=[object])(np.asarray(x, np.float64)) for x in results]
 
@@ -202,7 +201,7 @@ def conditioning(system: System, inputs: Samples, accelerations: np.ndarray) -> 
 
 def _mass_matrices(system: System, q: Float[Array, "states nq"]) -> Float[Array, "states nv nv"]:
     model = system.model.at(jnp.zeros((), q.dtype))
-    return lanes.batched(lambda q: mass_matrix(model, q))(q)
+    return compute.batched(lambda q: mass_matrix(model, q))(q)
 
 
 def _state(inputs: Samples, k: int) -> Samples:

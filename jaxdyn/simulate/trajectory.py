@@ -22,13 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-import jaxdyn.lanes as lanes
+import jaxdyn.compute as compute
+from jaxdyn.compute import Backend, check_backend, stored_outside_jit
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural, view
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.equations_of_motion import total_potential_energy
 from jaxdyn.dynamics.system import State, System, check_state, check_system
-from jaxdyn.lanes import Backend, check_backend, stored_outside_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
 from jaxdyn.mechanism.messages import check_function, checked_count, described
@@ -403,7 +403,7 @@ def rollout(
     )
     times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
     topology, result = system.model.topology, end.result
-    if not lanes.writing_out():  # else it is a part of a larger program, and known only there
+    if not compute.writing_out():  # else it is a part of a larger program, and known only there
         result = report(result, end.steps, end.state.v, topology, throw, groups, errors)
     passive = isinstance(source, NoControls)
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend, passive)
@@ -423,7 +423,7 @@ def _simulated(
     backend: Backend,
     checked: bool,
     **options: Any,
-) -> tuple[PyTree, "_Carry", Array | None, lanes.Served]:
+) -> tuple[PyTree, "_Carry", Array | None, compute.Served]:
     """The records and the final data of a rollout whose arguments have been checked, and the errors of the constraints at its start
     if `checked`; `options` are the fields of `_Loop`."""
 
@@ -432,8 +432,10 @@ def _simulated(
         loop = _Loop(system, controls, dt, dt / substeps, t0, key, substeps=substeps, **options)
         return *loop.run(state, steps), start_errors(system, state, t0, loop.h) if checked else None
 
-    (saved, end, errors), served = lanes.run(simulate, (state, controls, dt, t0, key), backend=backend, name="rollout")
-    return saved, end, errors, lanes.Served(served)
+    (saved, end, errors), served = compute.run(
+        simulate, (state, controls, dt, t0, key), backend=backend, name="rollout"
+    )
+    return saved, end, errors, compute.Served(served)
 
 
 class _Carry(eqx.Module):
@@ -604,7 +606,7 @@ def _checkpointed_loop(advance, carry: PyTree, schedule: PyTree, length: int) ->
     A long loop is divided into segments of about sqrt(length) steps. Reverse mode keeps the carry at the start of each segment and,
     while it processes a segment, the carries within it. A short loop is one segment, because each level costs compile time.
     """
-    step = jax.checkpoint(lambda carry, x: (advance(carry, x), None), prevent_cse=False, policy=lanes.KEEPS)
+    step = jax.checkpoint(lambda carry, x: (advance(carry, x), None), prevent_cse=False, policy=compute.KEEPS)
     stretch = length if length <= _SHORT else _stretch_length(length)
 
     def run(carry, part):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-import jaxdyn.lanes as lanes
+import jaxdyn.compute as compute
 from jaxdyn.dynamics import constraint_motion
 from jaxdyn.dynamics.equations_of_motion import instant
 from jaxdyn.dynamics.system import State, System, Time, system_function
@@ -36,7 +36,7 @@ class ConstraintWarning(UserWarning):
 def equation_groups(system: System) -> tuple[tuple[str, str], ...]:
     """Name and unit of each group of equations of `start_errors`: those of one constraint with the same unit. There is none within
     `jit`, where violations cannot be reported."""
-    if lanes.within_jit():
+    if compute.within_jit():
         return ()
     units = ((c.name, c.units(system.model) or (_UNKNOWN,)) for c in system.constraints)
     return tuple((name, unit) for name, of_constraint in units for unit in dict.fromkeys(of_constraint))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.lanes.tracing import writing_out
+from jaxdyn.compute.hints import writing_out
 
 _FULL = jax.lax.Precision.HIGHEST
 _FEW = 6  # products: as many as a 6-vector has components

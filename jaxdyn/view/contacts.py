@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxdyn.compute import stored_jit
 from jaxdyn.dynamics.contact import Contact, GroundContact, SphereContact
 from jaxdyn.dynamics.contact_points import contact_forces
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import State
 from jaxdyn.io.solids import Mesh, revolved
-from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view.skeleton import Mechanism, Placed, Values, between_records, by_rows, model_of
 from jaxdyn.view.staging import horizontal_axes, round_length

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute import stored_jit
 from jaxdyn.constraints.assembly import assemble, random_closed
 from jaxdyn.constraints.independence import independent_velocities
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.visuals import Visual
-from jaxdyn.lanes import stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import turning
 from jaxdyn.mechanism.joint import Joint

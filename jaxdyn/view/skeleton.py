@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.constraints.kinds import Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import forward_kinematics
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.visuals import Visual
-from jaxdyn.lanes import lane_function, stored_jit
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Revolute, Spherical, Universal
@@ -263,7 +263,7 @@ def by_rows(function: Callable, model: Model, of_all: tuple, *arrays: np.ndarray
 
 @stored_jit
 def _placed(model, drawn, points, time, q):
-    return jax.vmap(lane_function(functools.partial(_placed_once, model, drawn, points)))(time, q)
+    return jax.vmap(per_sample(functools.partial(_placed_once, model, drawn, points)))(time, q)
 
 
 def _placed_once(model, drawn, points, t, q):
@@ -326,7 +326,7 @@ def between_records(
 
 @stored_jit
 def _interpolated(model, q0, q1, share):
-    return (jax.vmap(lane_function(functools.partial(configuration.interpolate, model)))(q0, q1, share),)
+    return (jax.vmap(per_sample(functools.partial(configuration.interpolate, model)))(q0, q1, share),)
 
 
 def corners_of(low: Values, high: Values) -> Float[np.ndarray, "8 3"]:

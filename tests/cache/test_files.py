@@ -18,7 +18,8 @@ import pytest
 
 from jaxdyn.cache import directory, set_directory
 from jaxdyn.cache.files import CacheFiles
-from jaxdyn.lanes import batched, cpu
+from jaxdyn.compute import batched
+from jaxdyn.lanes import cpu
 
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of files are those of POSIX")
 

@@ -13,8 +13,8 @@ import pytest
 
 import jaxdyn
 from jaxdyn.cache import fingerprint as module
-from jaxdyn.cache.constant import Constant
 from jaxdyn.cache.fingerprint import HasNoName, fingerprint, sources_digest
+from jaxdyn.compute.constant import Constant
 from jaxdyn.lanes.flatten import rule
 from jaxdyn.simulate.diagnostics import work_of_step
 

@@ -17,7 +17,8 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 import jaxdyn
 import jaxdyn.spatial.arrays
 from jaxdyn.cache import directory, location, set_directory
-from jaxdyn.lanes import stored, stored_jit
+from jaxdyn.compute import stored_jit
+from jaxdyn.lanes import stored
 from jaxdyn.lanes.flatten import RULES, rule
 
 MODEL = jaxdyn.library.double_pendulum()
@@ -283,7 +284,7 @@ LATER = """
         jaxdyn.forward_dynamics(model, q, v, v),  # solved by LAPACK where XLA runs it
         jaxdyn.rollout(jaxdyn.System(model), jaxdyn.State(q, v), dt=1e-3, steps=20).final.q,
         jaxdyn.assemble(system, system.at_rest(loop)).q,
-        jaxdyn.lanes.stored_jit(jaxdyn.spatial.factorizations.cholesky)(matrix),
+        jaxdyn.compute.stored_jit(jaxdyn.spatial.factorizations.cholesky)(matrix),
     ]
     print(json.dumps([traced, [x.tolist() for x in results]]))
 """

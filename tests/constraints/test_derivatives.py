@@ -11,8 +11,8 @@ from random_trees import random_model
 
 import jaxdyn
 from jaxdyn import Distance, LoopJoint, State, System, library
+from jaxdyn.compute import per_sample
 from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, instant
-from jaxdyn.lanes import lane_function
 from jaxdyn.spatial.transform import RigidTransform
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
@@ -106,7 +106,7 @@ def test_second_derivative_of_assembly_keeps_the_constraints():
     def rate(x):
         return jax.jvp(error, (x,), (jnp.ones_like(x),))[1]
 
-    twice = jax.jit(lane_function(lambda x: jax.jvp(rate, (x,), (jnp.ones_like(x),)), backend="lanes"))
+    twice = jax.jit(per_sample(lambda x: jax.jvp(rate, (x,), (jnp.ones_like(x),)), backend="lanes"))
     (first, q_rate), (second, q_second) = twice(jnp.zeros(()))
     np.testing.assert_allclose(first, 0.0, atol=1e-9)
     np.testing.assert_allclose(second, 0.0, atol=1e-7)

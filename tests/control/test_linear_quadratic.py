@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdyn.compute import per_sample
 from jaxdyn.control.linear_quadratic import (
     LinearQuadratic,
     box_minimum,
@@ -16,7 +17,6 @@ from jaxdyn.control.linear_quadratic import (
     riccati,
     steps_of,
 )
-from jaxdyn.lanes import lane_function
 
 N, n, m = 9, 3, 2
 
@@ -122,7 +122,7 @@ def test_parallel_recursion_is_the_sequential_one(problem):
 
 def one_by_one(function):
     """A map over samples that the lane compiler computes one after the other."""
-    alone = jax.jit(lane_function(function, backend="lanes"))
+    alone = jax.jit(per_sample(function, backend="lanes"))
 
     def mapped(*args):
         samples = [jax.tree.map(lambda x, k=k: x[k], args) for k in range(len(jax.tree.leaves(args)[0]))]
@@ -134,7 +134,7 @@ def one_by_one(function):
 
 ROUTES = {
     "xla": jax.vmap,
-    "lanes": lambda function: jax.vmap(lane_function(function, backend="lanes")),
+    "lanes": lambda function: jax.vmap(per_sample(function, backend="lanes")),
     "single samples": one_by_one,
 }
 

@@ -135,7 +135,7 @@ def test_second_derivatives_of_long_steps_with_loops_are_computed_in_groups_of_c
         sizes[name] = operations * len(directions)
         return lambda *args: jax.tree.map(jnp.zeros_like, jax.eval_shape(columns, jnp.asarray(directions), *args))
 
-    monkeypatch.setattr(expansion, "lane_columns", counted)
+    monkeypatch.setattr(expansion, "columnwise", counted)
     gaps, none = jnp.zeros((10, 6)), jnp.zeros((10, 0))
     terms = expansion.ConstraintTerms(none, jnp.zeros(0), none, jnp.zeros(0))
     jax.eval_shape(

@@ -7,9 +7,9 @@ import numpy as np
 from jaxprs import equations
 
 import jaxdyn
+from jaxdyn.compute.hints import written_out
 from jaxdyn.dynamics import GroundContact, HalfSpace, contact_sphere
 from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
-from jaxdyn.lanes.tracing import written_out
 
 
 def stone(spheres: int) -> jaxdyn.System:

@@ -10,8 +10,8 @@ from jaxprs import equations
 from random_trees import close, geared, random_model, random_motion
 
 import jaxdyn
+from jaxdyn.compute.hints import written_out
 from jaxdyn.dynamics import inverse, kinematics
-from jaxdyn.lanes.tracing import written_out
 from jaxdyn.mechanism import configuration
 
 # Kinds in the letters of `random_trees.random_joint`, and rotors as pairs of carrier and driven joint.

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxdyn.compute.batched import operations_of
 from random_trees import close, geared, random_model, random_motion
 
 import jaxdyn
 from jaxdyn import Model
 from jaxdyn.dynamics import forward, kinematics, metric
-from jaxdyn.lanes.batched import operations_of
 
 LEGS = [leg * 3 + joint for leg in range(4) for joint in range(3)]  # a base and four legs of three bodies
 MECHANISMS = {

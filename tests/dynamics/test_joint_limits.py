@@ -27,6 +27,7 @@ from jaxdyn import (
     rollout,
     total_energy,
 )
+from jaxdyn.compute import Backend
 from jaxdyn.dynamics import kinematics
 from jaxdyn.io.archive import load_archive, save_archive
 from jaxdyn.io.config import ConfigError, read_config
@@ -39,7 +40,6 @@ from jaxdyn.io.urdf_writer import save_urdf
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.rollout import _machine
 from jaxdyn.jobs.rollout_config import RolloutConfig
-from jaxdyn.lanes import Backend
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 
 LOWER, UPPER = -0.8, 0.5

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 from scipy.integrate import solve_ivp
 from scipy.spatial.transform import Rotation
 
+from jaxdyn.compute.hints import written_out
 from jaxdyn.formulations import attitude
 from jaxdyn.formulations.attitude import QuaternionState, SParameterState
-from jaxdyn.lanes.tracing import written_out
 from jaxdyn.spatial import attitude as maps
 from jaxdyn.spatial import quaternion, rotation
 

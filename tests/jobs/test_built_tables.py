@@ -14,13 +14,13 @@ from site_generator import rows_of_reference
 from small_jobs import OPTIMIZE
 
 from jaxdyn.cli import main
+from jaxdyn.compute import Backend
 from jaxdyn.control import ILQR, ControlProblem, CostTerm, Plan, Solution, Solver
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.settings import describe_settings
-from jaxdyn.lanes import Backend
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.arrays import floating
 

@@ -16,7 +16,7 @@ from test_transforms import OF_DERIVATIVES, TABLE
 
 import jaxdyn
 from jaxdyn import ImplicitMidpoint, JointFriction, Knots, RungeKutta4, State, System, rollout
-from jaxdyn.lanes import lane_function
+from jaxdyn.compute import per_sample
 from jaxdyn.simulate import RolloutResult
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take most of the time.
@@ -66,7 +66,7 @@ def agree(actual, expected, what: str, roundings: float = 1e4) -> None:
 
 
 def by_lanes(function):
-    return lane_function(function, backend="lanes")
+    return per_sample(function, backend="lanes")
 
 
 # ---------------------------------------------------------------- functions of one instant

@@ -9,9 +9,9 @@ import jax.monitoring
 import numpy as np
 import pytest
 
+from jaxdyn.compute import announcements
+from jaxdyn.compute.announcements import announced_as
 from jaxdyn.jobs.notes import compilations_told
-from jaxdyn.lanes import announcements
-from jaxdyn.lanes.announcements import announced_as
 
 PHASES = [f"/jax/core/compile/{name}_duration" for name in ("jaxpr_trace", "jaxpr_to_mlir_module", "backend_compile")]
 

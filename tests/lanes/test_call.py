@@ -16,7 +16,8 @@ from jax import lax
 from jaxprs import equations
 
 import jaxdyn
-from jaxdyn.lanes import CannotFlatten, batched, lane_function, record, records, set_threads
+from jaxdyn.compute import batched, per_sample
+from jaxdyn.lanes import CannotFlatten, record, records, set_threads
 from jaxdyn.lanes.record import Record, note
 
 SIZES = (1, 2, 15, 16, 17, 1000, 4097)
@@ -42,7 +43,7 @@ def looped(x, w):
 
 
 def lanes(function):
-    return lane_function(function, backend="lanes")
+    return per_sample(function, backend="lanes")
 
 
 def numbers(*shape: int, seed: int = 0, dtype=jnp.float64) -> jax.Array:
@@ -624,7 +625,7 @@ def test_what_cannot_be_flattened_is_named_with_its_line_and_falls_back(name):
     if line is not None:
         assert f"{name}" in message
         assert f"{__file__}:{line}" in message
-    actual = jax.jit(jax.vmap(lane_function(function, name=f"fallback {name}")))(x)
+    actual = jax.jit(jax.vmap(per_sample(function, name=f"fallback {name}")))(x)
     np.testing.assert_array_equal(actual, jax.vmap(function)(x))
     (record,) = [r for r in records() if r.name == f"fallback {name}"]
     assert record.backend == "xla"
@@ -634,24 +635,24 @@ def test_what_cannot_be_flattened_is_named_with_its_line_and_falls_back(name):
 def test_large_arrays_are_refused():
     with pytest.raises(CannotFlatten, match="too large"):
         jax.vmap(lanes(lambda x: jnp.sum(x)))(jnp.ones((2, 5000)))
-    close(jax.vmap(lane_function(lambda x: jnp.sum(x)))(jnp.ones((2, 5000))), jnp.full(2, 5000.0))
+    close(jax.vmap(per_sample(lambda x: jnp.sum(x)))(jnp.ones((2, 5000))), jnp.full(2, 5000.0))
 
 
 def test_unsupported_inputs_and_outputs():
     for bad in (jnp.ones(3, jnp.complex64), jnp.ones(3, jnp.bfloat16)):
         with pytest.raises(CannotFlatten, match=str(bad.dtype)):
             jax.vmap(lanes(lambda x: x))(bad)
-        np.testing.assert_array_equal(jax.vmap(lane_function(lambda x: x))(bad), bad)
+        np.testing.assert_array_equal(jax.vmap(per_sample(lambda x: x))(bad), bad)
     with pytest.raises(CannotFlatten, match="key<rbg>"):
         jax.vmap(lanes(lambda k: k))(jax.random.split(jax.random.key(0, impl="rbg"), 3))
 
 
 def test_unknown_backends_are_refused(as_a_user):
-    for door in (lane_function, batched):
+    for door in (per_sample, batched):
         with pytest.raises(ValueError, match=r"'gpu'.*\"auto\", \"lanes\" or \"xla\""):
             door(f, backend="gpu")
-    assert not has_lanes(lane_function(f, backend="xla"), numbers(3), numbers(2))
-    assert has_lanes(lane_function(f), numbers(3), numbers(2))
+    assert not has_lanes(per_sample(f, backend="xla"), numbers(3), numbers(2))
+    assert has_lanes(per_sample(f), numbers(3), numbers(2))
 
 
 def test_errors_of_the_user_stay_what_they_are():
@@ -659,9 +660,9 @@ def test_errors_of_the_user_stay_what_they_are():
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        lane_function(wrong)(1.0)
+        per_sample(wrong)(1.0)
     with pytest.raises(TypeError):
-        lane_function(lambda x: jnp.zeros(3) @ jnp.zeros(4))(numbers(3))
+        per_sample(lambda x: jnp.zeros(3) @ jnp.zeros(4))(numbers(3))
 
 
 def test_records_say_what_was_compiled():
@@ -671,7 +672,7 @@ def test_records_say_what_was_compiled():
         return 1.0625 * f(x, w)
 
     started = time.perf_counter()
-    jax.jit(jax.grad(lambda x: jnp.sum(jax.vmap(lane_function(own, name="recorded"))(x, w))))(x)
+    jax.jit(jax.grad(lambda x: jnp.sum(jax.vmap(per_sample(own, name="recorded"))(x, w))))(x)
     taken = time.perf_counter() - started
     found = [r for r in records() if r.name.startswith("recorded")]
     assert {r.backend for r in found} == {"lanes"}

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn.lanes import batched, cpu, handler, records
+from jaxdyn.compute import batched
+from jaxdyn.lanes import cpu, handler, records
 from jaxdyn.lanes.stored import stored_jit
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.lanes import batched
+from jaxdyn.compute import batched
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.stored import stored_jit
 

@@ -13,7 +13,7 @@ from edge_values import DTYPES, FLOATS, assert_same, by_xla, edges, of_one, of_t
 from jax import lax
 from positions import LONG, in_a_loop, positions_of, reads, writes
 
-from jaxdyn.lanes import lane_function
+from jaxdyn.compute import per_sample
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Program, Stretch
@@ -36,7 +36,7 @@ def expected(dtype: str, count: int) -> dict:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_lanes_and_xla_agree_at_run_time(dtype, count):
     every = functions(dtype, count)
-    lane = lane_function(lambda *x: {name: f(*x) for name, f in every.items()}, backend="lanes")
+    lane = per_sample(lambda *x: {name: f(*x) for name, f in every.items()}, backend="lanes")
     args = operands(dtype, count)
     assert_same(jax.jit(jax.vmap(lane))(*args), expected(dtype, count), args)
 
@@ -69,7 +69,7 @@ def test_one_known_operand_changes_nothing(dtype):
             for side, xs in {"left": (y, x), "right": (x, y)}.items()
         }
 
-    lane = lane_function(lambda x: [both_ways(x, jnp.asarray(y)) for y in known], backend="lanes")
+    lane = per_sample(lambda x: [both_ways(x, jnp.asarray(y)) for y in known], backend="lanes")
     for y, found in zip(known, jax.jit(jax.vmap(lane))(numbers), strict=True):
         reference = reference_with_known(dtype, y)
         if dtype in FLOATS and np.abs(y) < np.finfo(dtype).tiny:
@@ -109,7 +109,7 @@ def test_positions_out_of_bounds_are_what_they_are_in_xla(dtype, function):
     x = np.random.default_rng(0).uniform(0, 1, (len(i), 6))
     y = np.random.default_rng(1).uniform(0, 1, (len(i), LONG))
     every = jax.vmap(function)
-    assert_same(jax.jit(jax.vmap(lane_function(function, backend="lanes")))(i, x, y), jax.jit(every)(i, x, y), (i,))
+    assert_same(jax.jit(jax.vmap(per_sample(function, backend="lanes")))(i, x, y), jax.jit(every)(i, x, y), (i,))
 
 
 def test_known_positions_out_of_bounds_are_what_they_are_in_xla():
@@ -119,7 +119,7 @@ def test_known_positions_out_of_bounds_are_what_they_are_in_xla():
     def every(i, x, y):
         return reads(i, x, y) | writes(i, x, y)
 
-    lane = lane_function(lambda x, y: [every(jnp.asarray(i), x, y) for i in at], backend="lanes")
+    lane = per_sample(lambda x, y: [every(jnp.asarray(i), x, y) for i in at], backend="lanes")
     found = jax.tree.map(lambda *results: jnp.stack(results), *jax.jit(lane)(x, y))
     assert_same(found, jax.jit(jax.vmap(every, (0, None, None)))(at, x, y), (at,))
 
@@ -149,7 +149,7 @@ def test_a_position_that_counts_turns_is_not_clamped():
 
 def by_both(function, *args):
     """Results of lanes and XLA, one below the other."""
-    lane = jax.jit(jax.vmap(lane_function(function, backend="lanes")))(*args)
+    lane = jax.jit(jax.vmap(per_sample(function, backend="lanes")))(*args)
     return np.asarray(lane), np.asarray(jax.jit(jax.vmap(function))(*args))
 
 
@@ -188,6 +188,6 @@ def test_constants_keep_the_precision_of_their_type():
         )
 
     x = jnp.asarray([0.0, 1.0, -0.0])
-    found, expected = (jax.jit(jax.vmap(g))(x) for g in (lane_function(f, backend="lanes"), f))
+    found, expected = (jax.jit(jax.vmap(g))(x) for g in (per_sample(f, backend="lanes"), f))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)

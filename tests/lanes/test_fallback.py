@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from jaxdyn.lanes import CannotFlatten, batched, cpu, flatten, lane_function, records
+from jaxdyn.compute import batched, per_sample
+from jaxdyn.lanes import CannotFlatten, cpu, flatten, records
 from jaxdyn.lanes.liveness import Liveness
 
 X = jnp.linspace(0.1, 0.9, 6).reshape(3, 2)
@@ -63,7 +64,7 @@ def test_xla_takes_over_within_shard_map(slip, count):
         mapped = jax.shard_map(jax.vmap(function), mesh=mesh, in_specs=spec, out_specs=spec)
         return jax.jit(mapped)(X[:count])
 
-    np.testing.assert_allclose(over_devices(lane_function(with_tangent)), over_devices(with_tangent), rtol=1e-13)
+    np.testing.assert_allclose(over_devices(per_sample(with_tangent)), over_devices(with_tangent), rtol=1e-13)
 
 
 def test_who_requires_lanes_receives_the_error(slip):
@@ -103,7 +104,7 @@ ZERO_SIZES = {
 
 @pytest.mark.parametrize("name", ZERO_SIZES)
 def test_arrays_without_elements(name):
-    found = jax.jit(jax.vmap(lane_function(ZERO_SIZES[name], backend="lanes")))(EMPTY)
+    found = jax.jit(jax.vmap(per_sample(ZERO_SIZES[name], backend="lanes")))(EMPTY)
     expected = jax.jit(jax.vmap(ZERO_SIZES[name]))(EMPTY)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a.dtype == b.dtype
@@ -117,4 +118,4 @@ def test_shifts_of_known_operands_in_a_loop_that_is_written_out(shift, dtype):
         return x + jax.lax.fori_loop(0, 3, lambda k, c: shift(c, k.astype(dtype)), jnp.asarray(100, dtype))
 
     x = jnp.arange(2, dtype=dtype)
-    np.testing.assert_array_equal(jax.jit(jax.vmap(lane_function(shifted, backend="lanes")))(x), jax.vmap(shifted)(x))
+    np.testing.assert_array_equal(jax.jit(jax.vmap(per_sample(shifted, backend="lanes")))(x), jax.vmap(shifted)(x))

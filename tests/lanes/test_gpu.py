@@ -14,14 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxdyn.compute.batched import choose
 from mechanisms import double_pendulum
 from ptx_instructions import Decoder
 from ptx_runs import by_gpu, interpreted, short  # noqa: F401
 
 import jaxdyn
+from jaxdyn.compute import per_sample
 from jaxdyn.io import RunDirectory, RunError
-from jaxdyn.lanes import canary, folding, gpu, lane_function, llvm_code, records
-from jaxdyn.lanes.batched import choose
+from jaxdyn.lanes import canary, folding, gpu, llvm_code, records
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Node
@@ -49,7 +50,7 @@ def grid(line: str) -> tuple[int, int]:
 
 
 def dynamics(backend="lanes"):
-    return lane_function(lambda q, v, tau: jaxdyn.forward_dynamics(MODEL, q, v, tau), backend=backend)
+    return per_sample(lambda q, v, tau: jaxdyn.forward_dynamics(MODEL, q, v, tau), backend=backend)
 
 
 def end(q, torques):
@@ -132,7 +133,7 @@ def test_arrays_beyond_2_to_the_31_elements(last):
     """Positions in such arrays are counted with 64 bits, and so are threads."""
     batch, n = 2**31 + 65, 3
     shape = jax.ShapeDtypeStruct((n, batch) if last else (batch, n), np.float32)
-    function = jax.vmap(lane_function(jnp.negative, backend="lanes"), -1 if last else 0, -1 if last else 0)
+    function = jax.vmap(per_sample(jnp.negative, backend="lanes"), -1 if last else 0, -1 if last else 0)
     (kernel,) = calls(lowered(function, shape))
     assert grid(kernel) == (2**25 + 2, 64)
     assert f"{batch - 1};" in kernel
@@ -142,9 +143,9 @@ def test_arrays_beyond_2_to_the_31_elements(last):
 DEVICES = """
 import jax, jax.numpy as jnp, numpy as np, sys
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from jaxdyn.lanes import lane_function
+from jaxdyn.compute import per_sample
 
-lane = jax.vmap(lane_function(lambda x, w: jnp.sin(x) * w, backend="lanes"), (0, None))
+lane = jax.vmap(per_sample(lambda x, w: jnp.sin(x) * w, backend="lanes"), (0, None))
 mesh = Mesh(np.array(jax.devices()), ("lanes",))
 x = jax.ShapeDtypeStruct((512, 3), np.float32, sharding=NamedSharding(mesh, P("lanes")))
 w = jax.ShapeDtypeStruct((3,), np.float32, sharding=NamedSharding(mesh, P()))
@@ -223,7 +224,7 @@ def test_an_obstacle_leaves_everything_to_xla_with_one_warning(monkeypatch):
     with warnings.catch_warnings(record=True, action="always") as warned:
         assert not choose("auto")
         assert not choose("auto")
-        assert calls(lowered(jax.vmap(lane_function(jnp.sin, backend="lanes", name="left over")), X)) == []
+        assert calls(lowered(jax.vmap(per_sample(jnp.sin, backend="lanes", name="left over")), X)) == []
     assert re.findall("XLA is used.*a kernel computes wrong values", "".join(str(w.message) for w in warned))
     assert len(warned) == 1
     assert (records()[-1].name, records()[-1].backend) == ("left over", "xla")
@@ -252,7 +253,7 @@ def test_kernels_that_cannot_be_run_are_an_obstacle(monkeypatch, name):
     monkeypatch.setattr(gpu, "_devices", lambda: [Device()])
     monkeypatch.setattr(gpu, "_on_device", lambda device: refused(jax.errors.JaxRuntimeError(REFUSALS[name])))
     with warnings.catch_warnings(record=True, action="always") as warned:
-        lowered(jax.vmap(lane_function(jnp.sin, backend="lanes")), X)
+        lowered(jax.vmap(per_sample(jnp.sin, backend="lanes")), X)
         assert not gpu.is_usable()
     assert len(warned) == 1
     assert REFUSALS[name] in gpu.obstacle()
@@ -269,7 +270,7 @@ def test_a_platform_without_the_custom_call_is_found():
 
 def test_too_many_arrays_go_to_xla():
     few, many = ([jnp.ones(3)] * n for n in (gpu._MOST_ARRAYS - 1, gpu._MOST_ARRAYS))
-    function = lane_function(lambda xs: sum(jnp.sum(x) for x in xs), backend="lanes", name="of many arrays")
+    function = per_sample(lambda xs: sum(jnp.sum(x) for x in xs), backend="lanes", name="of many arrays")
     assert len(calls(lowered(function, few))) == 1
     assert calls(lowered(function, many)) == []
     assert records()[-1].backend == "xla"
@@ -298,7 +299,7 @@ def test_programs_for_which_the_driver_takes_long_go_to_xla(monkeypatch, limit, 
         (found - 1, "lanes", False),
     ):
         monkeypatch.setattr(gpu, limit, largest)
-        named = lane_function(looped, backend=backend, name="of many operations")
+        named = per_sample(looped, backend=backend, name="of many operations")
         assert bool(calls(lowered(jax.vmap(named), X))) is not is_refused
         reason = f"the program has {found} operations{words}, more than {largest}" if is_refused else ""
         assert (records()[-1].backend, records()[-1].reason) == ("xla" if is_refused else "lanes", reason)
@@ -311,7 +312,7 @@ def test_an_empty_batch_needs_no_kernel():
 
 def gradient_of_one():
     """A gradient whose kernel keeps the states of all steps in scratch memory, and reads them in the reverse order."""
-    return jax.vmap(lane_function(jax.grad(lambda q, torques: jnp.sum(end(q, torques)), (0, 1)), backend="lanes"))
+    return jax.vmap(per_sample(jax.grad(lambda q, torques: jnp.sum(end(q, torques)), (0, 1)), backend="lanes"))
 
 
 def test_records_that_no_memory_holds_are_refused(monkeypatch):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn.lanes import batched, cpu, lane_function, record, records, stored
+from jaxdyn.compute import batched, per_sample
+from jaxdyn.lanes import cpu, record, records, stored
 from jaxdyn.lanes.remembered import SampleJaxpr
 
 MODEL = jaxdyn.library.double_pendulum()
@@ -30,7 +31,7 @@ def batch(k: int) -> None:
 
 
 def derivatives_of_every_order(k: int) -> None:
-    function = lane_function(lambda x: jnp.sum(jnp.sin((2.0 + k) * x)))
+    function = per_sample(lambda x: jnp.sum(jnp.sin((2.0 + k) * x)))
     jax.jit(jax.vmap(jax.hessian(function)))(X)
     jax.jit(jax.vmap(lambda x: jax.jvp(jax.grad(function), (x,), (x,))))(X)
 
@@ -58,10 +59,10 @@ def test_functions_and_their_programs_are_freed(work):
 
 def test_few_functions_that_are_called_without_jit_are_kept():
     for k in range(40):
-        lane_function(lambda x, k=k: jnp.sin(x) * k)(X[0])
+        per_sample(lambda x, k=k: jnp.sin(x) * k)(X[0])
     functions, programs = alive()
     for k in range(40, 50):
-        lane_function(lambda x, k=k: jnp.sin(x) * k)(X[0])
+        per_sample(lambda x, k=k: jnp.sin(x) * k)(X[0])
     more = alive()
     assert more[0] <= functions
     assert more[1] <= programs

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.lanes import CannotFlatten, lane_function
+from jaxdyn.compute import per_sample
+from jaxdyn.lanes import CannotFlatten
 from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.matrix_code import Blocks
@@ -75,7 +76,7 @@ def test_products_of_one_sample_agree_with_xla(name, dtype):
     with jax.enable_x64(True):
         for size in SIZES:
             a, b = (jnp.asarray(rng.normal(size=s), dtype) for s in shapes(*size))
-            _close(jax.jit(lane_function(function, backend="lanes"))(a, b), jax.jit(function)(a, b), dtype)
+            _close(jax.jit(per_sample(function, backend="lanes"))(a, b), jax.jit(function)(a, b), dtype)
 
 
 def _close(found, expected, dtype):
@@ -94,7 +95,7 @@ def test_products_within_loops_have_the_values_and_derivatives_of_xla(dtype, tur
         def value(function):
             return lambda *args: sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(function(*args)))
 
-        both = lane_function(looped, backend="lanes"), looped
+        both = per_sample(looped, backend="lanes"), looped
         _close(*[jax.jit(f)(x, a, b, rows) for f in both], dtype)
         _close(*[jax.jit(jax.grad(value(f), argnums=(0, 1, 2, 3)))(x, a, b, rows) for f in both], dtype)
         along = [jax.jit(lambda *v, f=f: jax.jvp(f, v, v)[1])(x, a, b, rows) for f in both]
@@ -111,7 +112,7 @@ def test_one_sample_and_a_batch_of_one_use_vectors_and_a_batch_does_not():
     assert "matrix" not in CpuKernel(single, 8, *layouts).text
     assert "matrix" not in CpuKernel(single, 1, ["columns", "columns"], ["columns"]).text
     x = jnp.asarray(np.random.default_rng(2).normal(size=(3, 9, 9)), np.float32)
-    product = lane_function(lambda a, b: a @ b, backend="lanes")
+    product = per_sample(lambda a, b: a @ b, backend="lanes")
     for count in (1, 3):
         _close(jax.vmap(product)(x[:count], x[:count]), x[:count] @ x[:count], np.float32)
 
@@ -126,7 +127,7 @@ def test_a_matrix_in_memory_that_is_too_large_to_be_split_leaves_the_usual_progr
     with pytest.raises(CannotFlatten):
         program_of(jaxpr, of_one_sample=True)
     x, y = jnp.asarray(np.random.default_rng(3).normal(size=(2, 8, 8)), np.float32)
-    _close(jax.jit(lane_function(function, backend="lanes"))(x, y), jax.jit(function)(x, y), np.float32)
+    _close(jax.jit(per_sample(function, backend="lanes"))(x, y), jax.jit(function)(x, y), np.float32)
 
 
 def test_a_product_is_computed_and_stored_once():

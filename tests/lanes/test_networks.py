@@ -8,7 +8,8 @@ import pytest
 from jax import lax
 
 import jaxdyn
-from jaxdyn.lanes import lane_function, records
+from jaxdyn.compute import per_sample
+from jaxdyn.lanes import records
 from jaxdyn.lanes.derived import program_of
 from jaxdyn.lanes.liveness import Liveness
 
@@ -17,7 +18,7 @@ LANES = 5  # a vector of four and a lane again
 
 def compare(function, args, in_axes: int | tuple = 0, rtol: float = 1e-12):
     """Lanes against XLA, to some thousand roundings of the largest number, for sums of as many terms of either sign."""
-    found = jax.jit(jax.vmap(lane_function(function, backend="lanes"), in_axes))(*args)
+    found = jax.jit(jax.vmap(per_sample(function, backend="lanes"), in_axes))(*args)
     expected = jax.jit(jax.vmap(function, in_axes))(*args)
     for a, e in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a.shape == e.shape

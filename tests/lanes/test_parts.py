@@ -13,7 +13,8 @@ from ptx_runs import by_gpu, executed, kernel_for, short  # noqa: F401
 from random_programs import SIZE, inputs, pick, programs, types, wrong_steps
 
 import jaxdyn
-from jaxdyn.lanes import gpu, lane_function, parts
+from jaxdyn.compute import per_sample
+from jaxdyn.lanes import gpu, parts
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import scalars_in
 from jaxdyn.lanes.llvm_text import bytes_of
@@ -521,7 +522,7 @@ def test_dynamics_and_its_products_in_parts(short):  # noqa: F811
     launched = short(1200)
     for dtype, bound in ROUNDED.items():
         own = jaxdyn.as_dtype((model, args), jnp.dtype(dtype))
-        found = by_gpu(jax.vmap(lane_function(make(own[0]), backend="lanes")), *own[1])
+        found = by_gpu(jax.vmap(per_sample(make(own[0]), backend="lanes")), *own[1])
         assert relative(found, expected) <= bound, dtype
         assert len(launched) >= 5
         launched.clear()
@@ -537,7 +538,7 @@ def test_rollouts_in_parts(short):  # noqa: F811
         moved = jaxdyn.rollout(jaxdyn.System(model), start, torques, dt=1e-2, steps=30, save_every=10, backend="lanes")
         return jnp.sum(moved.final.q**2) + jnp.sum(moved.saved.v**3)
 
-    gradient = jax.vmap(lane_function(jax.value_and_grad(loss, (0, 1)), backend="lanes"))
+    gradient = jax.vmap(per_sample(jax.value_and_grad(loss, (0, 1)), backend="lanes"))
     expected = jax.jit(gradient)(q, torques)
     launched = short(60)
     assert relative(by_gpu(gradient, q, torques), expected) <= ROUNDED["float64"]

@@ -15,7 +15,8 @@ from jax import lax
 from jax.extend.random import threefry_prng_impl
 from jaxprs import equations
 
-from jaxdyn.lanes import CannotFlatten, lane_function
+from jaxdyn.compute import per_sample
+from jaxdyn.lanes import CannotFlatten
 from jaxdyn.lanes.flatten import RULES, _Prepared, flatten
 
 LANES = 19  # a whole vector of every width up to 16, and a tail
@@ -713,8 +714,8 @@ TABLE = {
         reals(3),
     ),
     "custom_vjp": (lambda x: halved(x), reals(3)),
-    "lanes within lanes": (lambda x: lane_function(jnp.sin)(x) + lane_function(lambda y: y * y)(x), reals(2)),
-    "vmap within": (lambda x: jax.vmap(lane_function(lambda y: y @ y))(x), reals(3, 2)),
+    "lanes within lanes": (lambda x: per_sample(jnp.sin)(x) + per_sample(lambda y: y * y)(x), reals(2)),
+    "vmap within": (lambda x: jax.vmap(per_sample(lambda y: y @ y))(x), reals(3, 2)),
     "stop_gradient": (lambda x: x * lax.stop_gradient(x) + lax.optimization_barrier(x), reals(2)),
     "device_put": (lambda x: jax.device_put(x) + jnp.copy(x) + jnp.array(x, copy=True), reals(2)),
     "platform_dependent": (lambda x: lax.platform_dependent(x, cpu=jnp.sin, default=jnp.sin), reals()),
@@ -809,7 +810,7 @@ def reference(name: str):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_lanes_and_xla_agree(name):
-    function = jax.vmap(lane_function(TABLE[name][0], backend="lanes"))
+    function = jax.vmap(per_sample(TABLE[name][0], backend="lanes"))
     both = [arguments(name, t) for t in (np.float32, np.float64)]
     parts = [[jax.tree.map(lambda x, n=n: x[:n], a) for n in SIZES] for a in both]
     found = jax.device_get(jax.jit(lambda parts: [[function(*a) for a in p] for p in parts])(parts))
@@ -908,4 +909,4 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_scalar_form_is_refused(name):
     with pytest.raises(CannotFlatten, match=name):
-        jax.vmap(lane_function(REFUSED[name], backend="lanes"))(jnp.ones(3))
+        jax.vmap(per_sample(REFUSED[name], backend="lanes"))(jnp.ones(3))

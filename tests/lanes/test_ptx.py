@@ -19,7 +19,8 @@ from vector_functions import DTYPES as OF_KIND
 from vector_functions import SPECIAL, arguments, evaluated, exactly, names_of_results
 
 import jaxdyn
-from jaxdyn.lanes import gpu, lane_function, records
+from jaxdyn.compute import per_sample
+from jaxdyn.lanes import gpu, records
 from jaxdyn.lanes.ptx_code import LARGEST_LOCAL, Launch
 from jaxdyn.lanes.transcendental import _LARGEST_ANGLE, FUNCTIONS, KINDS, ULP
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("as_a_user")
 
 
 def lanes(function):
-    return jax.vmap(lane_function(function, backend="lanes"))
+    return jax.vmap(per_sample(function, backend="lanes"))
 
 
 # ---------------------------------------------------------------- operations
@@ -262,7 +263,7 @@ def test_the_length_of_a_loop_differs_between_threads():
         return jax.lax.while_loop(lambda state: state[0] != 1, again, (n, x, 0))[1:]
 
     n, x = np.arange(1, 30, dtype=np.int32), np.random.default_rng(0).uniform(-1, 1, 29)
-    found, expected = by_gpu(jax.vmap(lane_function(function, backend="lanes")), n, x), jax.vmap(function)(n, x)
+    found, expected = by_gpu(jax.vmap(per_sample(function, backend="lanes")), n, x), jax.vmap(function)(n, x)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
     np.testing.assert_array_equal(found[1], expected[1])
     assert len(set(found[1].tolist())) > 10
@@ -275,7 +276,7 @@ def test_results_without_arguments_that_vary():
         return {"known": jnp.arange(3.0), "shared": jnp.sin(w), "none": jnp.zeros((2, 0)), "truth": w > 0}
 
     w = np.array([0.3, -0.2])
-    found = by_gpu(jax.vmap(lane_function(function, backend="lanes"), None, axis_size=3), w)
+    found = by_gpu(jax.vmap(per_sample(function, backend="lanes"), None, axis_size=3), w)
     np.testing.assert_array_equal(found["known"], np.tile(np.arange(3.0), (3, 1)))
     np.testing.assert_allclose(found["shared"], np.tile(np.sin(w), (3, 1)), rtol=1e-15)
     np.testing.assert_array_equal(found["truth"], np.tile(w > 0, (3, 1)))
@@ -292,7 +293,7 @@ def test_one_sample_and_a_batch_of_batches():
 
     rng = np.random.default_rng(0)
     x, truths, k = rng.normal(size=(2, 5, 3)), rng.random((2, 5, 3)) < 0.5, rng.integers(-9, 9, (5,)).astype(np.int16)
-    lane = lane_function(lambda x, t, k: function(x, t, k.astype(float)), backend="lanes")
+    lane = per_sample(lambda x, t, k: function(x, t, k.astype(float)), backend="lanes")
     inner = jax.vmap(lane, (0, 0, 0))
     right = [np.where(truths, np.exp(x), x) * k[:, None], ~truths, truths.sum(-1)]
     for found, e in zip(by_gpu(jax.vmap(inner, (0, 0, None)), x, truths, k), right, strict=True):
@@ -404,7 +405,7 @@ def test_gradients_of_rollouts(multiprocessors, dtype, monkeypatch):
             return jnp.sum(final.q**2) + jnp.sum(saved.v**3)
 
         # One kernel keeps the states of all steps, and reads them in the reverse order.
-        return jax.vmap(lane_function(jax.value_and_grad(loss, (0, 1)), backend="lanes"))
+        return jax.vmap(per_sample(jax.value_and_grad(loss, (0, 1)), backend="lanes"))
 
     kernels = []
     launched = gpu.Kernels.__init__

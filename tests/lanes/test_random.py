@@ -14,7 +14,8 @@ from jax import random as jr
 from jax.extend.random import threefry_2x32
 
 import jaxdyn
-from jaxdyn.lanes import CannotFlatten, batched, lane_function, records
+from jaxdyn.compute import batched, per_sample
+from jaxdyn.lanes import CannotFlatten, records
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.liveness import Liveness, count_operations
 from jaxdyn.lanes.reference import Reference
@@ -45,7 +46,7 @@ def assert_equal(found, expected, name: str = "") -> None:
 
 
 def in_lanes(function):
-    return jax.jit(jax.vmap(lane_function(function, backend="lanes")))
+    return jax.jit(jax.vmap(per_sample(function, backend="lanes")))
 
 
 # Draws whose bits are JAX's own: of a key and a type of floating-point numbers.
@@ -207,16 +208,16 @@ def test_known_keys_captured_keys_and_keys_of_a_single_sample():
     known, many = jr.key(4), jr.split(jr.key(5), 2)
 
     def draw(key):
-        fast = lane_function(lambda x: x + jr.uniform(known, (3,)) + jr.uniform(key), backend="lanes")
+        fast = per_sample(lambda x: x + jr.uniform(known, (3,)) + jr.uniform(key), backend="lanes")
         return jax.vmap(fast)(jnp.stack([x, x]))
 
     expected = x + jr.uniform(known, (3,)) + jr.uniform(many[0])
     np.testing.assert_array_equal(jax.jit(draw)(many[0]), jnp.stack([expected, expected]))
     assert_equal(
-        jax.jit(jax.vmap(jax.vmap(lane_function(jr.split, backend="lanes"))))(many[None]),
+        jax.jit(jax.vmap(jax.vmap(per_sample(jr.split, backend="lanes"))))(many[None]),
         jax.vmap(jr.split)(many)[None],
     )
-    assert_equal(lane_function(jr.bits, backend="lanes")(known), jr.bits(known))
+    assert_equal(per_sample(jr.bits, backend="lanes")(known), jr.bits(known))
 
 
 def test_keys_have_no_derivative():
@@ -231,7 +232,7 @@ def test_keys_have_no_derivative():
 
     noise = jax.vmap(lambda key: jax.vmap(lambda k: jr.normal(jr.fold_in(key, k)))(jnp.arange(turns)))(keys())
     expected = jax.jit(jax.vmap(jax.grad(f, argnums=1)))(keys(), sigma, noise)
-    fast = lane_function(lambda key, sigma: f(key, sigma), backend="lanes")
+    fast = per_sample(lambda key, sigma: f(key, sigma), backend="lanes")
 
     def push(key, sigma):
         still = np.zeros((), jax.dtypes.float0)
@@ -251,15 +252,15 @@ def test_other_generators_are_refused_and_fall_back(impl):
         return jr.normal(key, (2,))
 
     with pytest.raises(CannotFlatten, match=rf"<{impl[:3] if impl == 'rbg' else 'urbg'}>.*impl='threefry2x32'"):
-        jax.vmap(lane_function(draw, backend="lanes"))(given)
-    found = jax.jit(jax.vmap(lane_function(draw, name=f"fallback {impl}")))(given)
+        jax.vmap(per_sample(draw, backend="lanes"))(given)
+    found = jax.jit(jax.vmap(per_sample(draw, name=f"fallback {impl}")))(given)
     np.testing.assert_array_equal(found, jax.jit(jax.vmap(draw))(given))
     assert [r.backend for r in records() if r.name == f"fallback {impl}"] == ["xla"]
 
 
 def test_what_else_is_asked_of_keys_is_refused():
     with pytest.raises(CannotFlatten, match=r"'eq' of keys.*key_data"):
-        jax.vmap(lane_function(lambda k: k == jr.split(k)[0], backend="lanes"))(keys())
+        jax.vmap(per_sample(lambda k: k == jr.split(k)[0], backend="lanes"))(keys())
 
 
 # ---------------------------------------------------------------- other evaluations, and what it costs
@@ -273,7 +274,7 @@ def test_hash_is_the_one_of_its_authors():
         ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
     ):
         words = [jnp.asarray(x, jnp.uint32) for x in (key, counter)]
-        found = lane_function(lambda k, c: threefry_2x32((k[0], k[1]), c), backend="lanes")(*words)
+        found = per_sample(lambda k, c: threefry_2x32((k[0], k[1]), c), backend="lanes")(*words)
         np.testing.assert_array_equal(found, np.asarray(expected, np.uint32))
 
 

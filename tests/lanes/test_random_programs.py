@@ -27,7 +27,7 @@ from random_programs import (
 )
 
 import jaxdyn
-from jaxdyn.lanes import lane_function
+from jaxdyn.compute import per_sample
 
 COUNT = int(os.environ.get("JAXDYN_FUZZ_PROGRAMS", "3000"))
 BATCHES = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 1000)
@@ -124,7 +124,7 @@ def wrong_derivatives(program: Program, rng: np.random.Generator) -> list[str]:
         mapped = jax.vmap(jax.vmap(derivatives, axes), axes)
         return jax.jit(jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=spec, **options))
 
-    found = every(lane_function(program, backend="lanes"))(x, dx, i, b)
+    found = every(per_sample(program, backend="lanes"))(x, dx, i, b)
     ones = np.ones((len(program.steps), SIZE))
     # Known numbers are inputs, which do not vary along the mesh; JAX refuses some of what is made of both.
     reference = every(

@@ -14,7 +14,8 @@ from jax import lax
 from mechanisms import double_pendulum
 
 import jaxdyn
-from jaxdyn.lanes import lane_function, records
+from jaxdyn.compute import per_sample
+from jaxdyn.lanes import records
 
 X = jnp.linspace(0.1, 0.9, 6).reshape(2, 3)
 
@@ -60,7 +61,7 @@ FUNCTIONS = {
     "own tangent, jitted": lambda x: jax.jit(with_own_tangent)(x) * x,
     "own cotangent": lambda x: with_own_cotangent(x) * x,
     "checkpoint": jax.checkpoint(lambda x: jnp.sin(jnp.cos(x))),
-    "checkpoint with a policy": jax.checkpoint(lambda x: jnp.sin(jnp.cos(x)), policy=jaxdyn.lanes.KEEPS),
+    "checkpoint with a policy": jax.checkpoint(lambda x: jnp.sin(jnp.cos(x)), policy=jaxdyn.compute.KEEPS),
     "short scan": lambda x: repeated(jnp.sin, x, 4)[0],
     "scan": lambda x: repeated(turn, x)[0],
     "scan of checkpoints": lambda x: repeated(turn, x, checkpointed=True)[0],
@@ -75,7 +76,7 @@ FUNCTIONS = {
     ),
     "norms and clips": lambda x: jnp.clip(x / jnp.linalg.norm(x), 0.1, 0.6) + jnp.maximum(x, 0.5) + jax.nn.logsumexp(x),
     "products": lambda x: jnp.einsum("i,ij,j->i", x, jnp.outer(x, x), x) + jnp.cross(x, x[::-1]) + jnp.cumsum(x),
-    "nested lane function": lambda x: lane_function(jnp.sin)(x) * x,
+    "nested lane function": lambda x: per_sample(jnp.sin)(x) * x,
 }
 
 
@@ -118,7 +119,7 @@ ROUTES += [
 
 @pytest.mark.parametrize(("name", "way"), ROUTES)
 def test_lanes_serve_functions_and_their_derivatives(name, way):
-    assert left_to_xla(TRANSFORMATIONS[way](lane_function(FUNCTIONS[name])), X) == []
+    assert left_to_xla(TRANSFORMATIONS[way](per_sample(FUNCTIONS[name])), X) == []
 
 
 @pytest.mark.exhaustive
@@ -126,7 +127,7 @@ def test_lanes_serve_functions_and_their_derivatives(name, way):
 def test_lanes_serve_every_transformation_of_every_function(name):
     for way, transformed in TRANSFORMATIONS.items():
         if name != "own cotangent" or way not in ("jvp", "Jacobian, forward", "gradient of a gradient"):
-            assert left_to_xla(transformed(lane_function(FUNCTIONS[name])), X) == [], way
+            assert left_to_xla(transformed(per_sample(FUNCTIONS[name])), X) == [], way
 
 
 def end_of(model, q, torques, **options) -> jax.Array:
@@ -178,6 +179,6 @@ def test_a_derivative_without_a_scalar_form_causes_a_warning(monkeypatch):
 
     monkeypatch.delitem(RULES, "cos")
     with pytest.warns(RuntimeWarning, match="'surprise.*slower.*'cos' has no scalar form"):
-        derivative = jax.jit(jax.grad(total(jax.vmap(lane_function(jnp.sin, name="surprise")))))(X)
+        derivative = jax.jit(jax.grad(total(jax.vmap(per_sample(jnp.sin, name="surprise")))))(X)
     np.testing.assert_allclose(derivative, np.cos(X))
     assert any(r.name.startswith("surprise") and r.backend == "xla" and "'cos'" in r.reason for r in records())

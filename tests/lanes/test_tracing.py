@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdyn.lanes.tracing import nothing_kept, traced_once, writing_out, written_out
+from jaxdyn.compute.hints import nothing_kept, traced_once, writing_out, written_out
 
 
 @pytest.fixture

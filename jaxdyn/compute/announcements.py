@@ -13,18 +13,19 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.monitoring
 from jax.extend.core import primitives
 
-from jaxdyn.lanes import cpu
-from jaxdyn.lanes.forked import check_not_forked
+from jaxdyn.compute.forked import check_not_forked
 
 _LOG = logging.getLogger("jaxdyn")
 _PATIENCE = 2.0  # s
 _LAST = "/jax/core/compile/backend_compile_duration"
+# Functions of compilers that wait for code which is still being made when JAX has finished.
+WAITS: list[Callable[[], None]] = []
 _PHASES = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration", _LAST)
 
 
@@ -104,7 +105,8 @@ def _begin(event: str, value: float | int, **facts: str | int) -> None:
 def _end(event: str, duration_secs: float, **facts: str | int) -> None:
     if event == _LAST:
         start = time.perf_counter()
-        cpu.wait_for_code()
+        for wait in WAITS:
+            wait()
         duration_secs += time.perf_counter() - start
     if event not in _PHASES or _thread.depth == 0:  # the logger was configured in between
         return

@@ -9,7 +9,7 @@ import threading
 import weakref
 from typing import Any
 
-from jax._src import xla_bridge as _xla_bridge
+from jaxdyn.compute.internals import xla_bridge
 
 _refused: weakref.WeakSet[Any] = weakref.WeakSet()
 _threads_are_lost = threading.Event()
@@ -35,7 +35,7 @@ def check_not_forked() -> None:
 
 
 def _note_fork() -> None:
-    if _xla_bridge.backends_are_initialized():
+    if xla_bridge is not None and xla_bridge.backends_are_initialized():
         _threads_are_lost.set()
         for function in list(_refused):
             function.clear_cache()

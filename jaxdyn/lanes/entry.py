@@ -1,9 +1,8 @@
-"""Entry points of the lane compiler, which convert functions of one sample to fast batched functions."""
+"""Entry points of the lane compiler: a function of one sample becomes a `lane_call`, which every transformation of JAX accepts."""
 
-import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,28 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core as jax_core
 
+from jaxdyn.compute.hints import written_out
+from jaxdyn.compute.programs import Backend
 from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.derived import known_results, program_of
 from jaxdyn.lanes.flatten import CannotFlatten
-from jaxdyn.lanes.forked import check_not_forked, refused_if_forked
 from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.remembered import SampleJaxpr
-from jaxdyn.lanes.tracing import writing_out, written_out
-
-Backend = Literal["auto", "lanes", "xla"]
-
-
-def check_backend(backend: str) -> None:
-    """Raise an error for an unknown backend.
-
-    Raises:
-        ValueError: The message lists the known backends.
-    """
-    if backend not in ("auto", "lanes", "xla"):
-        raise ValueError(f'unknown backend {backend!r}; use "auto", "lanes" or "xla"')
 
 
 def choose(backend: Backend) -> bool:
@@ -43,73 +30,9 @@ def choose(backend: Backend) -> bool:
     return platform == "cpu" or (platform == "gpu" and gpu.is_usable())
 
 
-def lane_function(function: Callable, *, backend: Backend = "auto", name: str | None = None) -> Callable:
-    """Compile a function of one sample by the lane compiler; under `jax.vmap` each SIMD lane computes one sample.
-
-        fast = jax.jit(jax.vmap(lane_function(f)))
-
-    Args:
-        function: Pure function of pytrees of small arrays and random keys. Known values in its closure become constants of the
-            code, so operations with the zeros of a model in the closure are removed. Arguments do not become constants.
-        backend: "lanes" requires the lane compiler, "xla" leaves the function to XLA, "auto" uses the lane compiler if it supports
-            the function. On a GPU whose kernels fail the self-test, XLA is used in any case, with a warning.
-        name: Name in the record of compilations.
-
-    Raises:
-        CannotFlatten: In a call of the compiled function: backend is "lanes", and the lane compiler does not support the
-            function. The message states the unsupported operation and its line.
-    """
-    check_backend(backend)
-    label = name or getattr(function, "__name__", type(function).__name__)
-
-    @functools.wraps(function)
-    def lane(*args, **options) -> Any:
-        out, _ = run(lambda *a: function(*a, **options), args, backend=backend, name=label)
-        return out
-
-    return lane
-
-
-def batched(
-    function: Callable, in_axes: Any = 0, out_axes: Any = 0, *, backend: Backend = "auto", name: str | None = None
-) -> Callable:
-    """Compile a batched version of a function of one sample, like `jax.jit(jax.vmap(function))`, with one sample per SIMD lane.
-
-    Args:
-        function: Pure function of one sample, as for `lane_function`.
-        in_axes, out_axes: Batch axes as in `jax.vmap`; None for arguments that all samples share.
-        backend: Backend, as for `lane_function`.
-        name: Name in the record of compilations.
-
-    Returns:
-        A function that can be transformed further by `jax.grad`, `jax.vmap` and `jax.jit`. For Jacobians, apply `batched` to the
-        Jacobian, `batched(jax.jacfwd(f))`, so that all columns share one program.
-
-    Example:
-        ```python
-        import jax.numpy as jnp, jaxdyn
-
-        model = jaxdyn.library.double_pendulum()
-        acceleration = jaxdyn.batched(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau))
-        a = acceleration(jnp.ones((1000, 2)), jnp.zeros((1000, 2)), jnp.zeros((1000, 2)))
-        ```
-    """
-    return refused_if_forked(jax.jit(jax.vmap(lane_function(function, backend=backend, name=name), in_axes, out_axes)))
-
-
 @collector_paused()
 def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
-    """Compute function(*args) for one sample; returns the results and the name of the backend.
-
-    Args:
-        function: Function of one sample.
-        args: Arguments of the function.
-        backend: Backend, as for `lane_function`.
-        name: Name in the record of compilations.
-    """
-    check_not_forked()
-    if writing_out():  # the call is a part of a function that is being compiled
-        return function(*args), "lanes"
+    """Results and backend of `jaxdyn.compute.run`."""
     if not choose(backend):
         return function(*args), "xla"
     try:
@@ -139,9 +62,9 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
 
 
 @collector_paused()
-def operations_of(function: Callable, args: tuple, *, backend: Backend = "auto") -> int | None:
-    """Number of operations of a function of one sample; None if the lane compiler would not be used for it."""
-    if writing_out() or not choose(backend):
+def operations_of(function: Callable, args: tuple, *, backend: Backend) -> int | None:
+    """Result of `jaxdyn.compute.operations_of`."""
+    if not choose(backend):
         return None
     try:
         jaxpr, _, _ = _of_one_sample(function, args)

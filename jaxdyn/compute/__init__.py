@@ -1,0 +1,34 @@
+"""How a function of one sample becomes a program: hints to compilers, programs, devices, announcements.
+
+Mechanics imports this package and knows no compiler. The lane compiler (`jaxdyn.lanes`) is a guest that makes itself known here.
+"""
+
+from types import ModuleType as _Module
+
+from jaxdyn.compute.announcements import announced_as as announced_as
+from jaxdyn.compute.devices import lane_mesh as lane_mesh
+from jaxdyn.compute.hints import KEEPS as KEEPS
+from jaxdyn.compute.hints import keep as keep
+from jaxdyn.compute.hints import keep_triangle as keep_triangle
+from jaxdyn.compute.hints import traced_once as traced_once
+from jaxdyn.compute.hints import writing_out as writing_out
+from jaxdyn.compute.programs import Backend as Backend
+from jaxdyn.compute.programs import CannotCompile as CannotCompile
+from jaxdyn.compute.programs import Served as Served
+from jaxdyn.compute.programs import batched as batched
+from jaxdyn.compute.programs import check_backend as check_backend
+from jaxdyn.compute.programs import columnwise as columnwise
+from jaxdyn.compute.programs import compiled_outside_jit as compiled_outside_jit
+from jaxdyn.compute.programs import operations_of as operations_of
+from jaxdyn.compute.programs import per_sample as per_sample
+from jaxdyn.compute.programs import reference as reference
+from jaxdyn.compute.programs import run as run
+from jaxdyn.compute.programs import stored_jit as stored_jit
+from jaxdyn.compute.programs import stored_outside_jit as stored_outside_jit
+from jaxdyn.compute.programs import within_jit as within_jit
+
+__all__ = sorted(name for name, item in globals().items() if not name.startswith("_") and not isinstance(item, _Module))
+
+
+def __dir__() -> list[str]:
+    return __all__

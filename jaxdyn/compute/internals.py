@@ -1,0 +1,32 @@
+"""The private parts of JAX that jaxdyn uses, and the only file that imports them.
+
+JAX promises nothing about them. If a version of JAX lacks one, `MISSING` says which, and the lane compiler, which needs them all,
+is not used: the functions of jaxdyn remain, compiled by XLA.
+"""
+
+import importlib
+from typing import Any
+
+# What is missing in the installed JAX.
+MISSING: list[str] = []
+
+
+def _found(module: str, *names: str) -> Any:
+    """A module of JAX; the names are those of its attributes that are used."""
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        MISSING.append(module)
+        return None
+    MISSING.extend(f"{module}.{name}" for name in names if not hasattr(found, name))
+    return found
+
+
+config = _found("jax._src.config", "trace_context", "disable_jit", "default_device", "_check_vma")
+core = _found("jax._src.core", "trace_ctx")
+dispatch = _found("jax._src.dispatch")
+ad = _found("jax._src.interpreters.ad")
+partial_eval = _found("jax._src.interpreters.partial_eval")
+util = _found("jax._src.util")
+lib = _found("jax._src.lib", "lapack", "utils")
+xla_bridge = _found("jax._src.xla_bridge", "backends_are_initialized")

@@ -1,0 +1,285 @@
+"""Programs: the one place that decides how a function of one sample becomes code.
+
+The lane compiler (`jaxdyn.lanes`) is a guest: it is imported at the first call, and compiles the functions that it supports. XLA
+compiles everything else, and everything if the guest is not installed or does not support the installed JAX.
+
+    per_sample, batched      functions of one sample, of which `jax.vmap` makes batches;
+    stored_jit               a function of whole arrays, whose compiled program later processes find;
+    stored_outside_jit       the same, which within `jit` is a part of the surrounding program;
+    compiled_outside_jit     a function of one sample that users call: unchanged within `jit`, one program outside.
+"""
+
+import functools
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.compute import internals
+from jaxdyn.compute.forked import check_not_forked, refused_if_forked
+from jaxdyn.compute.hints import writing_out
+
+Backend = Literal["auto", "lanes", "xla"]
+
+_GUEST = "jaxdyn.lanes.guest"
+# A matrix with more operations is computed in groups of columns with this number of operations. LLVM takes about 4 s for a group.
+_MOST_OPERATIONS = 150_000
+_OPERATIONS_OF_GROUP = 60_000
+
+
+class CannotCompile(Exception):
+    """Error of a function that a required compiler does not support, or of a compiler that cannot be used."""
+
+
+class Served(eqx.Module):
+    """The backend that runs a program, "lanes" or "xla", as a static part of the results of the program."""
+
+    backend: str = eqx.field(static=True)
+
+
+def check_backend(backend: str) -> None:
+    """Raise an error for an unknown backend.
+
+    Raises:
+        ValueError: The message lists the known backends.
+    """
+    if backend not in ("auto", "lanes", "xla"):
+        raise ValueError(f'unknown backend {backend!r}; use "auto", "lanes" or "xla"')
+
+
+@functools.cache
+def compiler() -> Any:
+    """The lane compiler, or None if it cannot be used here, of which one warning says why.
+
+    The compiler is a module with functions of the same names and meanings as those here that call it.
+    """
+    try:
+        return importlib.import_module(_GUEST)
+    except ImportError as error:
+        warnings.warn(
+            f"jaxdyn runs on XLA alone, whose batches on CPUs are ten to fifty times slower: {_reason(error)}",
+            stacklevel=2,
+        )
+        return None
+
+
+def _reason(error: ImportError) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name is not None and error.name.split(".")[0] == "llvmlite":
+        return "its compiler needs llvmlite; install it with pip install llvmlite"
+    return str(error)
+
+
+# Transformations of JAX that act immediately if no trace surrounds them.
+_EAGER_TRACES = ("BatchTrace", "JVPTrace", "LinearizeTrace")
+
+
+def within_jit() -> bool:
+    """True within `jit`, and wherever else JAX traces a program instead of acting immediately."""
+    return not all(name in _EAGER_TRACES for name in surrounding_traces())
+
+
+def surrounding_traces() -> list[str]:
+    """Kinds of the traces around a call, the outermost first; empty if it is evaluated immediately."""
+    if not hasattr(internals.core, "trace_ctx"):
+        return []
+    trace, found = internals.core.trace_ctx.trace, []
+    while hasattr(trace, "parent_trace"):
+        found.append(type(trace).__name__)
+        trace = trace.parent_trace
+    if type(trace).__name__ != "EvalTrace":
+        found.append(type(trace).__name__)
+    return found[::-1]
+
+
+def per_sample(function: Callable, *, backend: Backend = "auto", name: str | None = None) -> Callable:
+    """Compile a function of one sample; under `jax.vmap` each SIMD lane computes one sample.
+
+        fast = jax.jit(jax.vmap(per_sample(f)))
+
+    Args:
+        function: Pure function of pytrees of small arrays and random keys. Known values in its closure become constants of the
+            code, so operations with the zeros of a model in the closure are removed. Arguments do not become constants.
+        backend: "lanes" requires the lane compiler, "xla" leaves the function to XLA, "auto" uses the lane compiler if it supports
+            the function. On a GPU whose kernels fail the self-test, XLA is used in any case, with a warning.
+        name: Name in the record of compilations.
+
+    Raises:
+        CannotCompile: In a call of the compiled function: backend is "lanes", and the lane compiler does not support the
+            function. The message states the unsupported operation and its line.
+    """
+    check_backend(backend)
+    label = name or getattr(function, "__name__", type(function).__name__)
+
+    @functools.wraps(function)
+    def sample(*args, **options) -> Any:
+        out, _ = run(lambda *a: function(*a, **options), args, backend=backend, name=label)
+        return out
+
+    return sample
+
+
+def batched(
+    function: Callable, in_axes: Any = 0, out_axes: Any = 0, *, backend: Backend = "auto", name: str | None = None
+) -> Callable:
+    """Compile a batched version of a function of one sample, like `jax.jit(jax.vmap(function))`, with one sample per SIMD lane.
+
+    Args:
+        function: Pure function of one sample, as for `per_sample`.
+        in_axes, out_axes: Batch axes as in `jax.vmap`; None for arguments that all samples share.
+        backend: Backend, as for `per_sample`.
+        name: Name in the record of compilations.
+
+    Returns:
+        A function that can be transformed further by `jax.grad`, `jax.vmap` and `jax.jit`. For Jacobians, apply `batched` to the
+        Jacobian, `batched(jax.jacfwd(f))`, so that all columns share one program.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        acceleration = jaxdyn.batched(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau))
+        a = acceleration(jnp.ones((1000, 2)), jnp.zeros((1000, 2)), jnp.zeros((1000, 2)))
+        ```
+    """
+    return refused_if_forked(jax.jit(jax.vmap(per_sample(function, backend=backend, name=name), in_axes, out_axes)))
+
+
+def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
+    """Compute function(*args) for one sample; returns the results and the name of the backend.
+
+    Args:
+        function: Function of one sample.
+        args: Arguments of the function.
+        backend: Backend, as for `per_sample`.
+        name: Name in the record of compilations.
+    """
+    check_not_forked()
+    if writing_out():  # the call is a part of a function that is being compiled
+        return function(*args), "lanes"
+    guest = None if backend == "xla" else compiler()
+    if guest is not None:
+        return guest.run(function, args, backend=backend, name=name)
+    if backend == "lanes":
+        raise CannotCompile(f'backend "lanes" of {name}: the lane compiler cannot be used here; use "auto" or "xla"')
+    return function(*args), "xla"
+
+
+def operations_of(function: Callable, args: tuple, *, backend: Backend = "auto") -> int | None:
+    """Number of operations of a function of one sample; None if the lane compiler would not be used for it."""
+    guest = None if backend == "xla" or writing_out() else compiler()
+    return None if guest is None else guest.operations_of(function, args, backend=backend)
+
+
+def reference(function: Callable, *args: Any, digits: int = 50) -> Any:
+    """A function of one sample that is evaluated with many digits, for arguments like the given ones.
+
+    Raises:
+        CannotCompile: The function has an operation without scalar form, or the lane compiler cannot be used.
+    """
+    guest = compiler()
+    if guest is None:
+        raise CannotCompile(
+            "a computation with many digits: the lane compiler, which writes it in scalars, cannot be used here"
+        )
+    return guest.reference(function, *args, digits=digits)
+
+
+def columnwise(
+    function: Callable, directions: np.ndarray, *, operations: float | None, backend: Backend = "auto", name: str
+) -> Callable:
+    """Compile a function of one sample that computes the columns of a matrix, such as a Jacobian or a Hessian.
+
+    One program computes all columns if it is short enough, so that they share the operations that do not depend on the direction.
+    Otherwise, a program computes a few columns, and each group of columns becomes a sample. Such a program has as many operations
+    as those columns, and not as the whole matrix, so it is compiled in a fraction of the time.
+
+    Args:
+        function: Function of (directions, *args), whose results have the columns for these directions on their last axis.
+        directions: The direction of each column (n, n).
+        operations: Estimated operations of one column; None if they are not known.
+        backend: Backend, as for `per_sample`.
+        name: Name in the record of compilations.
+
+    Returns:
+        A function of `args`.
+    """
+    count = len(directions)
+    if operations is None or operations * count <= _MOST_OPERATIONS:
+        return per_sample(functools.partial(function, directions), backend=backend, name=name)
+    groups = -(-count // max(1, int(_OPERATIONS_OF_GROUP / operations)))
+    length = -(-count // groups)
+    padded = np.concatenate([directions, np.zeros((groups * length - count, *directions.shape[1:]), directions.dtype)])
+    several = per_sample(function, backend=backend, name=name)
+
+    def columns(*args):
+        grouped = jnp.asarray(padded.reshape(groups, length, *directions.shape[1:]))
+        found = jax.vmap(lambda some: several(some, *args), out_axes=-2)(grouped)
+        return jax.tree.map(lambda a: a.reshape(*a.shape[:-2], groups * length)[..., :count], found)
+
+    return columns
+
+
+class stored_jit:
+    """Replacement of `equinox.filter_jit` for a function of this package; later processes can use its compiled programs.
+
+    Two functions are equal if their code and the values in their closures are equal, so an inner function is compiled once
+    for equal values. Python floats in the arguments are inputs of the program, like arrays; all other plain values
+    are part of its structure. On devices other than the first CPU, and if a function or class of the user is involved, the program
+    is not stored. Within a trace, `stored_jit` acts like `equinox.filter_jit`. Side effects of the function occur only when it is
+    traced.
+    """
+
+    def __init__(self, function: Callable):
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    @functools.cached_property
+    def _program(self) -> Callable:
+        guest = compiler()
+        return eqx.filter_jit(self._function) if guest is None else guest.stored_jit(self._function)
+
+    def __call__(self, *args, **options):
+        return self._program(*args, **options)
+
+    def prepared(self, *args: Any) -> Callable:
+        """Program for arguments of this structure, compiled by this method instead of in the first call."""
+        prepare = getattr(self._program, "prepared", None)
+        return self._program if prepare is None else prepare(*args)
+
+
+def stored_outside_jit(function: Callable) -> Callable:
+    """Decorator of a function that uses `per_sample` internally: outside of `jit` and derivatives, it is a stored program."""
+    return _compiled_by_guest(function, "stored_outside_jit")
+
+
+def compiled_outside_jit(function: Callable) -> Callable:
+    """Decorator of a function of one sample: outside of `jit`, a call is one program instead of hundreds of operations.
+
+    Within `jit`, and wherever else JAX traces a program, the function is unchanged. Elsewhere, including under `jax.vmap` and
+    derivatives without `jit`, it is compiled by the lane compiler where possible.
+    """
+    return _compiled_by_guest(function, "compiled_outside_jit")
+
+
+def _compiled_by_guest(function: Callable, maker: str) -> Callable:
+    """The function as the guest compiles it from its first call on; without a guest, one program of XLA outside of traces."""
+
+    @functools.cache
+    def made() -> Callable:
+        guest = compiler()
+        if guest is not None:
+            return getattr(guest, maker)(function)
+        jitted = eqx.filter_jit(function)
+        return lambda *args, **options: (function if within_jit() else jitted)(*args, **options)
+
+    @functools.wraps(function)
+    def call(*args, **options):
+        return made()(*args, **options)
+
+    return call
