@@ -97,9 +97,6 @@ if TYPE_CHECKING:
     from jaxdyn.mechanism.messages import MechanismError as MechanismError
     from jaxdyn.mechanism.model import Model as Model
     from jaxdyn.mechanism.model import as_dtype as as_dtype
-    from jaxdyn.mechanism.prescribed import ConstantRate as ConstantRate
-    from jaxdyn.mechanism.prescribed import Sinusoid as Sinusoid
-    from jaxdyn.mechanism.prescribed import Spline as Spline
     from jaxdyn.mechanism.transformations import decomposed as decomposed
     from jaxdyn.mechanism.transformations import released as released
     from jaxdyn.simulate.controls import Controller as Controller

@@ -45,7 +45,7 @@ def each_on_its_own(mesh: Mesh | None, function: Callable) -> Callable:
 
     Args:
         mesh: Mesh of devices; None for one device.
-        function: Function of a batch, whose leaves have a leading axis of lanes, and of arrays that all lanes share; returns a
+        function: Function of a batch, whose leaves have a leading axis of samples, and of arrays that all samples share; returns a
             batch.
     """
     if mesh is None:

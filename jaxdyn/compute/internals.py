@@ -7,7 +7,7 @@ is not used: the functions of jaxdyn remain, compiled by XLA.
 import importlib
 from typing import Any
 
-# What is missing in the installed JAX.
+# Missing parts of the installed JAX.
 MISSING: list[str] = []
 
 
