@@ -67,6 +67,7 @@ _LANE = (
 )
 _ABOUT_THE_COMPILER = (
     "jaxdyn/lanes",
+    "jaxdyn/compute",
     "jaxdyn/cache",
     "experiments/gpu",
     "experiments/peers",

@@ -65,6 +65,7 @@ PACKAGES = ["jaxdyn"] + [
     f"jaxdyn.{name}"
     for name in (
         "cache",
+        "compute",
         "constraints",
         "control",
         "dynamics",

@@ -1,6 +1,7 @@
 """The lane compiler: small per-sample functions as machine code, one sample per SIMD lane.
 
-The lane compiler is independent of mechanics. Mechanics does not know it either: `jaxdyn.compute` calls it for the functions that it supports.
+The lane compiler is independent of mechanics. Mechanics does not know it either: `jaxdyn.compute` calls it for the functions that
+it supports.
 """
 
 from types import ModuleType as _Module
