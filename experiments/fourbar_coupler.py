@@ -135,7 +135,7 @@ def template(config: Config) -> jaxdyn.System:
     across = (0.0, -1.0, 0.0)  # turns x towards z
     builder = jaxdyn.MechanismBuilder("four-bar")
     rod = {"mass": 1.0, "inertia": (1.0, 1.0, 1.0)}
-    crank = jaxdyn.Rheonomic(jaxdyn.Revolute(across), jaxdyn.mechanism.ConstantRate(config.speed))
+    crank = jaxdyn.Rheonomic(jaxdyn.Revolute(across), jaxdyn.ConstantRate(config.speed))
     builder.add_body("crank", joint=crank, joint_name="shaft", **rod)
     builder.add_body("coupler", parent="crank", joint=jaxdyn.Revolute(across), position=(1, 0, 0), **rod)
     builder.add_body("rocker", joint=jaxdyn.Revolute(across), position=(1, 0, 0), **rod)

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.equations_of_motion import acceleration as acceleration
     from jaxdyn.dynamics.equations_of_motion import applied_forces as applied_forces
     from jaxdyn.dynamics.equations_of_motion import total_energy as total_energy
-    from jaxdyn.dynamics.equations_of_motion import total_potential_energy as total_potential_energy
     from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import Damper as Damper
@@ -97,6 +96,9 @@ if TYPE_CHECKING:
     from jaxdyn.mechanism.messages import MechanismError as MechanismError
     from jaxdyn.mechanism.model import Model as Model
     from jaxdyn.mechanism.model import as_dtype as as_dtype
+    from jaxdyn.mechanism.prescribed import ConstantRate as ConstantRate
+    from jaxdyn.mechanism.prescribed import Sinusoid as Sinusoid
+    from jaxdyn.mechanism.prescribed import Spline as Spline
     from jaxdyn.mechanism.transformations import decomposed as decomposed
     from jaxdyn.mechanism.transformations import released as released
     from jaxdyn.simulate.controls import Controller as Controller

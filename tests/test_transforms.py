@@ -126,7 +126,9 @@ TABLE = {
         lambda m, q, v, a: jaxdyn.dynamics.stabilizing_correction(_closed(m), State(q, v), 0.0, 0.1)
     ],
     "total_energy": [lambda m, q, v, a: jaxdyn.total_energy(_system(m), State(q, v))],
-    "total_potential_energy": [lambda m, q, v, a: jaxdyn.total_potential_energy(_system(m), _system(m).at_rest(q))],
+    "total_potential_energy": [
+        lambda m, q, v, a: jaxdyn.dynamics.total_potential_energy(_system(m), _system(m).at_rest(q))
+    ],
     "configuration.difference": [lambda m, q, v, a: configuration.difference(m, q, a)],
     "configuration.coordinate_rate": [lambda m, q, v, a: configuration.coordinate_rate(m, q, v)],
     "configuration.distance": [lambda m, q, v, a: configuration.distance(m, q, a)],

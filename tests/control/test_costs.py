@@ -161,7 +161,7 @@ def test_angles_are_compared_without_whole_turns_and_time_counts():
 def test_costs_see_prescribed_motion_at_their_own_time():
     """A slider of 3 kg on a lift of 1 kg that rises with 2 m/s, 0.3 s after it was at 0.5 m."""
     builder = jaxdyn.MechanismBuilder("slider on a lift")
-    lift = jaxdyn.Rheonomic(jaxdyn.Prismatic((0.0, 0.0, 1.0)), jaxdyn.mechanism.ConstantRate(2.0, 0.5))
+    lift = jaxdyn.Rheonomic(jaxdyn.Prismatic((0.0, 0.0, 1.0)), jaxdyn.ConstantRate(2.0, 0.5))
     builder.add_body("lift", joint=lift, mass=1.0)
     builder.add_body("slider", parent="lift", joint=jaxdyn.Prismatic((1.0, 0.0, 0.0)), mass=3.0)
     system = jaxdyn.System(builder.build())

@@ -94,7 +94,7 @@ class _Wind(jaxdyn.BodyForce):
 
 def test_a_force_on_bodies_sees_the_mechanism_at_its_time():
     builder = jaxdyn.MechanismBuilder()
-    lift = jaxdyn.Rheonomic(jaxdyn.Prismatic((0, 0, 1)), jaxdyn.mechanism.ConstantRate(2.0))
+    lift = jaxdyn.Rheonomic(jaxdyn.Prismatic((0, 0, 1)), jaxdyn.ConstantRate(2.0))
     builder.add_body("lift", joint=lift, mass=1.0)
     builder.add_body("cart", parent="lift", joint=jaxdyn.Prismatic((1, 0, 0)), mass=1.0)
     system = jaxdyn.System(builder.build(), (_Wind(),))

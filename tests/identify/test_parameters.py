@@ -211,11 +211,11 @@ class TestUnits:
         friction = jaxdyn.JointFriction([0.1, 0.2], [0.3, 0.4], [0.01, 0.02])
         assert self.units(friction, "viscous", "coulomb") == ["N m s/rad", "N m s/rad", "N m", "N m"]
         assert self.units(Coupling("cam", driven=1, driver=0, coefficients=[0.0, 0.1]), "coefficients") == ["", ""]
-        assert self.units(jaxdyn.mechanism.Sinusoid(0.1, 2.0), "amplitude", "angular_frequency") == ["rad", "rad/s"]
+        assert self.units(jaxdyn.Sinusoid(0.1, 2.0), "amplitude", "angular_frequency") == ["rad", "rad/s"]
 
     def test_of_prescribed_motion(self):
         builder = jaxdyn.MechanismBuilder("crank")
-        motion = jaxdyn.mechanism.Sinusoid(0.1, 2.0)
+        motion = jaxdyn.Sinusoid(0.1, 2.0)
         builder.add_body("slide", joint=jaxdyn.Rheonomic(jaxdyn.Prismatic((1, 0, 0)), motion), mass=1.0)
         builder.add_body("bob", parent="slide", joint=jaxdyn.Revolute((0, 1, 0)), mass=1.0, com=(0, 0, -1))
         model = builder.build()

@@ -169,7 +169,7 @@ MISTAKES = {
         r"passed a System; PDControl works on a Model: use system.model",
     ),
     "a class for a driven joint": (
-        lambda: jaxdyn.Rheonomic(jaxdyn.Revolute, jaxdyn.mechanism.ConstantRate(3.0)),
+        lambda: jaxdyn.Rheonomic(jaxdyn.Revolute, jaxdyn.ConstantRate(3.0)),
         r"joint of Rheonomic is the class Revolute; give an instance, Revolute\(",
     ),
     "a number for a prescribed motion": (

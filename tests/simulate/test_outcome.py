@@ -124,7 +124,7 @@ def test_a_mask_over_samples_that_all_failed_is_no_perfect_loss():
 
 def test_a_model_without_degrees_of_freedom_runs_and_is_described_without_a_joint():
     builder = jaxdyn.MechanismBuilder("driven")
-    driven = jaxdyn.Rheonomic(jaxdyn.Revolute((0, 0, 1)), jaxdyn.mechanism.ConstantRate(1.0))
+    driven = jaxdyn.Rheonomic(jaxdyn.Revolute((0, 0, 1)), jaxdyn.ConstantRate(1.0))
     builder.add_body("wheel", joint=driven, mass=1.0, inertia=(1.0, 1.0, 1.0))
     model = builder.build()
     start = State(jnp.zeros(model.nq), jnp.zeros(0))
