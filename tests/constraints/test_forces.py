@@ -263,6 +263,7 @@ def test_assembly_follows_its_start_as_far_as_the_constraints_let_it():
     np.testing.assert_allclose(by_crank, np.outer(V / V[0], [1.0, 0.0, 0.0]), atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::jaxdyn.mechanism.messages.ImplausibleInertia")
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 def test_what_is_independent_does_not_depend_on_the_unit_of_length(dtype):
     """A hinge, a ball and a slide, closed by a universal joint whose equations are lengths and an angle: in m, mm, km."""

@@ -208,6 +208,7 @@ def test_refusal_of_a_value_names_the_body_and_the_remedy(changes, fragments):
     assert_refused(lambda: with_rod(**changes), *fragments)
 
 
+@pytest.mark.filterwarnings("ignore::jaxdyn.mechanism.messages.ImplausibleInertia")
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 def test_whether_an_inertia_is_symmetric_does_not_depend_on_its_size(unit):
     inertia = np.array([[1.0, 0.1, 0.0], [0.1, 1.0, 0.0], [0.0, 0.0, 1.0]])

@@ -96,6 +96,7 @@ def test_masses_that_slide_need_no_moment_and_an_armature_makes_up_for_one():
         chain(Prismatic(Y), 1.0, 1e-33).build(dtype=jnp.float32)
 
 
+@pytest.mark.filterwarnings("ignore::jaxdyn.mechanism.messages.ImplausibleInertia")
 def test_inertias_that_overflow_are_refused():
     with pytest.raises(MechanismError, match=r"body 'a'.*overflows in float32.*float64.*larger"):
         chain(Revolute(Y), 1e12, 1e20).build(dtype=jnp.float32)
