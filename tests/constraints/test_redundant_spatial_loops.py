@@ -25,7 +25,11 @@ from jaxdyn import (
 from jaxdyn.constraints import constraint_jacobian
 from jaxdyn.dynamics.constraint import Constraint
 
-pytestmark = pytest.mark.usefixtures("as_a_user")
+# Loops of 100 m have links of 1 kg.
+pytestmark = [
+    pytest.mark.usefixtures("as_a_user"),
+    pytest.mark.filterwarnings("ignore::jaxdyn.mechanism.messages.ImplausibleInertia"),
+]
 
 BRICARD = (
     [(0, 0, 0), (1, 0, 0), (1, -1, 0), (1, -1, 1), (0, -1, 1), (0, 0, 1)],
