@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import State, System
+from jaxdyn import State, System, compute
 from jaxdyn.control import ContactForce, MultibodyDynamics
 from jaxdyn.dynamics import (
     GroundContact,
