@@ -17,7 +17,7 @@ from results_of_searches import ended_fit, unfinished_solution
 from test_public_api import CLASSES
 
 import jaxdyn
-from jaxdyn import control, dynamics, identify, io, lanes, simulate, view
+from jaxdyn import compute, control, dynamics, identify, io, lanes, simulate, view
 from jaxdyn.identify import excitation
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -79,6 +79,9 @@ MADE = [
     jaxdyn.Cylindrical(THREE),
     jaxdyn.Damper(*BODIES_AND_POINTS, ONE),
     jaxdyn.Distance("rod", *BODIES_AND_POINTS, ONE),
+    jaxdyn.constraints.KnifeEdge("skate", 0, THREE, THREE),
+    jaxdyn.constraints.Rolling("ball", 0, THREE, ONE, jnp.eye(3)),
+    jaxdyn.constraints.Touching("ball", 0, THREE, ONE, jnp.eye(3)),
     jaxdyn.FrameTarget("tip", HERE),
     jaxdyn.JointDrives((1,), TWO[:1]),
     jaxdyn.JointFriction(TWO, TWO, TWO),
@@ -149,7 +152,7 @@ MADE = [
     SOLUTION.stats,
     control.TargetState(STATE),
     control.Tracker(PROBLEM, SOLUTION.value, SOLUTION.feedback),
-    control.Verification(ONE, ONE, ONE, ONE),
+    control.Verification(ONE, ONE, ONE, ONE, ONE),
     control.WithRates(PROBLEM.dynamics),
     BASE,
     identify.Excitation(
