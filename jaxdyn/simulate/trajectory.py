@@ -33,6 +33,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
 from jaxdyn.mechanism.messages import check_function, checked_count, described
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import plain
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.results import outcome_text
 from jaxdyn.simulate.controls import Controls, Feedback, Knots, NoControls, Policy, Step, as_controls
@@ -87,7 +88,7 @@ class Trajectory(Displayed, eqx.Module):
     steps: Int[Array, "*batch"]
     topology: Topology = eqx.field(static=True)
     backend: str = eqx.field(static=True, default="xla")
-    passive: bool = eqx.field(static=True, default=False)
+    passive: bool = eqx.field(static=True, default=False, converter=plain)
 
     @property
     def value(self) -> PyTree:
