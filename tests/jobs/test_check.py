@@ -12,6 +12,8 @@ import pytest
 import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.jobs import check
+from jaxdyn.lanes import guest
+from jaxdyn.lanes.reference import Reference
 from jaxdyn.simulate import precision
 
 MECHANISMS = Path(__file__).parents[2] / "configs" / "mechanisms"
@@ -87,13 +89,13 @@ def test_a_heavy_load_on_a_light_chain_costs_digits_and_the_verdict_says_why():
 def test_a_fault_in_one_operation_is_seen(monkeypatch):
     """A sine that is wrong in its eleventh digit, in one of the two that are compared."""
 
-    class Faulty(precision.Reference):
+    class Faulty(Reference):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
             sine = self._operations["sin"]
             self._operations["sin"] = lambda x: sine(x) * (1 + self.context.mpf("1e-10"))
 
-    monkeypatch.setattr(precision, "Reference", Faulty)
+    monkeypatch.setattr(guest, "reference", Faulty)
     state = precision.Samples(*(jnp.full((1, 1), 0.5),) * 4)
     found = precision.errors(PENDULUM, precision.ENERGIES, state, "auto")
     assert 1e-12 < found["energy"].float64.max() < 1e-9
