@@ -203,10 +203,12 @@ def test_the_table_has_every_public_function_of_the_mechanics():
     public = {name for name, item in members if inspect.isfunction(item) and item.__module__.startswith(mechanics)}
     # A search, whose derivatives are those of the condition that it meets: tests/dynamics/test_frame_targets.py.
     searches = {"inverse_kinematics"}
+    # Functions of closed loops: tests/constraints/test_forces.py and test_derivatives.py.
+    of_loops = {"minimal_motion", "minimal_acceleration"}
     # Functions that need contacts or describe them: tests/dynamics/test_contact*.py, tests/simulate/test_contact_outputs.py.
     contacts = {name for name in public if name.startswith("contact_")} | {"restitution", "damping_ratio"}
     assert len(contacts) == 11
-    assert public == {name for name in TABLE if not name.startswith("configuration.")} | searches | contacts
+    assert public == {name for name in TABLE if not name.startswith("configuration.")} | searches | of_loops | contacts
 
 
 @pytest.mark.parametrize("function", ROWS)
