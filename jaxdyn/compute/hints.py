@@ -14,12 +14,12 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 # Values of this name are stored for reverse mode, within a kernel, instead of being recomputed.
-_KEPT = "jaxdyn.lanes.kept"
+_KEPT = "jaxdyn.kept"
 # Policy of `jax.checkpoint` that stores only these values.
 KEEPS = jax.checkpoint_policies.save_only_these_names(_KEPT)
 
-_KEEPING = contextvars.ContextVar("jaxdyn_lanes_keeping", default=True)
-_WRITING_OUT = contextvars.ContextVar("jaxdyn_lanes_writing_out", default=False)
+_KEEPING = contextvars.ContextVar("jaxdyn_keeping", default=True)
+_WRITING_OUT = contextvars.ContextVar("jaxdyn_writing_out", default=False)
 
 
 def writing_out() -> bool:

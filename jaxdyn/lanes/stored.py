@@ -2,10 +2,7 @@
 
 `jax.jit` identifies a function by tracing it, which takes most of the time before a first result. A stored function identifies its
 calls by their `fingerprint`, and finds the executable of XLA and the machine code of the lanes in the cache without tracing.
-
-    stored_jit               replaces `equinox.filter_jit` for functions of this package;
-    stored_outside_jit       is for functions that, within `jit`, are a part of the surrounding program;
-    compiled_outside_jit     is for functions of one sample that users call: unchanged within `jit`, one program outside.
+The functions of `jaxdyn.compute` with the same names state the purpose of the three kinds of programs.
 """
 
 import collections
@@ -119,14 +116,7 @@ _named, _programs = _Programs("named programs"), _Programs("programs")
 
 
 class stored_jit:
-    """Replacement of `equinox.filter_jit` for a function of this package; later processes can use its compiled programs.
-
-    Two functions are equal if their code and the values in their closures are equal, so an inner function is compiled once
-    for equal values. Python floats in the arguments are inputs of the program, like arrays; all other plain values
-    are part of its structure. On devices other than the first CPU, and if a function or class of the user is involved, the program
-    is not stored. Within a trace, `stored_jit` acts like `equinox.filter_jit`. Side effects of the function occur only when it is
-    traced.
-    """
+    """The program of `jaxdyn.compute.stored_jit` by this compiler."""
 
     def __init__(self, function: Callable):
         functools.update_wrapper(self, function)
@@ -139,7 +129,7 @@ class stored_jit:
         return self._stored(args, options)
 
     def prepared(self, *args: Any) -> Callable:
-        """Program for arguments of this structure, compiled by this method instead of in the first call."""
+        """Result of the method of `jaxdyn.compute.stored_jit`."""
         program, arguments = self._stored.program(args, {})
         if isinstance(program.executable, jax.stages.Compiled):
             return self
@@ -149,7 +139,7 @@ class stored_jit:
 
 
 def stored_outside_jit(function: Callable) -> Callable:
-    """Decorator of a function that uses the lane compiler internally: outside of `jit` and derivatives, it is a stored program."""
+    """Result of `jaxdyn.compute.stored_outside_jit`."""
     stored = stored_jit(function)
 
     @functools.wraps(function)
@@ -160,11 +150,7 @@ def stored_outside_jit(function: Callable) -> Callable:
 
 
 def compiled_outside_jit(function: Callable) -> Callable:
-    """Decorator of a function of one sample: outside of `jit`, a call is one program instead of hundreds of operations.
-
-    Within `jit`, and wherever else JAX traces a program, the function is unchanged. Elsewhere, including under `jax.vmap` and
-    derivatives without `jit`, it is compiled by the lane compiler where possible.
-    """
+    """Result of `jaxdyn.compute.compiled_outside_jit`."""
 
     @functools.wraps(function)
     def in_lanes(*args, **options):
