@@ -19,9 +19,8 @@ from jaxdyn.dynamics.system import State, System, Time, system_function
 # not treated as closed: the softness of its redundant equations is at its bound (`saddle_point`).
 _OPEN, _FORBIDDEN = 1e-3, 1e-2
 _LEAST_SPEED = 1e-6  # rad/s or m/s
-_UNMOVED = (
-    1e-4  # norm of the rows of equations below which no motion changes them; their errors are then not divided by it
-)
+# Norm of the rows of equations below which no motion changes them; their errors are then not divided by it.
+_UNMOVED = 1e-4
 _UNKNOWN = "m or rad"
 _REMEDIES = (
     ("", "jaxdyn.assemble(system, state).q is a configuration"),
