@@ -16,8 +16,8 @@ class Columns:
         v: Names of the arrays or columns with the velocities (rad/s or m/s); empty if velocities were not measured.
         a: Names of the arrays or columns with the accelerations (rad/s^2 or m/s^2); empty if they were not measured.
         u: Names of the arrays or columns with the inputs (N m or N); empty for a mechanism without inputs.
-        inputs: "held" if each input acts until the next time stamp, as the commands of a digital controller do; "linear" if inputs
-            are samples of a continuous signal, such as measured torques.
+        inputs: Meaning of an input between time stamps: "held" if it acts until the next time stamp, as the commands of a digital
+            controller do; "linear" if inputs are samples of a continuous signal, such as measured torques.
     """
 
     time: tuple[str, ...] = ("t",)

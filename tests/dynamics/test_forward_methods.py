@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxdyn.compute.batched import operations_of
 from random_trees import close, geared, random_model, random_motion
 
 import jaxdyn
 from jaxdyn import Model
+from jaxdyn.compute.programs import operations_of
 from jaxdyn.dynamics import forward, kinematics, metric
 
 LEGS = [leg * 3 + joint for leg in range(4) for joint in range(3)]  # a base and four legs of three bodies

@@ -95,7 +95,9 @@ def test_held_commands_give_the_right_friction_and_linear_ones_a_wrong_one():
 
 def test_a_delay_between_samples_is_found_from_none():
     known, true = fitted(cart, 0, MASS, VISCOUS, DELAY, delay=0.023)
-    np.testing.assert_allclose(known.values[2], 0.023, atol=2e-4)
+    np.testing.assert_allclose(
+        known.values[2], 0.023, atol=5e-4
+    )  # a twentieth of a sample, and about the standard deviation
     assert np.all(contained(known, true))
 
 

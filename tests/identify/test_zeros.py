@@ -69,7 +69,9 @@ def recorded(plant: Plant, seed: int, number: int) -> Recording:
     u = lively(time, 1, seed)
     start = jaxdyn.State(jnp.array([0.4]), jnp.array([0.8]))
     states = rollout(plant.system, start, Knots(jnp.asarray(u), STEP, 0.0), dt=STEP, steps=steps, backend="xla").saved
-    return Recording(f"run {number}", time, np.asarray(states.q) + np.asarray(plant.sensors.shift(number)), None, u)
+    return Recording(
+        f"run {number}", time, np.asarray(states.q) + np.asarray(plant.sensors.shift(number)), None, u, inputs="linear"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +146,7 @@ class TestZerosOfOtherRecordings:
         check = WindowsCheck(durations=(0.1,), interval=STEP, zeros_from=0.3)
         part = Part(recordings[0])
         late = recordings[0].q + np.where(recordings[0].time > 0.345, 0.02, 0.0)[:, None]
-        moved = Part(Recording("moved", recordings[0].time, late, None, recordings[0].u))
+        moved = Part(Recording("moved", recordings[0].time, late, None, recordings[0].u, inputs="linear"))
         zeros = [check._with_zeros(truth.without_zeros, [each]).sensors.zeros for each in (part, moved)]
         np.testing.assert_array_equal(*zeros)
         assert check.figures(truth.without_zeros, [part]) != check.figures(truth.without_zeros, [moved])

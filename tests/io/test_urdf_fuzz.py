@@ -257,6 +257,7 @@ def test_foreign_elements_anywhere(file, parts, seed, base):
     outcome(file, data, base=base)
 
 
+@pytest.mark.filterwarnings("ignore::jaxdyn.mechanism.messages.ImplausibleInertia")  # of what comes back
 @EXAMPLES
 @given(robot=robots(), base=st.sampled_from(["fixed", "free"]), unphysical=st.sampled_from(["refuse", "repair"]))
 def test_robots_of_extreme_numbers(file, robot, base, unphysical):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn.compute import batched
+from jaxdyn.compute import announcements, batched
 from jaxdyn.lanes import cpu, handler, records
 from jaxdyn.lanes.stored import stored_jit
 
@@ -184,7 +184,7 @@ def test_a_call_waits_for_its_code_without_the_lock_of_python(monkeypatch, call)
     """The thread that makes the code needs this lock."""
     released = threading.Event()
     held_back(monkeypatch, released)
-    monkeypatch.setattr(cpu, "wait_for_code", lambda: None)
+    monkeypatch.setattr(announcements, "WAITS", [])
     factor = 12.5 + list(CALLS).index(call)
     function = CALLS[call](times(factor))
     np.testing.assert_allclose(after_release(lambda: function(X), released), factor * np.sin(X))

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxdyn.compute.batched import choose
 from mechanisms import double_pendulum
 from ptx_instructions import Decoder
 from ptx_runs import by_gpu, interpreted, short  # noqa: F401
@@ -24,6 +23,7 @@ from jaxdyn.compute import per_sample
 from jaxdyn.io import RunDirectory, RunError
 from jaxdyn.lanes import canary, folding, gpu, llvm_code, records
 from jaxdyn.lanes.derived import program_of, traced
+from jaxdyn.lanes.entry import choose
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Node
 from jaxdyn.lanes.ptx_code import Launch
