@@ -116,9 +116,9 @@ class Config:
     peer_python: str = ""
     compiler: str = "g++"
     starts: int = setting(1000, positive=True)
-    standard_deviation: float = setting(0.3, unit="N m", positive=True, alias="spread")
+    standard_deviation: float = setting(0.3, unit="N m", positive=True)
     tolerance: float = setting(1e-9, positive=True)
-    max_steps: int = setting(300, positive=True, alias="iterations")
+    max_steps: int = setting(300, positive=True)
     methods: tuple[Literal["iLQR", "DDP"], ...] = ("iLQR", "DDP")
     repeats: int = setting(5, positive=True)
     batch_repeats: int = setting(3, positive=True)

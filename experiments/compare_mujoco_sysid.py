@@ -110,7 +110,7 @@ class Config:
     offset: float = setting(0.3, positive=True)
     seed: int = seed_setting()
     solvers: tuple[Solver, ...] = ("mujoco", "mujoco, scaled")
-    max_steps: int = setting(100, positive=True, alias="iterations")
+    max_steps: int = setting(100, positive=True)
     repeats: int = setting(3, positive=True)
     threads: int = setting(0, minimum=0.0)
 

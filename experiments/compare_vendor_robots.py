@@ -101,7 +101,7 @@ class Config:
     folder: Path | None = None
     robots: tuple[str, ...] = ("**/*.urdf",)
     floating: tuple[str, ...] = ()
-    samples: int = setting(64, positive=True, alias="lanes")
+    samples: int = setting(64, positive=True)
     reach: float = setting(3.0, positive=True)
     speed: float = setting(1.0, unit="rad/s", positive=True)
     bandwidth: float = setting(10.0, unit="rad/s", positive=True)

@@ -62,7 +62,7 @@ class Config:
     steps: int = setting(150, positive=True)
     starts: int = setting(6, positive=True)
     swing: float = setting(1.5, unit="rad", minimum=0.0)
-    max_steps: int = setting(200, positive=True, alias="iterations")
+    max_steps: int = setting(200, positive=True)
     seed: int = seed_setting()
 
 

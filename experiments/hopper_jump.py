@@ -86,7 +86,7 @@ class Config:
     slip_speeds: tuple[float, ...] = setting(
         (0.3, 0.2, 0.1, 0.06, 0.04, 0.03, 0.025, 0.02, 0.015, 0.01), unit="m/s", positive=True
     )
-    max_steps: int = setting(300, positive=True, alias="iterations")
+    max_steps: int = setting(300, positive=True)
     stiffness: tuple[float, ...] = setting((1.0, 10.0), positive=True)
     refinement: int = setting(4, positive=True)
     animation: bool = setting(True)

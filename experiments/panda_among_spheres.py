@@ -77,7 +77,7 @@ class Config:
     margin: float = setting(0.01, unit="m", minimum=0.0)
     starts: int = setting(8, positive=True)
     bulge: float = setting(0.4, unit="rad", minimum=0.0)
-    max_steps: int = setting(150, positive=True, alias="iterations")
+    max_steps: int = setting(150, positive=True)
     seed: int = seed_setting()
 
 

@@ -55,7 +55,7 @@ class Config:
     horizon: float = setting(1.0, unit="s", positive=True)
     steps: int = setting(50, positive=True)
     run: int = setting(100, positive=True)
-    max_steps: int = setting(2, positive=True, alias="iterations")
+    max_steps: int = setting(2, positive=True)
     push: tuple[float, ...] = setting((15.0, 15.0, 0.0, 0.0, 0.0, 0.0, 0.0), unit="N m")
     push_start: float = setting(0.4, unit="s", minimum=0.0)
     push_end: float = setting(0.7, unit="s", minimum=0.0)

@@ -61,7 +61,7 @@ class Config:
     longest: float = setting(0.8, unit="m", positive=True)
     lengths: int = setting(7, positive=True)
     starts: int = setting(3, positive=True)
-    max_steps: int = setting(300, positive=True, alias="iterations")
+    max_steps: int = setting(300, positive=True)
     seed: int = seed_setting()
 
     def __post_init__(self):

@@ -103,7 +103,7 @@ class Config:
     methods: tuple[str, ...] = tuple(method.name for method in METHODS)
     starts: int = setting(100, positive=True)
     steps: int = setting(1000, positive=True)
-    max_steps: int = setting(3000, positive=True, alias="iterations")
+    max_steps: int = setting(3000, positive=True)
     peer_python: str = ""
     workers: int = setting(2, positive=True)
     seed: int = seed_setting()

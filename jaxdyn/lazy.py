@@ -16,8 +16,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxdyn.deprecated import renamed
-
 # Packages that lower ones need at run time, by name; the top of the house says how each is found.
 LOADERS: dict[str, Callable[[], Any]] = {}
 
@@ -58,8 +56,6 @@ def lazy_names(
         found = None if home == package else getattr(importlib.import_module(home), name, None)
         if found is None and not name.startswith("_") and importlib.util.find_spec(f"{home}.{name}") is not None:
             found = importlib.import_module(f"{home}.{name}")
-        if found is None and (old := renamed(f"{package}.{name}")) is not None:
-            return old  # not stored as an attribute, so that every use issues the warning
         if found is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
         setattr(module, name, found)

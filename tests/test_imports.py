@@ -50,7 +50,7 @@ def command(*words: str) -> str:
 
 def test_import_loads_no_other_package_and_no_module_that_nobody_asked_for():
     ours, others, _ = loaded("import jaxdyn")
-    assert ours == {"jaxdyn", "jaxdyn.deprecated", "jaxdyn.lazy"}
+    assert ours == {"jaxdyn", "jaxdyn.lazy"}
     assert not others
 
 

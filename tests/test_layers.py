@@ -13,7 +13,6 @@ PACKAGE = Path(jaxdyn.__file__).parent
 
 # Each package may import itself and those before it. `compute` precedes all mechanics: it compiles any function.
 PACKAGES = [
-    "deprecated",
     "lazy",
     "version",
     "display",

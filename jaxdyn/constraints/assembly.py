@@ -9,7 +9,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
-from jaxdyn.deprecated import renamed_argument
 from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.constraint import holonomic
 from jaxdyn.dynamics.system import State, System, Time, system_function
@@ -73,7 +72,6 @@ class Assembly(NamedTuple):
         return AssemblyStats(self.residual, self.mobility)
 
 
-@renamed_argument("iterations", "max_steps")
 @raising(AssemblyResult)
 @system_function
 def assemble(

@@ -22,7 +22,6 @@ from jaxdyn.control.plan import Plan, initial_design, rollout_controls
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, MultibodyDynamics
 from jaxdyn.control.rates import WithRates, original_problem, plan_with_rates
 from jaxdyn.control.tracking import follow, tracking_gains
-from jaxdyn.deprecated import renamed_argument
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
@@ -128,7 +127,6 @@ def simplest(problem: ControlProblem) -> Plan:
     return rolled_out(problem) if goal_of(problem) is None else straight_line(problem)
 
 
-@renamed_argument("spread", "standard_deviation")
 @_of_original
 def random(
     problem: ControlProblem,
@@ -165,7 +163,6 @@ def random(
     return jax.tree.map(lambda moved, drawn: jnp.where(bounded, moved, drawn), simulated, path)
 
 
-@renamed_argument("spread", "standard_deviation")
 def mixed(problem: ControlProblem, count: int = 64, *, seed: int = 0, standard_deviation: float = 1.0) -> Plan:
     """A batch of initial guesses of several kinds; the function `kinds` returns the kind of each guess.
 

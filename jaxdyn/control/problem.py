@@ -23,7 +23,6 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
-from jaxdyn.deprecated import refuse_renamed
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State, System, check_state, check_system
@@ -379,9 +378,7 @@ class ControlProblem(Displayed, eqx.Module):
         final_constraints=(),
         design: Design | None = None,
         cost_scale=None,
-        **renamed,
     ):
-        refuse_renamed("ControlProblem", renamed, conditions="constraints", final_conditions="final_constraints")
         check_dynamics(dynamics, "ControlProblem")
         if isinstance(initial, list):
             initial = floating(initial)

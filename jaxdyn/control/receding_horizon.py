@@ -14,7 +14,6 @@ from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, check_start
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Stats, UnsolvedError
-from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.results import raise_unsuccessful
@@ -41,9 +40,6 @@ class RecedingHorizon(Controller):
     initial: Plan
     max_steps: int = eqx.field(static=True, converter=plain, metadata=quantity(minimum=0.0))
 
-    iterations = renamed_property("iterations", "max_steps")
-
-    @renamed_argument("iterations", "max_steps")
     def __init__(self, problem: ControlProblem, solver: IterativeSolver, initial: Plan, *, max_steps: int = 5):
         self.problem, self.solver, self.initial = problem, solver, initial
         self.max_steps = checked_count("max_steps", max_steps, 0)

@@ -17,7 +17,6 @@ from jaxdyn.compute import Backend, per_sample
 from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, rollout_controls, violation
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
-from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.mechanism.quantity import EFFORT, check_settings, plain, quantity
 from jaxdyn.spatial.arrays import einsum
 
@@ -155,7 +154,7 @@ class Sampling(IterativeSolver):
         converter=plain,
         kw_only=True,
         default=None,
-        metadata=quantity(EFFORT, positive=True, alias="spread"),
+        metadata=quantity(EFFORT, positive=True),
     )
     penalty: float = eqx.field(
         static=True, converter=plain, kw_only=True, default=1e3, metadata=quantity(positive=True)
@@ -169,8 +168,6 @@ class Sampling(IterativeSolver):
     )
     seed: int = eqx.field(static=True, converter=plain, kw_only=True, default=0, metadata=quantity(minimum=0.0))
     backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
-
-    spread = renamed_property("spread", "standard_deviation")
 
     def __check_init__(self):
         if isinstance(self.rule, CrossEntropy) and not 1 < self.rule.elites <= self.samples:
@@ -250,9 +247,6 @@ class Sampling(IterativeSolver):
         feedback = jnp.zeros((problem.steps, problem.dynamics.nu, problem.dynamics.nx), s.cost.dtype)
         multipliers = no_multipliers(problem, self.penalty)
         return Solution(s.plan, feedback, multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
-
-
-Sampling.__init__ = renamed_argument("spread", "standard_deviation")(Sampling.__init__)
 
 
 def _between(knots: Float[Array, "K nu"], steps: int) -> Float[Array, "N nu"]:

@@ -23,7 +23,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
-from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.system import State, System, checked_system
@@ -107,10 +106,7 @@ class Excitation(eqx.Module):
     stats: ExcitationStats = eqx.field(static=True)
     history: Float[Array, "steps starts"] | None = None
 
-    motion = renamed_property("motion", "value")
 
-
-@renamed_argument("steps", "max_steps")
 @checked_system
 @announced_as("the design of motions")
 def design_excitation(

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample, stored_jit
-from jaxdyn.deprecated import renamed_argument, renamed_property
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.measurement import Plant
@@ -46,9 +45,6 @@ class UndeterminedPrediction(NamedTuple):
     fraction: float
     training_fraction: float
 
-    share = renamed_property("share", "fraction")
-    training_share = renamed_property("training_share", "training_fraction")
-
     @property
     def message(self) -> str:
         """Sentence for a report."""
@@ -66,7 +62,6 @@ class UndeterminedPrediction(NamedTuple):
         )
 
 
-@renamed_argument("least_share", "least_fraction")
 def undetermined_predictions(
     plant: Plant,
     training: Windows | Motions,

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
 
 from jaxdyn.compute.announcements import announced_as
-from jaxdyn.deprecated import refuse_renamed, renamed_argument
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, check_problem, check_unknowns
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
@@ -97,7 +96,6 @@ class Fit(Displayed, eqx.Module):
         return Display(f"Fit({title}, loss = {rows['loss']})", rows | self.parameters._display().rows)
 
 
-@renamed_argument("max_iterations", "max_steps")
 @announced_as("the fit")
 def fit(
     problem: Problem,
@@ -111,7 +109,6 @@ def fit(
     resume: Search | None = None,
     after_step: Callable[[Any], None] | None = None,
     mesh: Mesh | None = None,
-    **renamed: Any,
 ) -> Fit:
     """Fit the parameters of a problem from one initial guess, or from a batch of them.
 
@@ -131,7 +128,6 @@ def fit(
         after_step: Function that is called after each step with the state of the search, for example to save it.
         mesh: Devices over which the pieces of data are divided (`jaxdyn.compute.lane_mesh`); None for one device. The results do
             not depend on the number of devices, because the contributions of all pieces are added on one device.
-        renamed: Arguments of earlier releases; the error names the new arguments.
 
     Returns:
         The fit; its `value` is the fitted subject.
@@ -141,13 +137,6 @@ def fit(
         TypeError: An argument has the wrong type.
         ValueError: The solver cannot solve this problem.
     """
-    refuse_renamed(
-        "fit",
-        renamed,
-        unknowns="initial",
-        tolerance="that of the solver, LevenbergMarquardt(tolerance=...)",
-        after_iteration="after_step",
-    )
     _check(problem, solver, initial, max_steps)
     start = problem.initial if initial is None else initial
     earlier: Any = resume

@@ -26,7 +26,6 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.devices import divided, each_on_its_own, rounded_up, whole
-from jaxdyn.deprecated import renamed_property
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.mechanism.messages import described
 from jaxdyn.spatial import factorizations
@@ -130,8 +129,6 @@ class Problem(eqx.Module):
     @abc.abstractmethod
     def initial(self) -> Unknowns:
         """The initial guess."""
-
-    start = renamed_property("start", "initial")
 
     @property
     def channel_noise(self) -> Float[Array, "channels"] | None:

@@ -4,7 +4,6 @@ Single shooting uses one long window per recording. Multiple shooting uses many 
 coupled by continuity constraints. All windows of all recordings are simulated at once.
 """
 
-import warnings
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -62,13 +61,6 @@ def predict(
         TypeError: An argument has the wrong type.
         ValueError: There are several windows.
     """
-    if isinstance(window, State) and isinstance(start, Windows):
-        warnings.warn(
-            "predict: the order is now (plant, window, start); the old order will be refused in the next release",
-            FutureWarning,
-            stacklevel=2,
-        )
-        window, start = start, window
     check_prediction("predict", plant, window)
     if window.times.ndim != 1:
         raise ValueError(f"predict: there are {window.count} windows; use predicted_measurements")

@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import compiled_outside_jit
-from jaxdyn.deprecated import renamed_property
 from jaxdyn.display import Display, Displayed
 from jaxdyn.identify.addresses import (
     INERTIA,
@@ -288,9 +287,6 @@ class Parameters(Displayed, eqx.Module):
     def initial(self) -> Unconstrained:
         """The initial guess: the unconstrained parameters of the subject."""
         return self.unconstrained(self.subject)
-
-    start = renamed_property("start", "initial")
-    free_of = renamed_property("free_of", "unconstrained")
 
     @compiled_outside_jit
     def unconstrained(self, subject: PyTree) -> Unconstrained:

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.deprecated import renamed_property
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.processing import Processing
 from jaxdyn.mechanism.messages import check_instance, described
@@ -285,8 +284,6 @@ class Windows(eqx.Module):
     sources: Float[Array, "*windows"]
     interval: float = eqx.field(static=True, converter=plain)
     steps: int = eqx.field(static=True, converter=plain)
-
-    readings = renamed_property("readings", "measurements")
 
     @property
     def count(self) -> int:

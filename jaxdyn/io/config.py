@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.tables import Place, read_value, table_of
 from jaxdyn.io.toml import read_toml, toml_text
-from jaxdyn.mechanism.quantity import ComponentUnit, quantity_of, stated_by
+from jaxdyn.mechanism.quantity import ComponentUnit, stated_by
 from jaxdyn.mechanism.quantity import quantity as declare
 
 T = TypeVar("T")
@@ -40,7 +40,6 @@ def setting(
     maximum: float | None = None,
     broadcast: bool = False,
     infinite: bool = False,
-    alias: str | None = None,
 ) -> Any:
     """Declare a field of a config with rules for its value.
 
@@ -54,11 +53,8 @@ def setting(
         broadcast: If true, a single value may be given for a tuple. This value is read as a tuple of one entry, which the caller
             broadcasts.
         infinite: If true, inf, -inf and values of any magnitude are allowed.
-        alias: Former name of the key, which is also accepted.
     """
-    rules = declare(
-        unit, minimum=minimum, maximum=maximum, positive=positive, infinite=infinite, broadcast=broadcast, alias=alias
-    )
+    rules = declare(unit, minimum=minimum, maximum=maximum, positive=positive, infinite=infinite, broadcast=broadcast)
     return dataclasses.field(default=default, metadata=rules)
 
 
@@ -135,8 +131,7 @@ def changed(table: T, values: dict[str, Any], place: Place) -> T:
         ConfigError: A key is unknown, or its value has a wrong type or violates a bound.
     """
     cls: Any = type(table)
-    aliases = {quantity_of(field).alias: field.name for field in dataclasses.fields(cls)}
-    return read_value(cls, plain_values(table) | {aliases.get(key, key): value for key, value in values.items()}, place)
+    return read_value(cls, plain_values(table) | values, place)
 
 
 def resolved_toml(config: Any) -> str:

@@ -3,14 +3,13 @@
 import dataclasses
 import functools
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.deprecated import renamed_argument, unpacked
 from jaxdyn.display import Display, Displayed, array_text, plural
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.archive import load_archive
@@ -80,9 +79,6 @@ class Run(Displayed):
             str((self.metrics or {}).get("backend", "xla")),
         )
 
-    def __iter__(self) -> Iterator[Any]:
-        return unpacked(self, "system", "arrays")
-
     def _display(self) -> Display:
         arrays, environment = self.arrays, (self.provenance or {}).get("environment", {})
         rows = {"path": str(self.path), "system": self.system._display().title}
@@ -98,7 +94,6 @@ class Run(Displayed):
         return Display(f"Run({self.system.model.name!r}, {count})", rows)
 
 
-@renamed_argument("lanes", "samples")
 def load_run(path: Path | str, *, samples: int | None = None) -> Run:
     """Read a run of `jaxdyn rollout` or `jaxdyn optimize` from its directory.
 

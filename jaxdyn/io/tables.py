@@ -126,12 +126,6 @@ def read_keys(keys: Mapping[str, Key], value: Any, place: Place) -> dict[str, An
         ConfigError: A key is unknown, a required key is missing, or a value has a wrong type or violates a bound.
     """
     table = table_of(value, place)
-    for name, key in keys.items():
-        alias = key.rules.alias
-        if alias in table and name in table:
-            raise place.key(alias).error(f"it is the former name of {name!r}, which is also given; remove one")
-        if alias in table:
-            table = {name if other == alias else other: inner for other, inner in table.items()}
     check_keys(table, keys, place)
     values = {}
     for name, key in keys.items():

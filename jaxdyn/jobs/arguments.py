@@ -137,7 +137,7 @@ class AnimateArguments(SourceOptions):
     fps: float = 30.0
     speed: float = 1.0
     size: int = dataclasses.field(default=540, metadata=placeholder("PIXELS"))
-    sample: int = dataclasses.field(default=0, metadata=placeholder("K", former="--lane"))
+    sample: int = dataclasses.field(default=0, metadata=placeholder("K"))
     ghosts: int | None = dataclasses.field(default=None, metadata=placeholder("N"))
     seed: int = 0
     no_gravity: bool = False
@@ -175,7 +175,7 @@ class ViewArguments(SourceOptions):
 
     source: Path = dataclasses.field(metadata=placeholder("RUN_DIR_or_FILE"))
     html: Path | None = dataclasses.field(default=None, metadata=placeholder("FILE"))
-    samples: tuple[int, ...] | None = dataclasses.field(default=None, metadata=placeholder("K", former="--lanes"))
+    samples: tuple[int, ...] | None = dataclasses.field(default=None, metadata=placeholder("K"))
     overlay: int | None = dataclasses.field(default=None, metadata=placeholder("N"))
     no_serve: bool = False
     port: int = 8080

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import dataclasses
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -39,15 +38,14 @@ class Command:
         return f"{_phrase(first)}\n\n{further}"
 
 
-def placeholder(metavar: str, *, positional: bool = False, former: str | None = None) -> dict[str, Any]:
+def placeholder(metavar: str, *, positional: bool = False) -> dict[str, Any]:
     """Metadata of a field that describes an argument.
 
     Args:
         metavar: Placeholder of the value in the help.
         positional: If true, an argument with a default is a positional argument, which may be omitted.
-        former: Former name of the option, such as "--lane", which is accepted for one release.
     """
-    return {"metavar": metavar, "positional": positional, "former": former}
+    return {"metavar": metavar, "positional": positional}
 
 
 def add_command(parser: argparse.ArgumentParser, command: Command) -> None:
@@ -90,20 +88,6 @@ def _add_argument(parser: argparse.ArgumentParser, field: dataclasses.Field, ann
     if is_positional and not is_required:
         options["nargs"] = "?"
     parser.add_argument(name, help=text, **options)
-    if declared.get("former"):
-        options |= {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS, "dest": field.name}
-        parser.add_argument(declared["former"], action=_FormerOption, **options)
-
-
-class _FormerOption(argparse.Action):
-    """An option under its former name: it is not in the help, sets the option with the new name, and prints a warning."""
-
-    def __call__(self, parser, namespace, values, option_string=None):
-        print(
-            f"warning: {option_string} is now --{self.dest}; the old name will be removed in the next release",
-            file=sys.stderr,
-        )
-        setattr(namespace, self.dest, values)
 
 
 def run_command(command: Command, given: argparse.Namespace) -> int:

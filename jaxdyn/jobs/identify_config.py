@@ -145,13 +145,13 @@ class FitConfig:
     noise: tuple[float, ...] = setting((1e-2,), positive=True, broadcast=True)
     quantization: tuple[float, ...] = setting((0.0,), minimum=0.0, broadcast=True)
     rounds: int = setting(0, minimum=0.0)
-    block_length: int = setting(1, positive=True, alias="alike")
+    block_length: int = setting(1, positive=True)
     loss: LossName = default_of(OutputError, "loss").kind
     threshold: float | None = setting(None, positive=True)
-    max_steps: int = setting(default_of(fit, "max_steps"), positive=True, alias="iterations")
+    max_steps: int = setting(default_of(fit, "max_steps"), positive=True)
     tolerance: float = setting_of(LevenbergMarquardt, "tolerance")
     starts: int = setting(1, positive=True)
-    standard_deviation: float = setting(0.3, minimum=0.0, alias="spread")
+    standard_deviation: float = setting(0.3, minimum=0.0)
     seed: int = seed_setting()
 
     def __post_init__(self):

@@ -192,9 +192,7 @@ class MixedStartConfig:
 
     kind: Literal["mixed"]
     count: int = setting(default_of(guess.mixed, "count"), positive=True)
-    standard_deviation: float = setting(
-        default_of(guess.mixed, "standard_deviation"), unit=POSITION, minimum=0.0, alias="spread"
-    )
+    standard_deviation: float = setting(default_of(guess.mixed, "standard_deviation"), unit=POSITION, minimum=0.0)
     seed: int = seed_setting()
 
 
@@ -253,10 +251,10 @@ class OptimizeConfig:
     rates: RatesConfig | None = None
     running: tuple[CostTable, ...] = ()
     final: tuple[CostTable, ...] = ()
-    constraint: tuple[ConstraintTable, ...] = setting((), alias="condition")
-    final_constraint: tuple[ConstraintTable, ...] = setting((), alias="final_condition")
+    constraint: tuple[ConstraintTable, ...] = setting(())
+    final_constraint: tuple[ConstraintTable, ...] = setting(())
     solver: SolverTable = SolverTable.read_toml({"kind": "auto"}, Place(Path()))  # noqa: RUF009 (it is frozen)
-    max_steps: int = setting(default_of(solve, "max_steps"), positive=True, alias="iterations")
+    max_steps: int = setting(default_of(solve, "max_steps"), positive=True)
     start: tuple[StartConfig, ...] = (StillStartConfig(),)
     alike: float = setting(default_of(optima, "alike"), positive=True)
     dtype: Precision = "float64"

@@ -32,7 +32,7 @@ class SyntheticConfig:
     period: float = setting(default_of(excitations, "period"), unit="s", positive=True)
     harmonics: int = setting(default_of(excitations, "harmonics"), minimum=2.0)
     starts: int = setting(default_of(excitations, "starts"), positive=True)
-    max_steps: int = setting(default_of(excitations, "max_steps"), minimum=0.0, alias="steps")
+    max_steps: int = setting(default_of(excitations, "max_steps"), minimum=0.0)
     noise: tuple[float, ...] = setting((0.1,), unit=EFFORT, positive=True, broadcast=True)
     repetitions: int = setting(default_of(compare_base_parameters, "repetitions"), positive=True)
     perturbation: float = setting(0.2, minimum=0.0)

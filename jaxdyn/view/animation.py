@@ -17,7 +17,6 @@ from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from PIL import Image
 from tqdm import tqdm
 
-from jaxdyn.deprecated import renamed_argument
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import unfinished, write_content, writing
 from jaxdyn.io.visuals import Visual
@@ -37,7 +36,6 @@ _TRAIL = 0.6  # duration (s) of the motion that is drawn as a trail of the end o
 _AXIS_SHARE = 0.1  # length of a joint axis as a fraction of the longest side of the picture
 
 
-@renamed_argument("lanes", "samples")
 def animate(
     mechanism: Mechanism,
     time: Values,

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import viser
 
-from jaxdyn.deprecated import renamed_argument
 from jaxdyn.io.files import write_content
 from jaxdyn.io.visuals import Visual, with_fewer_triangles
 from jaxdyn.view.page import page_of
@@ -82,7 +81,6 @@ class Replay:
         """
         return ServedReplay(self.recording, port, host, self.visuals)
 
-    @renamed_argument("lanes", "samples")
     def write_html(self, path: Path | str, *, samples: Sequence[int] | None = None, overlay: int = 3) -> None:
         """Write the replay as one HTML file that opens without a server or network.
 

@@ -48,9 +48,6 @@ def test_an_assembly_that_closes_has_the_names_of_other_results_and_raises_nothi
     assert found.result == AssemblyResult.CLOSED
     np.testing.assert_array_equal(found.value, found.q)
     assert int(found.stats.mobility) == 1
-    with pytest.warns(FutureWarning, match="'iterations' is now 'max_steps'"):
-        earlier = jaxdyn.assemble(system, system.at_rest(jnp.array([0.4, 0.0, 0.0])), held=(0,), iterations=60)
-    np.testing.assert_array_equal(earlier.q, found.q)
 
 
 def test_without_constraints_it_is_a_random_configuration():

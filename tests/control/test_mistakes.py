@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from jaxdyn import RungeKutta4, State, control, library
-from jaxdyn.control import ILQR, guess
+from jaxdyn.control import ILQR
 from jaxdyn.control.problem import STATE_FIELD
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.results import UnsuccessfulError, UnsuccessfulWarning, raise_unsuccessful
@@ -169,18 +169,6 @@ def test_traced_values_and_scalars_of_numpy_are_accepted():
     vectors = control.DiscreteDynamics(lambda x, u, t, dt: x + dt * u, 1, 1)
     goal = control.Equality(control.TargetState(jnp.ones(1), of_velocities=True))
     assert control.ControlProblem(vectors, jnp.zeros(1), duration=1.0, steps=2, final_constraints=goal).steps == 2
-
-
-def test_the_former_name_of_a_standard_deviation_is_accepted_with_a_warning():
-    with pytest.warns(FutureWarning, match="'spread' is now 'standard_deviation'"):
-        solver = control.Sampling(control.PathIntegral(), spread=0.5)
-    assert solver == control.Sampling(control.PathIntegral(), standard_deviation=0.5)
-    with pytest.warns(FutureWarning, match="Sampling.spread is now standard_deviation"):
-        assert solver.spread == 0.5
-    with pytest.warns(FutureWarning, match="'spread' is now 'standard_deviation'"):
-        plans = guess.mixed(PROBLEM, 3, spread=0.5)
-    expected = guess.mixed(PROBLEM, 3, standard_deviation=0.5)
-    np.testing.assert_array_equal(plans.states.q, expected.states.q)
 
 
 def test_failures_of_a_mapped_search_are_reported_as_those_of_a_batch_of_rollouts():

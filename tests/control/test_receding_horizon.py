@@ -155,12 +155,3 @@ def test_controllers_keep_their_memory_and_are_differentiable():
     np.testing.assert_allclose(slope, (compiled(3.0 + h) - compiled(3.0 - h)) / (2 * h), rtol=1e-7)
     several = eqx.filter_jit(jax.vmap(end))(jnp.array([3.0, 1.0]))
     np.testing.assert_allclose(several[0], q, rtol=1e-12)
-
-
-def test_the_earlier_name_of_the_budget_is_accepted_with_a_warning(as_a_user):
-    problem = regulator()
-    with pytest.warns(FutureWarning, match="RecedingHorizon: the argument 'iterations' is now 'max_steps'"):
-        controller = RecedingHorizon(problem, ILQR(), start_of(problem), iterations=2)
-    assert controller.max_steps == 2
-    with pytest.warns(FutureWarning, match="RecedingHorizon.iterations is now max_steps"):
-        assert controller.iterations == 2

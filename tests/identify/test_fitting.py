@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -71,9 +69,6 @@ def test_wrong_arguments_are_answered_in_one_line_with_the_remedy(problem, as_a_
         (lambda: fit(problem, max_steps="3"), "max_steps is '3'; give an integer"),
         (lambda: uncertainty(problem, SimpleNamespace(unknowns=problem.initial)), "give its unknowns, fit.unknowns"),
         (lambda: uncertainty(problem.parameters, problem.initial), "give a problem, such as OutputError"),
-        (lambda: fit(problem, tolerance=1e-3), r"LevenbergMarquardt\(tolerance"),
-        (lambda: fit(problem, unknowns=problem.initial), "'unknowns' is now initial"),
-        (lambda: fit(problem, max_stepps=3), "'max_stepps' is unknown"),
         (lambda: fit(problem, problem.initial), r"fit\(problem, LevenbergMarquardt\(\), initial\)"),
         (lambda: fit(problem, LevenbergMarquardt), "the class LevenbergMarquardt; give an instance"),
         (lambda: fit(problem, optax.adam(0.1)), r"GradientDescent\(optimizer"),
@@ -92,19 +87,6 @@ def test_wrong_arguments_are_answered_in_one_line_with_the_remedy(problem, as_a_
 def test_a_number_of_steps_is_whole_and_not_negative(problem, steps, as_a_user):
     with pytest.raises(ValueError, match=f"max_steps is {steps}; give an integer that is not negative"):
         fit(problem, max_steps=steps, progress=False)
-
-
-def test_the_old_name_of_the_number_of_steps_warns(problem):
-    with pytest.warns(FutureWarning, match="fit: the argument 'max_iterations' is now 'max_steps'"):
-        found = fit(problem, max_iterations=1, throw=False, progress=False)
-    assert int(found.iterations) == 1
-
-
-def test_the_old_name_of_the_initial_guess_warns(problem):
-    for owner in (problem, problem.parameters):
-        with pytest.warns(FutureWarning, match="start is now initial"):
-            old = owner.start
-        assert jax.tree.all(jax.tree.map(jnp.array_equal, old, owner.initial))
 
 
 def test_solvers_of_optax_are_wrapped(problem):

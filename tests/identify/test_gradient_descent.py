@@ -8,7 +8,6 @@ import optax
 import pytest
 from recorded import pendulum_plant, simulated
 
-from jaxdyn import identify
 from jaxdyn.identify.charts import Positive
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.gradient_descent import GradientDescent, batch_loss
@@ -78,18 +77,6 @@ def test_without_a_batch_a_step_follows_the_gradient_of_all_windows(problem):
     np.testing.assert_allclose(found.loss, normal.loss, rtol=1e-10)
     step = found.unknowns.x - problem.initial.x
     np.testing.assert_allclose(step, -1e-6 * normal.shared_gradient, rtol=1e-6, atol=1e-12)
-
-
-def test_the_old_form_warns_and_gives_the_same(problem):
-    key = jax.random.key(0)
-    with pytest.warns(FutureWarning, match="descend is now"):
-        descend = identify.descend
-    with pytest.warns(FutureWarning, match="GradientDescent"):
-        unknowns, losses = descend(problem, optax.adam(0.01), steps=2, batch=3, key=key, progress=False)
-    solver = GradientDescent(optax.adam(0.01), batch=3, key=key)
-    found = fit(problem, solver, max_steps=2, progress=False, history=True)
-    np.testing.assert_array_equal(unknowns.x, found.unknowns.x)
-    np.testing.assert_array_equal(losses, found.history)
 
 
 def test_what_gradient_descent_cannot_do_is_refused(problem):

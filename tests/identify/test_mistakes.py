@@ -157,21 +157,3 @@ def test_lists_fit_like_arrays():
     np.testing.assert_array_equal(of_lists.estimate, of_arrays.estimate)
     repeated = [identify.reweighted_least_squares(a, b).estimate for a, b in ((Y, tau), (Y.tolist(), tau.tolist()))]
     np.testing.assert_array_equal(*repeated)
-
-
-def test_the_former_order_of_the_arguments_of_a_prediction_warns():
-    window = jax.tree.map(lambda x: x[0], WINDOWS)
-    expected, end = identify.predict(PLANT, window, START)
-    with pytest.warns(FutureWarning, match=r"predict: the order is now \(plant, window, start\)"):
-        found, _ = identify.predict(PLANT, START, window)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(end.q, START.q)
-
-
-def test_the_former_names_of_fractions_warn():
-    found = identify.UndeterminedPrediction("swing", ("viscous",), 0.5, 0.1)
-    for old, new in (("share", "fraction"), ("training_share", "training_fraction")):
-        with pytest.warns(FutureWarning, match=f"UndeterminedPrediction.{old} is now {new}"):
-            assert getattr(found, old) == getattr(found, new)
-    with pytest.warns(FutureWarning, match="now 'least_fraction'"), pytest.raises(ValueError, match="no estimates"):
-        identify.undetermined_predictions(PLANT, WINDOWS, {}, least_share=0.5)

@@ -268,14 +268,6 @@ def test_a_damaged_text_file_of_a_run_is_named(run, refusal, name, text):
     assert f"{name}: it is damaged" in refusal(RunError, load_run, run.root)
 
 
-def test_a_loaded_run_is_unpacked_as_in_earlier_releases_with_a_warning(run):
-    recorded_run(run)
-    with pytest.warns(FutureWarning, match="system, arrays"):
-        system, arrays = load_run(run.root)
-    assert isinstance(system, System)
-    assert arrays.keys() == {"time", "q", "v"}
-
-
 def test_environment_tells_versions_device_and_precision():
     found = environment()
     json.dumps(found)

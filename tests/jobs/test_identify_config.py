@@ -20,7 +20,7 @@ from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.identify.experiment import compare_base_parameters, excitations
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.io.config import read_config, resolved_toml
+from jaxdyn.io.config import read_config
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import save_plant
 from jaxdyn.jobs.identify_config import FitConfig, IdentifyConfig
@@ -59,20 +59,6 @@ def path(tmp_path) -> Path:
 
 def read(path: Path, *overrides: str) -> IdentifyConfig:
     return read_config(path, IdentifyConfig, overrides)
-
-
-def test_earlier_names_of_keys_are_read_and_the_present_ones_are_written(path):
-    earlier = read(path, "fit.alike=7", "fit.iterations=9", "fit.spread=0.5")
-    present = read(path, "fit.block_length=7", "fit.max_steps=9", "fit.standard_deviation=0.5")
-    assert earlier == present
-    assert earlier.fit.block_length == 7
-    written = resolved_toml(earlier)
-    assert "block_length = 7" in written
-    assert "alike" not in written
-    path.write_text(written)
-    assert read(path) == present
-    with pytest.raises(ConfigError, match=r"fit.alike.*former name of 'block_length'.*remove one"):
-        read(path, "fit.alike=7", "fit.block_length=7")
 
 
 def test_defaults_of_settings_are_those_of_the_functions_that_they_are_given_to():

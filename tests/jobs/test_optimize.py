@@ -27,7 +27,7 @@ from jaxdyn.control import (
     Spheres,
     guess,
 )
-from jaxdyn.io.config import read_config, resolved_toml
+from jaxdyn.io.config import read_config
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.optimize import _by_start, _from_other_guesses
 from jaxdyn.jobs.optimize_config import OptimizeConfig
@@ -51,18 +51,6 @@ def swing(tmp_path_factory) -> Path:
     command = ["optimize", str(folder / "swing.toml"), "pictures=true", "animation=true", "--out", str(folder / "run")]
     assert main(command) == 0
     return folder / "run"
-
-
-def test_earlier_names_of_keys_are_read_and_the_present_ones_are_written(config):
-    at_end = "[{kind='state', q=[0.5]}]"
-    names = {"iterations": "7", "condition": "[{kind='state_bounds', v_upper=1}]", "final_condition": at_end}
-    renamed = dict(zip(names, ("max_steps", "constraint", "final_constraint"), strict=True))
-    earlier = read_config(config, OptimizeConfig, [f"{name}={value}" for name, value in names.items()])
-    present = read_config(config, OptimizeConfig, [f"{renamed[name]}={value}" for name, value in names.items()])
-    assert earlier == present
-    written = resolved_toml(earlier)
-    assert "max_steps = 7" in written
-    assert not any(name in written for name in names)
 
 
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
@@ -422,7 +410,7 @@ def test_experiment_states_a_problem(path):
         ("{kind='ddp', feasibility=1e-3, penalty=5.0}", ILQR(second_order=True, feasibility=1e-3, penalty=5.0)),
         ("{kind='multiple_shooting', tolerance=1e-5, parallel=true}", MultipleShooting(parallel=True, tolerance=1e-5)),
         ("{kind='predictive', samples=9, knots=3}", Sampling(PredictiveSampling(), samples=9, knots=3)),
-        ("{kind='mppi', temperature=0.5, spread=2.0}", Sampling(PathIntegral(0.5), standard_deviation=2.0)),
+        ("{kind='mppi', temperature=0.5, standard_deviation=2.0}", Sampling(PathIntegral(0.5), standard_deviation=2.0)),
         ("{kind='cem', elites=5, patience=7, seed=2}", Sampling(CrossEntropy(5), patience=7, seed=2)),
     ],
 )

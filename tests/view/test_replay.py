@@ -74,11 +74,8 @@ def test_wrong_shapes_and_samples_are_refused_in_one_line(replay, tmp_path):
     motion = swing()
     with pytest.raises(ValueError, match=r"q has shape \(3, 21, 2\).*need \(samples, 20, 2\)"):
         Replay(jaxdyn.library.double_pendulum(), motion["time"][:20], motion["q"])
-    with (
-        pytest.raises(ConfigError, match=r"samples \[3\] exist; choose from 0 to 2"),
-        pytest.warns(FutureWarning, match="'lanes' is now 'samples'"),
-    ):
-        replay.write_html(tmp_path / "replay.html", lanes=[3])
+    with pytest.raises(ConfigError, match=r"samples \[3\] exist; choose from 0 to 2"):
+        replay.write_html(tmp_path / "replay.html", samples=[3])
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
         replay.write_html(tmp_path / "file" / "replay.html", samples=[0])
