@@ -131,22 +131,21 @@ class RungeKutta4(Integrator):
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         model, correction = system.model, stabilizing_correction(system, state, t, dt)
 
-        @jax.jit  # traced and differentiated once, not once per stage
-        def slope(step, v, time):
+        def stage(carry, coefficients):
+            """A stage at the fraction c of the step, along the slopes of the stage before it; its weight is b."""
+            (rate, a), sums = carry
+            c, b = coefficients
+            step, v, time = c * dt * rate, state.v + c * dt * a, t + c * dt
             q = configuration.integrate(model, state.q, step)
             rate = configuration.step_rate(model, state.q, step, v)
-            return rate, acceleration(system, State(q, v), control(time), time, correction=correction)
+            a = acceleration(system, State(q, v), control(time), time, correction=correction)
+            return ((rate, a), (sums[0] + b * rate, sums[1] + b * a)), None
 
-        start = (
-            0.0 * state.v
-        )  # depends on the state like the steps of the other stages, so JAX differentiates all stages as one
-        r1, a1 = slope(start, state.v, t)
-        r2, a2 = slope(0.5 * dt * r1, state.v + 0.5 * dt * a1, t + 0.5 * dt)
-        r3, a3 = slope(0.5 * dt * r2, state.v + 0.5 * dt * a2, t + 0.5 * dt)
-        r4, a4 = slope(dt * r3, state.v + dt * a3, t + dt)
-        step = dt / 6.0 * (r1 + 2.0 * (r2 + r3) + r4)
-        v = state.v + dt / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
-        return State(configuration.integrate(model, state.q, step), v), jnp.asarray(True)
+        # A loop, so that one stage is traced, differentiated and compiled. The zeros depend on the state, as the slopes do.
+        nothing, dtype = 2 * (0.0 * state.v,), state.v.dtype
+        tableau = jnp.asarray([0.0, 0.5, 0.5, 1.0], dtype), jnp.asarray([1.0, 2.0, 2.0, 1.0], dtype) / 6.0
+        (_, (rate, a)), _ = jax.lax.scan(stage, (nothing, nothing), tableau)
+        return State(configuration.integrate(model, state.q, dt * rate), state.v + dt * a), jnp.asarray(True)
 
 
 class ImplicitMidpoint(Integrator):
