@@ -71,6 +71,7 @@ class LoopJoint(Constraint):
     """
 
     table_name: ClassVar[str] = "loop"
+    ends: ClassVar[tuple[str, ...]] = ("body_a", "body_b")
 
     name: str = eqx.field(static=True)
     kind: str = eqx.field(static=True)
@@ -174,6 +175,7 @@ class Distance(Constraint):
     """
 
     table_name: ClassVar[str] = "rod"
+    ends: ClassVar[tuple[str, ...]] = ("body_a", "body_b")
 
     name: str = eqx.field(static=True)
     body_a: int = eqx.field(static=True, converter=plain, metadata=body_index())

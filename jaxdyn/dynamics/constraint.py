@@ -25,9 +25,12 @@ class Constraint(eqx.Module):
         name: Name of the constraint in messages, files and results; unique within a system.
         table_name: Name of the tables of a mechanism file that describe constraints of this kind; None if files cannot contain
             them.
+        ends: Names of the fields with indices of bodies, if the residual depends on nothing but the poses of these bodies and the
+            numbers of the constraint; None otherwise. Constraints of one form with `ends` are evaluated at once.
     """
 
     table_name: ClassVar[str | None] = None
+    ends: ClassVar[tuple[str, ...] | None] = None
 
     name: eqx.AbstractVar[str]
 

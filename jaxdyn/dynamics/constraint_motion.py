@@ -9,7 +9,9 @@ constraint defines only its residual, and the kinematics of the tree is not diff
 itself, and its residual is zero.
 """
 
-from collections.abc import Sequence
+import dataclasses
+import operator
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -22,6 +24,7 @@ from jaxdyn.dynamics.constraint import Constraint, VelocityConstraint
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Motion, Placements, Poses, Velocities
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
 
 
 class ConstraintMotion(NamedTuple):
@@ -49,8 +52,11 @@ def residuals(model: Model, constraints: Sequence[Constraint], q: Coordinates, p
 
     Source: theory.md (N7).
     """
-    none = jnp.zeros(0, q.dtype)
-    return jnp.concatenate([none, *(constraint.residual(model, q, poses) for constraint in constraints)])
+
+    def of_one(constraint: Constraint, poses: Poses):
+        return constraint.residual(model, q, poses)
+
+    return _stacked(of_one, constraints, q, poses)
 
 
 def residuals_at(model: Model, constraints: Sequence[Constraint], q: Coordinates) -> Float[Array, "m"]:
@@ -167,11 +173,43 @@ def forces(
 
 def _rate(model: Model, constraints, q: Coordinates, poses: Poses, bodies: BodyMotion, v: Velocities):
     """dphi/dt for given velocities of the body frames and of the coordinates (v)."""
-    along = configuration.coordinate_rate(model, q, v), kinematics.rate_of_poses(model, poses, bodies)
+    q_rate = configuration.coordinate_rate(model, q, v)
 
-    def rate(constraint: Constraint):
+    def rate(constraint: Constraint, moving):
+        poses, rates = moving
         if isinstance(constraint, VelocityConstraint):
             return constraint.rate(model, q, poses, bodies, v)
-        return jax.jvp(lambda q, poses: constraint.residual(model, q, poses), (q, poses), along)[1]
+        return jax.jvp(lambda q, poses: constraint.residual(model, q, poses), (q, poses), (q_rate, rates))[1]
 
-    return jnp.concatenate([jnp.zeros(0, q.dtype), *map(rate, constraints)])
+    return _stacked(rate, constraints, q, (poses, kinematics.rate_of_poses(model, poses, bodies)))
+
+
+def _stacked(function: Callable, constraints: Sequence[Constraint], q: Coordinates, placed) -> Float[Array, "m"]:
+    """Results of function(constraint, placed) of all constraints, in their order. The leaves of `placed` have an axis of bodies.
+
+    Equal constraints between bodies are evaluated at once, so that they are traced and compiled once.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for k, constraint in enumerate(constraints):
+        groups.setdefault(k if constraint.ends is None else _form(constraint), []).append(k)
+    found: dict[int, Float[Array, "_"]] = {}
+    for members in groups.values():
+        first, ends = constraints[members[0]], constraints[members[0]].ends
+        if ends is None or len(members) == 1:
+            found |= {k: function(constraints[k], placed) for k in members}
+            continue
+        bodies = np.array([[getattr(constraints[k], end) for end in ends] for k in members])
+        numbers = {end: GROUND if bodies[0, i] == GROUND else i for i, end in enumerate(ends)}
+        leaves = zip(*(jax.tree.leaves(constraints[k]) for k in members), strict=True)
+        form = jax.tree.structure(dataclasses.replace(first, **numbers))
+        each = jax.tree.unflatten(form, [jnp.stack(parts) for parts in leaves])
+        at_ends = jax.tree.map(operator.itemgetter(bodies), placed)
+        found |= zip(members, jax.vmap(function)(each, at_ends), strict=True)
+    return jnp.concatenate([jnp.zeros(0, q.dtype), *(found[k] for k in range(len(constraints)))])
+
+
+def _form(constraint: Constraint) -> Hashable:
+    """What constraints have in common that can be evaluated at once: all but their names, numbers and bodies."""
+    bodies = {end: min(getattr(constraint, end), 0) for end in constraint.ends or ()}
+    alike = dataclasses.replace(constraint, name="", **bodies)
+    return jax.tree.structure(alike), *((x.shape, str(x.dtype)) for x in jax.tree.leaves(alike))
