@@ -1,7 +1,6 @@
 """Every experiment runs with its smoke settings, and has a config of its name that says so.
 
-Without the option --exhaustive a few run: with --thorough a simulation, an identification, an optimization, a benchmark and
-mechanisms with loops, otherwise two of them.
+Without the option --exhaustive a few run: a simulation, an optimization and, with --thorough, a benchmark of mechanisms with loops.
 Of the others, what they import, the names of jaxdyn that they use and their configs are checked.
 """
 
@@ -23,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
 TUTORIALS = sorted((ROOT / "experiments" / "tutorials").glob("*.py"))
 FIRST = {"integrator_order", "pendulum_codesign"}
-THOROUGH = {"identification_figures", "benchmark_rollout", "fourbar_coupler"}
+THOROUGH = {"iftomm_benchmark"}
 
 
 @pytest.fixture(scope="module")

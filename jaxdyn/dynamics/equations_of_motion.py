@@ -13,6 +13,7 @@ from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.forces import BodyForce, JointForce, Slip
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.dynamics.system import State, System, Time, check_controls, dynamic_function, system_function
+from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot
 
@@ -259,8 +260,13 @@ def resisted_acceleration(
     weightless = eqx.tree_at(lambda m: m.gravity, model, replace_fn=jnp.zeros_like)
     still = eqx.tree_at(lambda m: (m.v, m.velocity, m.bias), now.motion, replace_fn=jnp.zeros_like)
 
-    def response(force):
+    def solved(force):
         return _solved(system, now._replace(motion=still), weightless, force, None, added)[0]
+
+    def response(force):
+        change = solved(force)
+        # The motion `still` has no rates of prescribed motion, but the rule for the derivative takes them from the model.
+        return change - solved(jnp.zeros_like(force)) if configuration.is_prescribed(model) else change
 
     return _with_bounded_friction(slips, response, a, step)
 

@@ -68,12 +68,13 @@ def system_of_all_joints() -> System:
     add("tray", "satellite", Planar((0.0, 0.6, 0.8), (1.0, 0.0, 0.0)), 5)
     add("nut", "tray", Screw((0.0, 0.0, 1.0), 0.1), 6)
     model = builder.build()
-    springs = (
+    forces = (
         Spring(0, (0.1, 0.2, -0.1), 2, (0.05, -0.1, 0.2), 20.0, 0.3),
         Spring(3, (0.0, 0.1, -0.1), 4, (0.2, 0.0, 0.1), 15.0, 0.2),
         Damper(2, (0.1, 0.0, 0.1), 1, (0.0, 0.1, 0.1), 0.6),
+        JointFriction(np.full(model.nv, 0.1), np.full(model.nv, 0.05), np.full(model.nv, 0.3)),
     )
-    return System(model, springs)
+    return System(model, forces)
 
 
 def moving(model) -> State:
