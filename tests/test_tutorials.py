@@ -1,6 +1,6 @@
 """The tutorials run as scripts, leave pictures that show something, and what they print is what they claim.
 
-Without the option --exhaustive one of them runs; the names that the others use are checked in `test_experiments`.
+They run with the option --exhaustive; the names that they use are always checked, in `test_experiments`.
 """
 
 import re
@@ -18,15 +18,12 @@ TUTORIALS = ("batched_rollouts", "identification", "trajectory_optimization")
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 
 
-@pytest.fixture(
-    scope="module", params=[TUTORIALS[0], *(pytest.param(name, marks=pytest.mark.exhaustive) for name in TUTORIALS[1:])]
-)
-def tutorial(request, tmp_path_factory, exhaustive):
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.exhaustive) for name in TUTORIALS])
+def tutorial(request, tmp_path_factory):
     """Name, printed text and folder of pictures of a tutorial that has run."""
     out = tmp_path_factory.mktemp(request.param)
     script = FOLDER / f"{request.param}.py"
-    # The one that runs ordinarily is over before optimizations pay.
-    with forks(MPLBACKEND="agg", **({} if exhaustive else {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})) as scripts:
+    with forks(MPLBACKEND="agg") as scripts:
         done = scripts.run(script, "--out", out, folder=Path.cwd())
     assert done.returncode == 0, done.stderr
     return request.param, done.stdout, out

@@ -123,7 +123,7 @@ print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and forks")
 @pytest.mark.parametrize(
-    "verb", [verb if verb == "rollout" else pytest.param(verb, marks=pytest.mark.thorough) for verb in JOBS]
+    "verb", [verb if verb == "rollout" else pytest.param(verb, marks=pytest.mark.exhaustive) for verb in JOBS]
 )
 def test_a_run_killed_at_random_ends_as_if_nothing_had_been(verb, tmp_path, exhaustive):
     write_configs(tmp_path)
