@@ -261,3 +261,53 @@ def test_what_cannot_be_told_and_what_cannot_be_built_is_refused():
 def test_summary_names_the_constraints():
     system = four_bar()
     assert "pin: revolute loop joint between coupler and rocker" in system.summary()
+
+
+def test_equal_constraints_that_are_evaluated_at_once_are_those_one_by_one(monkeypatch):
+    """Rods and loop joints in any order, some at the ground: residuals, rates, accelerations, Jacobian and forces."""
+    rng = np.random.default_rng(11)
+    builder = MechanismBuilder("five bodies")
+    for k in range(5):
+        mass, com, inertia = 1.0, *random_inertia(rng, 1.0, 0.3)
+        builder.add_body(f"body {k}", joint=Free(), mass=mass, com=com, inertia=inertia)
+    model = builder.build()
+
+    def frame():
+        return RigidTransform(jnp.asarray(random_unit(rng, 4)), jnp.asarray(rng.normal(size=3)))
+
+    def rod(k, a, b):
+        return Distance(f"rod {k}", a, rng.normal(size=3), b, rng.normal(size=3), 1.0 + k)
+
+    def joint(k, kind, a, b):
+        return LoopJoint(f"joint {k}", kind, a, frame(), b, frame())
+
+    constraints = (
+        joint(0, "revolute", 0, 1),
+        rod(1, 2, -1),
+        joint(2, "spherical", 1, 3),
+        joint(3, "revolute", 4, 2),
+        Coupling("gear", 7 * 3 + 4, 7 * 2 + 5, [0.1, 2.0]),
+        rod(4, 1, 4),
+        joint(5, "revolute", -1, 3),
+        rod(6, 4, -1),
+        joint(7, "revolute", 3, 0),
+        rod(8, 0, 2),
+    )
+    q = jaxdyn.configuration.integrate(model, jaxdyn.configuration.neutral(model), jnp.asarray(rng.normal(size=30)))
+    v, lam = jnp.asarray(rng.normal(size=30)), jnp.asarray(rng.normal(size=28))
+
+    def everything(q, v):
+        moving = kinematics.motion(model, q, v)
+        placed = moving.placements
+        return (
+            constraint_motion.motion(model, constraints, q, moving),
+            constraint_motion.jacobian(model, constraints, q, placed),
+            constraint_motion.forces(model, constraints, q, placed.poses, lam),
+        )
+
+    together = jax.jit(everything)(q, v)
+    monkeypatch.setattr(LoopJoint, "ends", None)
+    monkeypatch.setattr(Distance, "ends", None)
+    apart = jax.jit(lambda q, v: everything(q, v))(q, v)
+    for one, other in zip(jax.tree.leaves(together), jax.tree.leaves(apart), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-13)
