@@ -209,7 +209,7 @@ def _stacked(function: Callable, constraints: Sequence[Constraint], q: Coordinat
 
 
 def _form(constraint: Constraint) -> Hashable:
-    """What constraints have in common that can be evaluated at once: all but their names, numbers and bodies."""
+    """Key that is equal for constraints that can be evaluated at once: they differ in names, values and bodies only."""
     bodies = {end: min(getattr(constraint, end), 0) for end in constraint.ends or ()}
     alike = dataclasses.replace(constraint, name="", **bodies)
     return jax.tree.structure(alike), *((x.shape, str(x.dtype)) for x in jax.tree.leaves(alike))
