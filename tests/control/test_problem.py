@@ -78,8 +78,6 @@ def double_integrator(**options) -> ControlProblem:
         ({"constraints": lambda d, t, x, u: x}, TypeError, "constraint 1 is .*wrap the function in Equality"),
         ({"constraints": Inequality(lambda d, t, x, u: x[0], "track")}, ValueError, "'track'.*return a vector"),
         ({"final_constraints": Equality(lambda x: x, "end")}, TypeError, "final constraint 1, 'end'.*arguments"),
-        ({"conditions": ()}, TypeError, "'conditions' is now constraints"),
-        ({"condition": ()}, TypeError, "'condition' is unknown"),
     ],
 )
 def test_functions_that_do_not_fit_are_answered_when_the_problem_is_built(options, error, said, as_a_user):
