@@ -121,8 +121,8 @@ def test_costs_are_in_the_precision_of_the_problem():
         np.testing.assert_allclose(cost, 0.25 * 0.5 * 4.0, rtol=1e-6)
 
 
-def test_second_derivatives_of_long_steps_with_loops_are_computed_in_groups_of_columns(monkeypatch):
-    """One program for all columns would have 200 000 operations, which XLA compiles in minutes."""
+def test_the_size_of_second_derivatives_of_steps_with_loops_is_that_of_all_columns(monkeypatch):
+    """By this size, columns are computed at once or in groups."""
     system = jaxdyn.library.four_bar()
     dynamics = MultibodyDynamics(dataclasses.replace(system, drives=jaxdyn.JointDrives((0,), [1.0])))
     start = dynamics.system.at_rest(jnp.zeros(3))
@@ -139,4 +139,4 @@ def test_second_derivatives_of_long_steps_with_loops_are_computed_in_groups_of_c
     jax.eval_shape(
         lambda plan: expansion.expanded(problem, plan, terms, gaps, costates=gaps, curvature=jnp.ones(())), plan
     )
-    assert sizes["expansion, both orders"] > 150_000
+    assert sizes["expansion, both orders"] > 50_000
