@@ -25,8 +25,8 @@ class Constraint(eqx.Module):
         name: Name of the constraint in messages, files and results; unique within a system.
         table_name: Name of the tables of a mechanism file that describe constraints of this kind; None if files cannot contain
             them.
-        ends: Names of the fields with indices of bodies, if the residual depends only on the poses of these bodies and the
-            values of the constraint; None otherwise. Constraints of one form with `ends` are evaluated at once.
+        ends: Names of the fields with indices of bodies, if the equations depend only on the poses (and velocities) of these
+            bodies and on the values of the constraint; None otherwise. Constraints of one form with `ends` are evaluated at once.
     """
 
     table_name: ClassVar[str | None] = None

@@ -176,12 +176,12 @@ def _rate(model: Model, constraints, q: Coordinates, poses: Poses, bodies: BodyM
     q_rate = configuration.coordinate_rate(model, q, v)
 
     def rate(constraint: Constraint, moving):
-        poses, rates = moving
+        poses, rates, bodies = moving
         if isinstance(constraint, VelocityConstraint):
             return constraint.rate(model, q, poses, bodies, v)
         return jax.jvp(lambda q, poses: constraint.residual(model, q, poses), (q, poses), (q_rate, rates))[1]
 
-    return _stacked(rate, constraints, q, (poses, kinematics.rate_of_poses(model, poses, bodies)))
+    return _stacked(rate, constraints, q, (poses, kinematics.rate_of_poses(model, poses, bodies), bodies))
 
 
 def _stacked(function: Callable, constraints: Sequence[Constraint], q: Coordinates, placed) -> Float[Array, "m"]:
@@ -199,9 +199,9 @@ def _stacked(function: Callable, constraints: Sequence[Constraint], q: Coordinat
             found |= {k: function(constraints[k], placed) for k in members}
             continue
         bodies = np.array([[getattr(constraints[k], end) for end in ends] for k in members])
-        numbers = {end: GROUND if bodies[0, i] == GROUND else i for i, end in enumerate(ends)}
+        places = {end: GROUND if bodies[0, i] == GROUND else i for i, end in enumerate(ends)}
         leaves = zip(*(jax.tree.leaves(constraints[k]) for k in members), strict=True)
-        form = jax.tree.structure(dataclasses.replace(first, **numbers))
+        form = jax.tree.structure(dataclasses.replace(first, **places))
         each = jax.tree.unflatten(form, [jnp.stack(parts) for parts in leaves])
         at_ends = jax.tree.map(operator.itemgetter(bodies), placed)
         found |= zip(members, jax.vmap(function)(each, at_ends), strict=True)
