@@ -121,8 +121,9 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
         )
     if mass == 0 and np.any(tensor):
         raise UnphysicalInertia(f"{where}: it has inertia but mass 0 kg; give its mass, or use armature for a rotor")
-    gyration = float(np.sqrt(0.5 * np.trace(tensor) / mass)) if mass else 0.0
-    if gyration > _LARGE and mass < _THINNEST * gyration**3:
+    with np.errstate(over="ignore"):  # the radius of gyration of an absurd body may be infinite
+        gyration = np.sqrt(0.5 * max(np.trace(tensor), 0.0)) / np.sqrt(mass) if mass else 0.0
+    if gyration > _LARGE and np.cbrt(mass / _THINNEST) < gyration:
         warnings.warn(
             one_line(
                 f"{where}: an inertia of {0.5 * np.trace(tensor):.4g} kg m^2 and a mass of {mass:.4g} kg mean a radius of gyration "
