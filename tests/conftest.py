@@ -102,7 +102,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--thorough",
         action="store_true",
-        help="run the tests marked thorough, too, which repeat laws for more cases and take longer; .ci/run runs them",
+        help="run the tests marked thorough, too, which repeat laws for more cases and take longer; .ci/run --thorough runs them",
     )
 
 

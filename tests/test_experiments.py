@@ -21,8 +21,8 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted((ROOT / "experiments").glob("*.py"))
 TUTORIALS = sorted((ROOT / "experiments" / "tutorials").glob("*.py"))
-FIRST = {"integrator_order", "pendulum_codesign"}
-THOROUGH = {"iftomm_benchmark"}
+FIRST = {"integrator_order"}
+THOROUGH = {"iftomm_benchmark", "pendulum_codesign"}
 
 
 @pytest.fixture(scope="module")

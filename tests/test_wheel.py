@@ -77,6 +77,7 @@ def test_every_module_and_mechanism_of_the_checkout_is_in_the_wheel(wheel):
     assert modules | mechanisms <= names
 
 
+@pytest.mark.thorough
 def test_wheel_is_imported_from_where_it_is_installed(elsewhere):
     program = (
         "import jaxdyn; print(jaxdyn.__file__); print(jaxdyn.library.mechanism_path('panda')); jaxdyn.library.panda()"

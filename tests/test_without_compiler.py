@@ -58,6 +58,7 @@ def without():
     return json.loads(run.stdout.splitlines()[-1])
 
 
+@pytest.mark.thorough
 def test_results_without_llvmlite_are_those_of_xla(without):
     space: dict = {}
     exec(RESULTS.replace("BACKEND", "xla"), space)

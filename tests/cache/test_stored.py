@@ -232,6 +232,7 @@ def test_within_jit_a_function_is_a_part_of_the_program_around_it(folder, traced
     assert traced == []
 
 
+@pytest.mark.thorough
 def test_transformations_outside_jit_give_the_same_as_inside(folder):
     def energy(q):
         return jaxdyn.potential_energy(MODEL, q)
@@ -372,6 +373,7 @@ def test_a_home_folder_without_room_for_a_cache_is_no_warning(tmp_path, monkeypa
     assert str(tmp_path) in record.getMessage()
 
 
+@pytest.mark.thorough
 def test_a_command_without_a_usable_cache_ends_well_and_says_so_in_one_line(tmp_path):
     environment = os.environ | {"JAXDYN_CACHE_DIR": str(a_file(tmp_path))}
     jaxdyn.io.save_mechanism(jaxdyn.library.system("pendulum"), tmp_path / "pendulum.toml")

@@ -115,6 +115,7 @@ def test_minimal_coordinates_move_as_multipliers_do():
         jaxdyn.constraints.minimal_motion(System(system.model), System(system.model).at_rest(Q), (0,))
 
 
+@pytest.mark.thorough
 def test_a_joint_bears_the_same_whether_it_is_cut_or_belongs_to_the_tree():
     cut_between = planar_four_bar(
         [0, 1, 0],
@@ -248,6 +249,7 @@ def test_what_is_held_stays_and_what_cannot_be_held_is_refused():
         Projected(iterations=0)
 
 
+@pytest.mark.thorough
 def test_assembly_follows_its_start_as_far_as_the_constraints_let_it():
     """By the start: the crank's own angle where it is held, and else the velocity nearest in kinetic energy."""
 

@@ -85,6 +85,7 @@ def four_bar() -> LinkageBuilder:
     return builder
 
 
+@pytest.mark.thorough
 def test_two_cuts_of_a_four_bar_give_the_same_motion():
     names = ("crank", "rocker", "tip", "left", "right")
     chosen = four_bar().build()
@@ -189,6 +190,7 @@ def test_spatial_linkage_against_the_same_built_by_hand():
 REVERSIBLE = ["R", "P", "H", "C", "U", "S", "L", "F", "r", "c"]
 
 
+@pytest.mark.thorough
 def test_reversed_joints_move_as_the_joints_themselves():
     """A chain with a joint of every kind floats by its first body, and by its last: then all its joints are reversed."""
     rng = np.random.default_rng(8)

@@ -171,6 +171,7 @@ def test_traced_values_and_scalars_of_numpy_are_accepted():
     assert control.ControlProblem(vectors, jnp.zeros(1), duration=1.0, steps=2, final_constraints=goal).steps == 2
 
 
+@pytest.mark.thorough
 def test_failures_of_a_mapped_search_are_reported_as_those_of_a_batch_of_rollouts():
     def searched(u, steps):
         return control.solve(PROBLEM, ILQR(), control.rollout_controls(PROBLEM, u), max_steps=steps).result

@@ -26,6 +26,7 @@ from jaxdyn.control.problem import end_constraints, final_cost, path_constraints
 from jaxdyn.control.rates import original_problem
 
 
+@pytest.mark.thorough
 def test_rates_cost_what_a_longer_state_would():
     """The regulator with the control as a third coordinate, written out."""
     problem = with_rates(regulator(), 0.3, jnp.array([0.2]))
@@ -54,6 +55,7 @@ def test_conditions_of_the_inner_problem_hold_for_its_states_and_controls():
     assert [type(c) for c in (*problem.constraints, *problem.final_constraints)] == [Inequality, Inequality, Equality]
 
 
+@pytest.mark.thorough
 def test_bounds_of_controls_rates_and_states_are_kept():
     """All three act; without them each would be passed."""
     free = with_rates(regulator(), 1e-3, jnp.array([-1.0]))

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jaxprs import equations
 
 import jaxdyn
@@ -29,6 +30,7 @@ def squared_acceleration(friction, q, v, system: jaxdyn.System):
     return jnp.sum(a**2)
 
 
+@pytest.mark.thorough
 def test_many_contacts_are_a_loop_with_the_same_value_and_gradient():
     system = stone(20)
     q = jnp.tile(jnp.array([0.0, 0.0, 0.02, 1.0, 0.05, 0.0, 0.0]), (3, 1))

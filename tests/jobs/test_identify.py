@@ -36,6 +36,7 @@ def arm(tmp_path_factory) -> Path:
     return out
 
 
+@pytest.mark.thorough
 def test_motions_use_one_of_the_limits_in_full_and_no_more(arm):
     pattern = r"at most (\d+) % of position, (\d+) % of speed, (\d+) % of force limits"
     used = np.array(re.findall(pattern, (arm.parent / "printed.txt").read_text()), int)

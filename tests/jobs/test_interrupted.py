@@ -121,6 +121,7 @@ print(json.dumps({"seconds": seconds, "record": record, "runs": runs + 1}))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="signals and forks")
 @pytest.mark.parametrize(
     "verb", [verb if verb == "rollout" else pytest.param(verb, marks=pytest.mark.exhaustive) for verb in JOBS]

@@ -125,6 +125,7 @@ JOBS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 @pytest.mark.parametrize(
     "verb", [verb if verb == "rollout" else pytest.param(verb, marks=pytest.mark.exhaustive) for verb in JOBS]

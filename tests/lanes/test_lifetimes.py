@@ -68,6 +68,7 @@ def test_few_functions_that_are_called_without_jit_are_kept():
     assert more[1] <= programs
 
 
+@pytest.mark.thorough
 def test_programs_of_batches_outside_of_jit_are_bounded(monkeypatch):
     monkeypatch.setattr(stored, "_MOST_PROGRAMS", 4)
 

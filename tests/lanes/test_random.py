@@ -347,6 +347,7 @@ def by_memory(key, sigma, **options):
     return jaxdyn.rollout(SYSTEM, START, Noisy(key, sigma), dt=DT, steps=STEPS, **options)
 
 
+@pytest.mark.thorough
 def test_rollouts_with_noise_are_one_kernel():
     def loss(sigma, key, simulate, backend):
         return jnp.mean(simulate(key, sigma, backend=backend).saved.q ** 2)

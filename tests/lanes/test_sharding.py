@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import json
 import equinox, jax, jax.numpy as jnp, numpy as np
@@ -58,6 +60,7 @@ print(json.dumps(report))
 """
 
 
+@pytest.mark.thorough
 def test_four_devices_give_the_bits_of_one_and_gather_nothing():
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=False)

@@ -93,6 +93,7 @@ def test_decomposed_mechanism_moves_as_the_native_one():
         np.testing.assert_allclose(chains, native, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
+@pytest.mark.thorough
 def test_decomposed_mechanism_in_single_precision():
     builder = MechanismBuilder("floating arm")
     com, inertia = random_inertia(np.random.default_rng(1), 1.0, 0.3)

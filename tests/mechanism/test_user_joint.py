@@ -327,6 +327,7 @@ def test_what_needs_christoffel_symbols_says_why_there_are_none(mixed, state):
             refusing()
 
 
+@pytest.mark.thorough
 def test_the_connection_serves_joints_that_the_library_does_not_know(mixed, state):
     q, v, a = state
 

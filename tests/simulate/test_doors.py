@@ -292,6 +292,7 @@ def test_numbers_of_steps_are_integers_of_python_or_numpy():
     assert geodesic(SYSTEM.model, Q, Q, dt=0.01, steps=np.int64(2)).steps == 2
 
 
+@pytest.mark.thorough
 def test_times_of_records_may_go_backward_and_repeat():
     forward = rollout_adaptive(SYSTEM, START, times=jnp.array([0.0, 0.05, 0.05, 0.1]))
     np.testing.assert_array_equal(forward.saved.q[1], forward.saved.q[2])

@@ -249,6 +249,7 @@ def test_without_resisting_forces_both_forms_make_the_same_steps():
     np.testing.assert_array_equal(*both(State(q, v)))
 
 
+@pytest.mark.thorough
 def test_derivatives_of_a_step_are_those_of_difference_quotients_at_rest_and_in_motion():
     model = wheel(0.3)
     rng = np.random.default_rng(12)

@@ -83,6 +83,7 @@ def test_error_on_manifolds_falls_with_the_declared_order(integrator, reference)
     assert errors[-1] > 1e-11  # nothing of it is the reference's or rounding
 
 
+@pytest.mark.thorough
 def test_variational_free_body_keeps_both_momenta_to_rounding():
     builder = MechanismBuilder("alone", gravity=(0.0, 0.0, 0.0))
     com, inertia = random_inertia(np.random.default_rng(11), 1.0, 0.3)

@@ -233,6 +233,7 @@ def test_file_plays_in_a_browser_without_network(page_file, browser):
     context.close()
 
 
+@pytest.mark.thorough
 def test_served_replay_shows_the_time_that_is_set(replay, browser, capsys):
     with replay.serve(port=0) as served:
         context = browser.new_context(viewport={"width": 720, "height": 640})
