@@ -332,7 +332,7 @@ class Jaxdyn:
             steps,
         )
         self.problem = identify.OutputError(
-            parameters, windows, free_starts=False, integrator=jaxdyn.SemiImplicitEuler(), backend="lanes"
+            parameters, windows, free_starts=False, integrator=jaxdyn.SemiImplicitEuler()
         )
 
     def residuals(self, x: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jaxdyn import mechanism as mechanism
     from jaxdyn import simulate as simulate
     from jaxdyn import view as view
+    from jaxdyn.compute import backend as backend
     from jaxdyn.compute import batched as batched
     from jaxdyn.constraints import Coupling as Coupling
     from jaxdyn.constraints import Distance as Distance
@@ -103,7 +104,6 @@ if TYPE_CHECKING:
     from jaxdyn.mechanism.transformations import released as released
     from jaxdyn.simulate.controls import Controller as Controller
     from jaxdyn.simulate.controls import Knots as Knots
-    from jaxdyn.simulate.integrators import ExplicitEuler as ExplicitEuler
     from jaxdyn.simulate.integrators import ImplicitMidpoint as ImplicitMidpoint
     from jaxdyn.simulate.integrators import RungeKutta4 as RungeKutta4
     from jaxdyn.simulate.integrators import SemiImplicitEuler as SemiImplicitEuler

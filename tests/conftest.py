@@ -203,6 +203,13 @@ def optimized():
 
 
 @pytest.fixture
+def by_xla():
+    """Everything is left to XLA."""
+    with jaxdyn.backend("xla"):
+        yield
+
+
+@pytest.fixture
 def as_a_user():
     """No shape hook: the messages are those that a user sees."""
     jaxtyping.config.update("jaxtyping_disable", True)

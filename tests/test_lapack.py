@@ -123,7 +123,7 @@ def fitted():
     plant = double_pendulum_plant()
     windows = identify.cut([simulated(plant, 0.5, 1)], duration=0.2, interval=STEP, first=0.05, lead=0.05)
     free = [identify.Parameter("system.model.mass", chart=identify.Positive())]
-    problem = identify.OutputError(identify.Parameters(plant, free), windows, backend="xla")
+    problem = identify.OutputError(identify.Parameters(plant, free), windows)
     solver = identify.LevenbergMarquardt(1e-8)
     return jax.vmap(lambda initial: solver.iterate(problem, solver.begin(problem, initial))), [
         batch_of(problem.initial)
@@ -139,19 +139,15 @@ PROGRAMS = {
     "accelerations": lambda: accelerations("cholesky"),
     "rollout within a loop": lambda: rolled("four_bar"),
     "implicit midpoint": lambda: rolled("cart_pole", ImplicitMidpoint()),
-    "multiple shooting": lambda: run_iterations(
-        control.MultipleShooting(backend="xla"), regulator(lower=-4.0, upper=4.0)
-    ),
+    "multiple shooting": lambda: run_iterations(control.MultipleShooting(), regulator(lower=-4.0, upper=4.0)),
     "fits of several experiments": several_experiments,
 }
 MORE_PROGRAMS = {
     "accelerations, contravariant": lambda: accelerations("contravariant"),
     "gradient of a rollout within a loop": lambda: gradient("four_bar"),
     "variational": lambda: rolled("cart_pole", Variational()),
-    "ILQR": lambda: run_iterations(control.ILQR(backend="xla"), regulator(lower=-4.0, upper=4.0)),
-    "parallel multiple shooting": lambda: run_iterations(
-        control.MultipleShooting(backend="xla", parallel=True), regulator()
-    ),
+    "ILQR": lambda: run_iterations(control.ILQR(), regulator(lower=-4.0, upper=4.0)),
+    "parallel multiple shooting": lambda: run_iterations(control.MultipleShooting(parallel=True), regulator()),
     "fit from several starts": fitted,
 }
 
@@ -163,6 +159,7 @@ MORE_PROGRAMS = {
         *(pytest.param(program, id=name, marks=pytest.mark.exhaustive) for name, program in MORE_PROGRAMS.items()),
     ],
 )
+@pytest.mark.usefixtures("by_xla")
 def test_no_program_calls_lapack_with_a_batch(program):
     function, args = program()
     assert with_a_batch(lapack_calls(function, *args)) == []

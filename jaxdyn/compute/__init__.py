@@ -12,11 +12,8 @@ from jaxdyn.compute.hints import keep as keep
 from jaxdyn.compute.hints import keep_triangle as keep_triangle
 from jaxdyn.compute.hints import traced_once as traced_once
 from jaxdyn.compute.hints import writing_out as writing_out
-from jaxdyn.compute.programs import Backend as Backend
-from jaxdyn.compute.programs import CannotCompile as CannotCompile
 from jaxdyn.compute.programs import Served as Served
 from jaxdyn.compute.programs import batched as batched
-from jaxdyn.compute.programs import check_backend as check_backend
 from jaxdyn.compute.programs import columnwise as columnwise
 from jaxdyn.compute.programs import compiled_outside_jit as compiled_outside_jit
 from jaxdyn.compute.programs import operations_of as operations_of
@@ -26,6 +23,10 @@ from jaxdyn.compute.programs import run as run
 from jaxdyn.compute.programs import stored_jit as stored_jit
 from jaxdyn.compute.programs import stored_outside_jit as stored_outside_jit
 from jaxdyn.compute.programs import within_jit as within_jit
+from jaxdyn.compute.switch import Backend as Backend
+from jaxdyn.compute.switch import CannotCompile as CannotCompile
+from jaxdyn.compute.switch import backend as backend
+from jaxdyn.compute.switch import chosen_backend as chosen_backend
 
 __all__ = sorted(name for name, item in globals().items() if not name.startswith("_") and not isinstance(item, _Module))
 

@@ -13,7 +13,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,8 +23,8 @@ import numpy as np
 from jaxdyn.compute import internals
 from jaxdyn.compute.forked import check_not_forked, refused_if_forked
 from jaxdyn.compute.hints import writing_out
-
-Backend = Literal["auto", "lanes", "xla"]
+from jaxdyn.compute.switch import Backend, CannotCompile, check_backend, chosen_backend
+from jaxdyn.compute.switch import backend as chosen
 
 _GUEST = "jaxdyn.lanes.guest"
 # A matrix with more operations is computed in groups of columns with this number of operations. LLVM takes about 4 s for a group.
@@ -32,24 +32,10 @@ _MOST_OPERATIONS = 150_000
 _OPERATIONS_OF_GROUP = 60_000
 
 
-class CannotCompile(Exception):
-    """Error of a function that a required compiler does not support, or of a compiler that cannot be used."""
-
-
 class Served(eqx.Module):
     """The backend that runs a program, "lanes" or "xla", as a static part of the results of the program."""
 
     backend: str = eqx.field(static=True)
-
-
-def check_backend(backend: str) -> None:
-    """Raise an error for an unknown backend.
-
-    Raises:
-        ValueError: The message lists the known backends.
-    """
-    if backend not in ("auto", "lanes", "xla"):
-        raise ValueError(f'unknown backend {backend!r}; use "auto", "lanes" or "xla"')
 
 
 @functools.cache
@@ -96,7 +82,7 @@ def surrounding_traces() -> list[str]:
     return found[::-1]
 
 
-def per_sample(function: Callable, *, backend: Backend = "auto", name: str | None = None) -> Callable:
+def per_sample(function: Callable, *, backend: Backend | None = None, name: str | None = None) -> Callable:
     """Compile a function of one sample; under `jax.vmap` each SIMD lane computes one sample.
 
         fast = jax.jit(jax.vmap(per_sample(f)))
@@ -104,12 +90,11 @@ def per_sample(function: Callable, *, backend: Backend = "auto", name: str | Non
     Args:
         function: Pure function of pytrees of small arrays and random keys. Known values in its closure become constants of the
             code, so operations with the zeros of a model in the closure are removed. Arguments do not become constants.
-        backend: "lanes" requires the lane compiler, "xla" leaves the function to XLA, "auto" uses the lane compiler if it supports
-            the function. On a GPU whose kernels fail the self-test, XLA is used in any case, with a warning.
+        backend: Backend of the function and of all that it calls, see `jaxdyn.backend`; by default the one of the context.
         name: Name in the record of compilations.
 
     Raises:
-        CannotCompile: In a call of the compiled function: backend is "lanes", and the lane compiler does not support the
+        CannotCompile: In a call of the compiled function: the backend is "lanes", and the lane compiler does not support the
             function. The message states the unsupported operation and its line.
     """
     check_backend(backend)
@@ -117,14 +102,14 @@ def per_sample(function: Callable, *, backend: Backend = "auto", name: str | Non
 
     @functools.wraps(function)
     def sample(*args, **options) -> Any:
-        out, _ = run(lambda *a: function(*a, **options), args, backend=backend, name=label)
-        return out
+        with chosen(backend):
+            return run(lambda *a: function(*a, **options), args, name=label)[0]
 
     return sample
 
 
 def batched(
-    function: Callable, in_axes: Any = 0, out_axes: Any = 0, *, backend: Backend = "auto", name: str | None = None
+    function: Callable, in_axes: Any = 0, out_axes: Any = 0, *, backend: Backend | None = None, name: str | None = None
 ) -> Callable:
     """Compile a batched version of a function of one sample, like `jax.jit(jax.vmap(function))`, with one sample per SIMD lane.
 
@@ -150,30 +135,29 @@ def batched(
     return refused_if_forked(jax.jit(jax.vmap(per_sample(function, backend=backend, name=name), in_axes, out_axes)))
 
 
-def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
+def run(function: Callable, args: tuple, *, name: str) -> tuple[Any, str]:
     """Compute function(*args) for one sample; returns the results and the name of the backend.
 
     Args:
         function: Function of one sample.
         args: Arguments of the function.
-        backend: Backend, as for `per_sample`.
         name: Name in the record of compilations.
     """
     check_not_forked()
     if writing_out():  # the call is a part of a function that is being compiled
         return function(*args), "lanes"
-    guest = None if backend == "xla" else compiler()
+    guest = None if chosen_backend() == "xla" else compiler()
     if guest is not None:
-        return guest.run(function, args, backend=backend, name=name)
-    if backend == "lanes":
+        return guest.run(function, args, name=name)
+    if chosen_backend() == "lanes":
         raise CannotCompile(f'backend "lanes" of {name}: the lane compiler cannot be used here; use "auto" or "xla"')
     return function(*args), "xla"
 
 
-def operations_of(function: Callable, args: tuple, *, backend: Backend = "auto") -> int | None:
+def operations_of(function: Callable, args: tuple) -> int | None:
     """Number of operations of a function of one sample; None if the lane compiler would not be used for it."""
-    guest = None if backend == "xla" or writing_out() else compiler()
-    return None if guest is None else guest.operations_of(function, args, backend=backend)
+    guest = None if chosen_backend() == "xla" or writing_out() else compiler()
+    return None if guest is None else guest.operations_of(function, args)
 
 
 def reference(function: Callable, *args: Any, digits: int = 50) -> Any:
@@ -190,9 +174,7 @@ def reference(function: Callable, *args: Any, digits: int = 50) -> Any:
     return guest.reference(function, *args, digits=digits)
 
 
-def columnwise(
-    function: Callable, directions: np.ndarray, *, operations: float | None, backend: Backend = "auto", name: str
-) -> Callable:
+def columnwise(function: Callable, directions: np.ndarray, *, operations: float | None, name: str) -> Callable:
     """Compile a function of one sample that computes the columns of a matrix, such as a Jacobian or a Hessian.
 
     One program computes all columns if it is short enough, so that they share the operations that do not depend on the direction.
@@ -203,7 +185,6 @@ def columnwise(
         function: Function of (directions, *args), whose results have the columns for these directions on their last axis.
         directions: The direction of each column (n, n).
         operations: Estimated operations of one column; None if they are not known.
-        backend: Backend, as for `per_sample`.
         name: Name in the record of compilations.
 
     Returns:
@@ -211,11 +192,11 @@ def columnwise(
     """
     count = len(directions)
     if operations is None or operations * count <= _MOST_OPERATIONS:
-        return per_sample(functools.partial(function, directions), backend=backend, name=name)
+        return per_sample(functools.partial(function, directions), name=name)
     groups = -(-count // max(1, int(_OPERATIONS_OF_GROUP / operations)))
     length = -(-count // groups)
     padded = np.concatenate([directions, np.zeros((groups * length - count, *directions.shape[1:]), directions.dtype)])
-    several = per_sample(function, backend=backend, name=name)
+    several = per_sample(function, name=name)
 
     def columns(*args):
         grouped = jnp.asarray(padded.reshape(groups, length, *directions.shape[1:]))

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdyn.compute import Backend
 from jaxdyn.control import guess
 from jaxdyn.control.batch import Options, best_of, solve_batch, solve_each
 from jaxdyn.control.collocation import Collocation
@@ -58,7 +57,6 @@ class Auto(Solver):
         feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
             precision.
         starts: Number of other initial guesses for the last attempt.
-        backend: Compiler of all solvers, see `lanes`.
     """
 
     kind: ClassVar[str] = "auto"
@@ -67,19 +65,16 @@ class Auto(Solver):
         static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
     )
     starts: int = eqx.field(static=True, converter=plain, kw_only=True, default=16, metadata=quantity(positive=True))
-    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def stages(self, problem: ControlProblem) -> tuple[Stage, ...]:
         """The attempts for a problem, in their order."""
-        shooting = MultipleShooting(backend=self.backend)
-        ilqr, ddp = (
-            ILQR(second_order=second, feasibility=self.feasibility, backend=self.backend) for second in (False, True)
-        )
+        shooting = MultipleShooting()
+        ilqr, ddp = (ILQR(second_order=second, feasibility=self.feasibility) for second in (False, True))
         if problem.constraints or problem.final_constraints or problem.size:
             listed = [Stage("multiple_shooting", shooting), Stage("ddp", ddp)]
         else:
             listed = [Stage("ilqr", ilqr), Stage("multiple_shooting", shooting), Stage("ddp", ddp)]
-        collocation = Collocation(feasibility=1e-6, tolerance=1e-6, backend=self.backend)
+        collocation = Collocation(feasibility=1e-6, tolerance=1e-6)
         if _supports(collocation, problem):
             listed.append(Stage("multiple_shooting from collocation", shooting, prepared=collocation))
         first = listed[0]

@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import Backend, stored_jit
+from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.nonlinear_program import Minimum, minimized, require_ipyopt
 from jaxdyn.control.plan import Multipliers, Plan
@@ -87,7 +87,6 @@ class Collocation(Solver):
         tolerance: Largest residual of the KKT conditions that a solution may have, as scaled by Ipopt.
         feasibility: Largest violation of dynamics and constraints that a solution may have.
         print_level: Amount of output of Ipopt, from 0 to 12.
-        backend: Compiler of the derivatives, see `lanes`.
 
     Source: Betts 2010; Kelly 2017; Waechter and Biegler 2006 (Ipopt).
     """
@@ -105,7 +104,6 @@ class Collocation(Solver):
     print_level: int = eqx.field(
         static=True, converter=plain, kw_only=True, default=0, metadata=quantity(minimum=0.0, maximum=12.0)
     )
-    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def __check_init__(self):
         collocation_points(self.scheme, self.degree)
@@ -128,7 +126,7 @@ class Collocation(Solver):
                 f"give shape {(problem.steps, problem.dynamics.nu)}, one row for each time step"
             )
         points = collocation_points(self.scheme, self.degree)
-        transcription = transcribed(problem, initial, points, self.backend)
+        transcription = transcribed(problem, initial, points)
         found = minimized(
             transcription.program(),
             transcription.start(initial.controls, initial.design),

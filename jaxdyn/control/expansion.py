@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import Backend, columnwise, operations_of, per_sample
+from jaxdyn.compute import columnwise, operations_of, per_sample
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint
 from jaxdyn.control.plan import Multipliers, Outcome, Plan, multiplier_estimates
 from jaxdyn.control.problem import (
@@ -78,8 +78,6 @@ def linearized(
     plan: Plan,
     terms: ConstraintTerms,
     gaps: Float[Array, "N nx"],
-    *,
-    backend: Backend = "auto",
 ) -> Expansion:
     """The first-order expansion of a problem about a plan: gradients and Jacobians, with Hessians equal to zero.
 
@@ -88,14 +86,13 @@ def linearized(
         plan: Plan about which the problem is expanded.
         terms: Multipliers and weights of the constraints.
         gaps: Defects of the plan, see `plan.gaps`.
-        backend: Compiler of the expansion, see `lanes`.
     """
 
     def first(directions, k, x, following, u):
         return _columns(lambda w: _step_values(problem, plan, k, x, following, u, w), directions)
 
-    rows = _columns_of_steps(first, problem, plan, _FIRST_ORDER, backend, "expansion, first order")
-    return _linear_model(problem, plan, terms, gaps, jax.vmap(rows)(*_places(plan), plan.controls), backend)
+    rows = _columns_of_steps(first, problem, plan, _FIRST_ORDER, "expansion, first order")
+    return _linear_model(problem, plan, terms, gaps, jax.vmap(rows)(*_places(plan), plan.controls))
 
 
 def _linear_model(
@@ -104,7 +101,6 @@ def _linear_model(
     terms: ConstraintTerms,
     gaps: Float[Array, "N nx"],
     jacobian: Float[Array, "N rows n_plus_nu"],
-    backend: Backend,
 ) -> Expansion:
     """The first-order expansion from the Jacobians of `_step_values`."""
     nx, P, m = problem.dynamics.nx, problem.size, problem.dynamics.nu
@@ -124,7 +120,7 @@ def _linear_model(
 
         return jax.jacfwd(rows)(jnp.zeros(n, gaps.dtype))
 
-    ending = per_sample(at_end, backend=backend, name="expansion of the end, first order")
+    ending = per_sample(at_end, name="expansion of the end, first order")
     end_slope, end_C = ending(_at(plan.states, -1))
     d = jnp.concatenate([gaps, jnp.zeros((problem.steps, P), gaps.dtype)], axis=1)
     flat = jnp.zeros((problem.steps, n + m, n + m), gaps.dtype)
@@ -152,7 +148,6 @@ def expanded(
     costates: Float[Array, "N nx"] | None = None,
     feedback: Float[Array, "N nu nx"] | None = None,
     curvature: Float[Array, ""] | None = None,
-    backend: Backend = "auto",
 ) -> Expansion:
     """The second-order expansion of a problem about a plan.
 
@@ -167,7 +162,6 @@ def expanded(
             without gains, they are the derivatives at fixed controls. At an optimum, costates with and without gains are equal.
             Elsewhere, costates of unstable motions would be very large without gains.
         curvature: Weight of the second derivatives of dynamics and constraints: 1 for Newton's method, 0 or None for Gauss-Newton.
-        backend: Compiler of the expansion, see `lanes`.
     """
     nx = problem.dynamics.nx
     n = nx + problem.size
@@ -202,26 +196,26 @@ def expanded(
         return _derivatives(split, None if curvature is None else curved, weight, np.eye(n, dtype=gaps.dtype))[0]
 
     def of_steps(columns, effort: float, name: str, costates):
-        found = _columns_of_steps(columns, problem, plan, effort, backend, name)
+        found = _columns_of_steps(columns, problem, plan, effort, name)
         along = (*_places(plan), plan.controls, costates, terms.path)
         return jax.vmap(found, in_axes=(*(0 for _ in along), None))(*along, weight)
 
     effort = _SECOND_ORDER_WITH_LOOPS if _has_loops(problem) else _SECOND_ORDER
     if costates is None:
-        flat = linearized(problem, plan, terms, gaps, backend=backend)
+        flat = linearized(problem, plan, terms, gaps)
         if curvature is None:  # they weight nothing
             costates = jnp.zeros_like(gaps)
         else:
-            backward = per_sample(adjoint, backend=backend, name="costates")
+            backward = per_sample(adjoint, name="costates")
             costates = backward(flat.model, feedback)[:, :nx]
         H = of_steps(second, 0.0 if curvature is None else effort, "expansion, second order", costates)
     else:
         # One program is compiled faster than two, and both need the intermediate values of the time step.
         jacobian, H = of_steps(both, effort, "expansion, both orders", costates)
-        flat = _linear_model(problem, plan, terms, gaps, jacobian, backend)
+        flat = _linear_model(problem, plan, terms, gaps, jacobian)
     C, end_C = flat.path_rows, flat.end_rows
     H = H + einsum("kci,kc,kcj->kij", C, terms.path_weight, C)
-    ending = per_sample(second_at_end, backend=backend, name="expansion of the end, second order")
+    ending = per_sample(second_at_end, name="expansion of the end, second order")
     Q_end = ending(_at(plan.states, -1), terms.end, weight)
     Q_end = Q_end + einsum("ci,c,cj->ij", end_C, terms.end_weight, end_C)
     model = eqx.tree_at(
@@ -275,7 +269,7 @@ def _columns(function, directions: Float[Array, "c n"] | np.ndarray) -> Float[Ar
     return jax.vmap(lambda d: jax.jvp(function, (zero,), (d,))[1], out_axes=-1)(jnp.asarray(directions))
 
 
-def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, ""]:
+def cost_size(problem: ControlProblem, plan: Plan) -> Float[Array, ""]:
     """Magnitude of the derivatives of the cost, for scaling the cost: the largest component of the sum over k of |g_k| + |H_k 1|.
 
     g_k and H_k are the gradient and the Hessian of the cost of time step k, or of the final cost, with respect to tangent
@@ -300,13 +294,13 @@ def cost_size(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto")
     def of_end(last):
         return derivatives(lambda w: final_cost(*_end_away(problem, plan, last, w)), n)
 
-    steps = jax.vmap(per_sample(of_step, backend=backend, name="size of costs"))
-    ending = per_sample(of_end, backend=backend, name="size of the cost of the end")
+    steps = jax.vmap(per_sample(of_step, name="size of costs"))
+    ending = per_sample(of_end, name="size of the cost of the end")
     along = steps(jnp.arange(problem.steps), _at(plan.states, slice(-1)), plan.controls)
     return jnp.maximum(jnp.max(jnp.sum(along, axis=0)), jnp.max(ending(_at(plan.states, -1)), initial=0.0))
 
 
-def _columns_of_steps(columns, problem: ControlProblem, plan: Plan, effort: float, backend: Backend, name: str):
+def _columns_of_steps(columns, problem: ControlProblem, plan: Plan, effort: float, name: str):
     """Compiled form of a function that computes columns for the variables (state, design parameters, controls) of a time step.
 
     Args:
@@ -314,7 +308,6 @@ def _columns_of_steps(columns, problem: ControlProblem, plan: Plan, effort: floa
         problem: The problem.
         plan: Plan about which the problem is expanded.
         effort: Operations of one column, in units of the operations of dynamics and constraints; zero if they are few.
-        backend: Compiler of the expansion.
         name: Name in the record of compilations.
     """
     one = np.eye(problem.dynamics.nx + problem.size + problem.dynamics.nu, dtype=plan.controls.dtype)
@@ -325,10 +318,8 @@ def _columns_of_steps(columns, problem: ControlProblem, plan: Plan, effort: floa
         return _equations(placed, k, there, held, following)
 
     first_step = jax.tree.map(lambda leaf: leaf[0], (*_places(plan), plan.controls))
-    operations = operations_of(equations, first_step, backend=backend) if effort else None
-    return columnwise(
-        columns, one, operations=None if operations is None else effort * operations, backend=backend, name=name
-    )
+    operations = operations_of(equations, first_step) if effort else None
+    return columnwise(columns, one, operations=None if operations is None else effort * operations, name=name)
 
 
 def _step_values(problem: ControlProblem, plan: Plan, k, x, following, u, w) -> Array:

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import Backend
 from jaxdyn.control.interior_point import (
     FARTHEST,
     DualVariables,
@@ -51,7 +50,7 @@ class StepLength(NamedTuple):
 
 
 def line_search(
-    problem: ControlProblem, search: InteriorSearch, cost_model: LinearQuadratic, step: InteriorStep, backend: Backend
+    problem: ControlProblem, search: InteriorSearch, cost_model: LinearQuadratic, step: InteriorStep
 ) -> tuple[InteriorSearch, StepLength]:
     """Filter line search: apply the largest step fraction that the filter accepts.
 
@@ -70,7 +69,6 @@ def line_search(
         search: The present state of the search.
         cost_model: The linear-quadratic model of the costs, without constraint terms.
         step: The Newton step.
-        backend: Compiler of the computation, see `lanes`.
 
     Returns:
         The new state of the search, unchanged if no fraction is accepted, and the length of the step.
@@ -142,14 +140,14 @@ def line_search(
             jnp.where(restoring, low, plan.controls - kept * below),
             jnp.where(restoring, high, plan.controls + kept * above),
         )
-        return closed_loop(problem, straight, step.feedback, first, *bounds, backend=backend)
+        return closed_loop(problem, straight, step.feedback, first, *bounds)
 
     @jax.jit  # traced once, for straight and simulated plans
     def best_of(plans, is_simulated):
         """The plan that is accepted with the largest fraction, and whether there is one."""
 
         def tried(fraction, new):
-            found, defects = outcome_and_gaps(problem, new, backend=backend)
+            found, defects = outcome_and_gaps(problem, new)
             slacks = jax.tree.map(
                 lambda s, ds, first: jnp.where(restoring, first, s + fraction * ds),
                 search.slacks,

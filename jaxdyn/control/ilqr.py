@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import Backend, per_sample
+from jaxdyn.compute import per_sample
 from jaxdyn.control.linear_quadratic import LinearQuadratic
 from jaxdyn.control.newton import NewtonSolver, Step
 from jaxdyn.control.plan import Outcome, Plan
@@ -35,7 +35,6 @@ class ILQR(NewtonSolver):
         feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
             precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
-        backend: Compiler of expansions, recursions and rollouts, see `lanes`.
 
     Source: Li and Todorov 2004; Jacobson and Mayne 1970; Tassa, Mansard and Todorov 2014; Howell, Jackson and Manchester 2019;
     Mastalli et al. 2020; theory.md (S1)-(S6).
@@ -53,7 +52,6 @@ class ILQR(NewtonSolver):
     penalty: float = eqx.field(
         static=True, converter=plain, kw_only=True, default=1.0, metadata=quantity(positive=True)
     )
-    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def tried(
         self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, step: Step, fractions: Float[Array, "A"]
@@ -63,7 +61,7 @@ class ILQR(NewtonSolver):
         def rolled(fraction, plan, step, gaps):
             return roll_out(problem, plan, step, gaps, fraction)
 
-        rolling = per_sample(rolled, backend=self.backend, name="roll-out of a policy")
+        rolling = per_sample(rolled, name="roll-out of a policy")
         return jax.vmap(rolling, in_axes=(0, None, None, None))(fractions, plan, step, gaps)
 
 

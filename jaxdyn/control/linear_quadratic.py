@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import Backend, per_sample, writing_out
+from jaxdyn.compute import per_sample, writing_out
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
@@ -241,7 +241,6 @@ def optimum(
     *,
     damping: Float[Array, ""] | float = 0.0,
     parallel: bool = False,
-    backend: Backend = "auto",
 ) -> tuple[Policy, Float[Array, "P"], Float[Array, "N_1 n"], Float[Array, "N m"], Float[Array, "N n"]]:
     """The optimal policy, p, z, u and costates, if z_0 = along p with a free vector p of cost 1/2 p' hessian p + gradient' p.
 
@@ -251,9 +250,8 @@ def optimum(
         hessian, gradient: Hessian and gradient of the cost of p.
         damping: Regularization: the diagonal of the total Hessian of p is increased by this fraction of its absolute values.
         parallel: If true, associative scans replace the sequential recursions.
-        backend: Compiler of the recursions, see `lanes`.
     """
-    recursion = parallel_riccati if parallel else per_sample(riccati, backend=backend, name="Riccati recursion")
+    recursion = parallel_riccati if parallel else per_sample(riccati, name="Riccati recursion")
     policy, p = recursion(problem), gradient
     if p.size:
         whole = damped(along.T @ policy.hessians[0] @ along + hessian, damping)
@@ -261,7 +259,7 @@ def optimum(
     if parallel:
         z, u = parallel_steps_of(problem, policy, along @ p)
     else:
-        z, u = per_sample(steps_of, backend=backend, name="steps of a policy")(problem, policy, along @ p)
+        z, u = per_sample(steps_of, name="steps of a policy")(problem, policy, along @ p)
     return policy, p, z, u, costates(policy, z)
 
 

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.compute import Backend
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expanded, initial_jacobian
 from jaxdyn.control.filter_search import StepLength, line_search
 from jaxdyn.control.interior_point import (
@@ -73,7 +72,6 @@ class MultipleShooting(IterativeSolver):
             in double and 1e-4 in single precision.
         barrier: Barrier parameter at the initial guess. With a small value, such as 1e-4, a search from nearly optimal states and
             controls takes fewer iterations (warm start); from other guesses it may fail.
-        backend: Compiler of expansions and recursions, see `lanes`.
 
     Source: Bock and Plitt 1984; Waechter and Biegler 2006 (interior point, filter); Sarkka and Garcia-Fernandez 2023 (parallel);
     Friedlander and Orban 2012 (dual regularization).
@@ -88,7 +86,6 @@ class MultipleShooting(IterativeSolver):
     barrier: float = eqx.field(
         static=True, converter=plain, kw_only=True, default=FIRST_BARRIER, metadata=quantity(positive=True)
     )
-    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
         # Close to a bound, multipliers barrier / distance are as large as with the default values.
@@ -96,9 +93,9 @@ class MultipleShooting(IterativeSolver):
         start = max(self.barrier, least)
         distance = INSIDE * min(1.0, start / FIRST_BARRIER)
         plan = push_inside_bounds(problem, initial, distance)
-        scale = _scale_of(cost_size(problem, plan, backend=self.backend))
+        scale = _scale_of(cost_size(problem, plan))
         problem = problem.with_cost_scale(scale)
-        (found, defects), dtype = outcome_and_gaps(problem, plan, backend=self.backend), problem.lower.dtype
+        (found, defects), dtype = outcome_and_gaps(problem, plan), problem.lower.dtype
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, defects))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         slacks = first_slacks(problem, found, distance)
@@ -145,7 +142,6 @@ class MultipleShooting(IterativeSolver):
             search.gaps,
             costates=search.multipliers.costates[:, : problem.dynamics.nx],
             curvature=use_curvature.astype(search.damping.dtype),
-            backend=self.backend,
         )
         cost_model = without_constraint_terms(expansion, terms)
         error = optimality_error(problem, search, cost_model, expansion, jnp.zeros_like(search.barrier))
@@ -155,7 +151,7 @@ class MultipleShooting(IterativeSolver):
         search = self._lowered(search, optimality_error(problem, search, cost_model, expansion, search.barrier))
         terms = eliminate_slacks(problem, search)
         step = self._step(problem, search, with_constraint_terms(cost_model, expansion, terms), expansion, terms)
-        after, length = line_search(problem, search, cost_model, step, self.backend)
+        after, length = line_search(problem, search, cost_model, step)
         after = self._adapted(problem, self._counted(search, after, length), length, use_curvature)
         code = jnp.where(solved, ControlResult.SOLVED.value, after.result).astype(search.result.dtype)
         search = jax.tree.map(lambda old, new: jnp.where(solved, old, new), search, after)
@@ -225,9 +221,7 @@ class MultipleShooting(IterativeSolver):
         design_gradient = mu / design_above - mu / design_below
 
         def solved(model, terms):
-            return optimum(
-                model, along, jnp.diag(stiff), terms, damping=damping, parallel=self.parallel, backend=self.backend
-            )
+            return optimum(model, along, jnp.diag(stiff), terms, damping=damping, parallel=self.parallel)
 
         policy, *found = solved(model, design_gradient)
         if self.parallel:

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.compute import Backend, per_sample
+from jaxdyn.compute import per_sample
 from jaxdyn.control.expansion import expanded, initial_jacobian, initial_offset, penalty_terms
 from jaxdyn.control.linear_quadratic import (
     LinearQuadratic,
@@ -118,14 +118,12 @@ class NewtonSolver(IterativeSolver):
         feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
             precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
-        backend: Compiler of expansions, recursions and rollouts, see `lanes`.
     """
 
     second_order: eqx.AbstractVar[bool | None]
     tolerance: eqx.AbstractVar[float | None]
     feasibility: eqx.AbstractVar[float | None]
     penalty: eqx.AbstractVar[float]
-    backend: eqx.AbstractVar[Backend]
 
     @abc.abstractmethod
     def tried(
@@ -148,7 +146,7 @@ class NewtonSolver(IterativeSolver):
 
     def begin(self, problem: ControlProblem, initial: Plan) -> Search:
         initial = _from_initial_state(problem, initial)
-        (found, defects), dtype = outcome_and_gaps(problem, initial, backend=self.backend), problem.lower.dtype
+        (found, defects), dtype = outcome_and_gaps(problem, initial), problem.lower.dtype
         leaves = jax.tree.leaves((found, initial))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
@@ -184,7 +182,6 @@ class NewtonSolver(IterativeSolver):
             search.gaps,
             feedback=search.feedback,
             curvature=curvature,
-            backend=self.backend,
         ).model
         step = self._step(problem, plan, model, search.damping)
         fractions = jnp.asarray(_FRACTIONS, search.cost.dtype)
@@ -246,7 +243,7 @@ class NewtonSolver(IterativeSolver):
         return Solution(s.plan, s.feedback, s.multipliers, s.cost, s.violation, s.result, Stats(s.iterations))
 
     def _policy(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Policy:
-        backward = per_sample(riccati, backend=self.backend, name="Riccati recursion")
+        backward = per_sample(riccati, name="Riccati recursion")
         return backward(model, *bounds_of_steps(problem, plan), damping)
 
     def _step(self, problem: ControlProblem, plan: Plan, model: LinearQuadratic, damping: Float[Array, ""]) -> Step:
@@ -275,7 +272,7 @@ class NewtonSolver(IterativeSolver):
             z, u = steps_of(model, policy, start, None, None)
             return z, u, *change(model, z, u)
 
-        forward = per_sample(steps, backend=self.backend, name="steps of a policy")
+        forward = per_sample(steps, name="steps of a policy")
         return forward(model, policy, start)
 
     def _followed(self, problem: ControlProblem, search: Search, there: Outcome, settled: Array) -> Search:

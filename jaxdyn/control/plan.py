@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.compute import Backend, per_sample, stored_outside_jit
+from jaxdyn.compute import per_sample, stored_outside_jit
 from jaxdyn.control.problem import (
     AnyState,
     ControlProblem,
@@ -141,8 +141,6 @@ def closed_loop(
     start: AnyState,
     lower: Float[Array, "N nu"],
     upper: Float[Array, "N nu"],
-    *,
-    backend: Backend = "auto",
 ) -> Plan:
     """The simulated motion from an initial state with the controls u = u_k + K_k (x - x_k), clipped to bounds of each time step.
 
@@ -152,7 +150,6 @@ def closed_loop(
         feedback: The gains K (N, nu, nx).
         start: The initial state.
         lower, upper: Bounds of the controls of each time step.
-        backend: Compiler of the computation, see `lanes`.
     """
 
     def moving(start, states, controls, design, feedback, lower, upper):
@@ -169,19 +166,19 @@ def closed_loop(
         end, (states, controls) = jax.lax.scan(step, start, rows)
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), states, end), controls
 
-    simulated = per_sample(moving, backend=backend, name="motion with feedback")
+    simulated = per_sample(moving, name="motion with feedback")
     states, controls = simulated(start, plan.states, plan.controls, plan.design, feedback, lower, upper)
     return Plan(states, controls, plan.design)
 
 
-def gaps(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Float[Array, "N nx"]:
+def gaps(problem: ControlProblem, plan: Plan) -> Float[Array, "N nx"]:
     """The defects of a plan, difference(x_{k+1}, f(x_k, u_k)) in tangent coordinates; they are zero if it obeys the dynamics."""
     placed = problem.with_design(plan.design)
 
     def gap(k, x, u, following):
         return _gap(placed, k, x, u, following)
 
-    each = per_sample(gap, backend=backend, name="gaps of a plan")
+    each = per_sample(gap, name="gaps of a plan")
     before, after = _ends_of_steps(plan)
     return jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls, after)
 
@@ -201,7 +198,7 @@ def initial_design(problem: ControlProblem) -> Float[Array, "P"]:
     return jnp.zeros(0, problem.lower.dtype) if problem.design is None else problem.design.initial
 
 
-def outcome(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -> Outcome:
+def outcome(problem: ControlProblem, plan: Plan) -> Outcome:
     """Cost and constraint values of a plan, evaluated at its states even if they do not obey the dynamics."""
     placed = problem.with_design(plan.design)
 
@@ -209,21 +206,19 @@ def outcome(problem: ControlProblem, plan: Plan, *, backend: Backend = "auto") -
         return running_cost(placed, k, x, u), path_constraints(placed, k, x, u)
 
     before, end = jax.tree.map(lambda a: a[:-1], plan.states), jax.tree.map(lambda a: a[-1], plan.states)
-    each = per_sample(at, backend=backend, name="costs of a plan")
+    each = per_sample(at, name="costs of a plan")
     costs, path = jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls)
     return Outcome(jnp.sum(costs) + final_cost(placed, end), path, end_constraints(placed, end))
 
 
-def outcome_and_gaps(
-    problem: ControlProblem, plan: Plan, *, backend: Backend = "auto"
-) -> tuple[Outcome, Float[Array, "N nx"]]:
+def outcome_and_gaps(problem: ControlProblem, plan: Plan) -> tuple[Outcome, Float[Array, "N nx"]]:
     """`outcome` and `gaps` of a plan, computed by one kernel."""
     placed = problem.with_design(plan.design)
 
     def at(k, x, u, following):
         return running_cost(placed, k, x, u), path_constraints(placed, k, x, u), _gap(placed, k, x, u, following)
 
-    each = per_sample(at, backend=backend, name="costs and gaps of a plan")
+    each = per_sample(at, name="costs and gaps of a plan")
     before, after = _ends_of_steps(plan)
     costs, path, defects = jax.vmap(each)(jnp.arange(problem.steps), before, plan.controls, after)
     end = jax.tree.map(lambda a: a[-1], plan.states)

@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.compute import Backend, per_sample
+from jaxdyn.compute import per_sample
 from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, rollout_controls, violation
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
@@ -137,7 +137,6 @@ class Sampling(IterativeSolver):
         patience: Number of iterations without progress after which the search ends.
         feasibility: Largest violation of a constraint that a solution may have.
         seed: Seed of the random samples; iteration k draws from fold_in(key(seed), k).
-        backend: Compiler of the rollouts, see `lanes`.
 
     Raises:
         ValueError: Neither the standard deviation nor bounds of all controls are given, or there are fewer than 2 elites or more
@@ -167,7 +166,6 @@ class Sampling(IterativeSolver):
         static=True, converter=plain, kw_only=True, default=1e-2, metadata=quantity(positive=True)
     )
     seed: int = eqx.field(static=True, converter=plain, kw_only=True, default=0, metadata=quantity(minimum=0.0))
-    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def __check_init__(self):
         if isinstance(self.rule, CrossEntropy) and not 1 < self.rule.elites <= self.samples:
@@ -185,7 +183,7 @@ class Sampling(IterativeSolver):
 
     def begin(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
         plan = rollout_controls(problem, initial.controls, initial.design)
-        found = outcome(problem, plan, backend=self.backend)
+        found = outcome(problem, plan)
         count = problem.steps if self.knots is None else self.knots
         rows = np.round(np.linspace(0.0, problem.steps - 1.0, count)).astype(int)
         if self.standard_deviation is None:
@@ -211,8 +209,8 @@ class Sampling(IterativeSolver):
         def moving(knots):
             return rollout_controls(problem, _between(knots, problem.steps), search.plan.design)
 
-        plans = jax.vmap(per_sample(moving, backend=self.backend, name="motion of samples"))(drawn)
-        founds = jax.vmap(lambda plan: outcome(problem, plan, backend=self.backend))(plans)
+        plans = jax.vmap(per_sample(moving, name="motion of samples"))(drawn)
+        founds = jax.vmap(lambda plan: outcome(problem, plan))(plans)
         multipliers = no_multipliers(problem, self.penalty)
         merits = jax.vmap(lambda found: merit(problem, found, multipliers))(founds)
         merits = jnp.where(jnp.isfinite(merits), merits, jnp.inf)
@@ -224,7 +222,7 @@ class Sampling(IterativeSolver):
         def chosen(new, old):
             return jax.tree.map(lambda new, old: jnp.where(better, new[best], old), new, old)
 
-        there = chosen(founds, outcome(problem, search.plan, backend=self.backend))
+        there = chosen(founds, outcome(problem, search.plan))
         gain = search.merit - jnp.minimum(merits[best], search.merit)
         waited = jnp.where(gain > self.tolerance * jnp.abs(search.merit), 0, search.waited + 1)
         infeasible_by = violation(problem, there)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.compute import Backend
+from jaxdyn.compute import backend
 from jaxdyn.control.expansion import ConstraintTerms, expanded, initial_jacobian, initial_offset, linearized
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint, optimum, residual
 from jaxdyn.control.plan import Plan, gaps, outcome, regularization
@@ -25,7 +25,7 @@ _REFINEMENTS = 2  # iterative refinements, which remove the error of the dual re
 _AT_BOUND = 1e-5  # distance up to which a component is at its bound, relative to upper - lower, or absolute if infinite
 
 
-def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backend = "auto") -> Plan:
+def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
     """The plan of a solution as a differentiable function of the problem: of its costs, model, bounds and initial state.
 
         def cost_of_mass(mass):
@@ -40,7 +40,6 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
         problem: The problem; derivatives are taken with respect to its arrays.
         solution: A solution of this problem with result SOLVED, from a solver that returns multipliers (`MultipleShooting` or
             `ILQR`).
-        backend: Compiler of the computation, see `lanes`.
 
     Returns:
         The plan: states x_0 to x_N, controls (N, nu) and design parameters (P,).
@@ -63,10 +62,9 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
         frozen,
         plan,
         terms,
-        gaps(frozen, plan, backend=backend),
+        gaps(frozen, plan),
         feedback=found.feedback,
         curvature=one,
-        backend=backend,
     )
     base = about.model
     costates = adjoint(base, found.feedback)
@@ -89,8 +87,8 @@ def optimal_plan(problem: ControlProblem, solution: Solution, *, backend: Backen
         controls = _put(plan.controls, at, placed.lower[None], placed.upper[None])
         states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), plan.states, placed.initial)
         there = Plan(states, controls, design)
-        values, apart = outcome(problem, there), gaps(problem, there, backend=backend)
-        model = linearized(problem, there, terms, apart, backend=backend).model
+        values, apart = outcome(problem, there), gaps(problem, there)
+        model = linearized(problem, there, terms, apart).model
         z = jnp.zeros((problem.steps + 1, costates.shape[1]), costates.dtype)
         rest = residual(model, z, jnp.zeros_like(controls), costates)
         return there, (rest, initial_jacobian(problem, there).T @ rest.q[0], values.path, values.end)
@@ -191,7 +189,8 @@ def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array
             ),
         )
         # XLA is used because the matrices do not depend on the arrays of the problem, which the lane compiler cannot exploit.
-        _, p, z, u, costates = optimum(stiff, linear.along, linear.hessian, gradient, backend="xla")
+        with backend("xla"):
+            _, p, z, u, costates = optimum(stiff, linear.along, linear.hessian, gradient)
         path_multipliers = path_weight * (path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1)))
         return p, z, u, costates, path_multipliers, end_weight * (end + C_end @ z[-1])
 

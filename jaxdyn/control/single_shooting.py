@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.compute import Backend, per_sample
+from jaxdyn.compute import per_sample
 from jaxdyn.control.plan import (
     Multipliers,
     Plan,
@@ -74,7 +74,6 @@ class SingleShooting(IterativeSolver):
             precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
         window: Number of iterations between two tests of convergence.
-        backend: Compiler of the rollout, see `lanes`.
     """
 
     kind: ClassVar[str] = "single_shooting"
@@ -91,12 +90,11 @@ class SingleShooting(IterativeSolver):
         static=True, converter=plain, kw_only=True, default=1.0, metadata=quantity(positive=True)
     )
     window: int = eqx.field(static=True, converter=plain, kw_only=True, default=20, metadata=quantity(positive=True))
-    backend: Backend = eqx.field(static=True, kw_only=True, default="auto")
 
     def begin(self, problem: ControlProblem, initial: Plan) -> DescentSearch:
         unknowns = _within(problem, (initial.controls, initial.design))
         plan = self._plan(problem, unknowns)
-        found, multipliers = outcome(problem, plan, backend=self.backend), no_multipliers(problem, self.penalty)
+        found, multipliers = outcome(problem, plan), no_multipliers(problem, self.penalty)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan))]))
         code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
         infeasible_by = violation(problem, found)
@@ -116,7 +114,7 @@ class SingleShooting(IterativeSolver):
     def iterate(self, problem: ControlProblem, search: DescentSearch) -> DescentSearch:
         def value(unknowns):
             plan = self._plan(problem, _within(problem, unknowns))
-            return merit(problem, outcome(problem, plan, backend=self.backend), search.multipliers)
+            return merit(problem, outcome(problem, plan), search.multipliers)
 
         optimizer = optax.with_extra_args_support(self.transformation)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # optax mixes both
@@ -126,7 +124,7 @@ class SingleShooting(IterativeSolver):
             )
             unknowns = _within(problem, optax.apply_updates(search.unknowns, step))
         plan = self._plan(problem, unknowns)
-        found = outcome(problem, plan, backend=self.backend)
+        found = outcome(problem, plan)
         finite = jnp.isfinite(found.cost)
         looks = (search.iterations + 1) % self.window == 0
         now = merit(problem, found, search.multipliers)
@@ -176,7 +174,7 @@ class SingleShooting(IterativeSolver):
         def moving(unknowns):
             return rollout_controls(problem, *unknowns)
 
-        return per_sample(moving, backend=self.backend, name="motion of controls")(unknowns)
+        return per_sample(moving, name="motion of controls")(unknowns)
 
 
 def _within(problem: ControlProblem, unknowns):

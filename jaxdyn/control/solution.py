@@ -300,7 +300,7 @@ def verified(solver: Solver, problem: ControlProblem, found: Solution) -> Soluti
     arrays, rest = eqx.partition(found.motion(problem), eqx.is_array)
     problem, plans, feedback = eqx.combine(jax.lax.stop_gradient(arrays), rest)
     solved = found.result == ControlResult.SOLVED
-    checked = verify_each(problem, plans, feedback, solved, backend=getattr(solver, "backend", "auto"))
+    checked = verify_each(problem, plans, feedback, solved)
     result = jnp.where(solved & ~checked.happens, ControlResult.COARSE.value, found.result)
     return eqx.tree_at(
         lambda f: (f.result, f.verification), found, (result, checked), is_leaf=lambda leaf: leaf is None

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jaxdyn.compute import Backend, per_sample
+from jaxdyn.compute import per_sample
 from jaxdyn.control.linear_quadratic import LinearQuadratic, riccati
 from jaxdyn.control.plan import Plan, check_problem, closed_loop
 from jaxdyn.control.problem import AnyState, ControlProblem, check_start
@@ -23,8 +23,6 @@ def tracking_gains(
     Q: Float[Array, "nx nx"],
     R: Float[Array, "nu nu"],
     Q_end: Float[Array, "nx nx"] | None = None,
-    *,
-    backend: Backend = "auto",
 ) -> Float[Array, "N nu nx"]:
     """Gains K_k of the time-varying linear-quadratic regulator (LQR) along a plan: u = u_k + K_k (x - x_k).
 
@@ -41,7 +39,6 @@ def tracking_gains(
         Q: Weight matrix (nx, nx) of state deviations in the cost per second, positive semidefinite.
         R: Weight matrix (nu, nu) of control deviations in the cost per second, positive definite.
         Q_end: Weight matrix (nx, nx) of the final state deviation; by default Q.
-        backend: Compiler of the computation, see `lanes`.
 
     Returns:
         The gains (N, nu, nx).
@@ -63,7 +60,7 @@ def tracking_gains(
         return jax.jacfwd(deviation)(jnp.zeros(n + dynamics.nu, u.dtype))
 
     before = jax.tree.map(lambda leaf: leaf[:-1], plan.states)
-    rows = per_sample(linear, backend=backend, name="dynamics along a plan")
+    rows = per_sample(linear, name="dynamics along a plan")
     F = jax.vmap(rows)(jnp.arange(problem.steps), before, plan.controls)
     N, m = plan.controls.shape
     zero = jnp.zeros_like(F[:, :, 0])
@@ -83,7 +80,7 @@ def tracking_gains(
         Q if Q_end is None else Q_end,
         zero[0],
     )
-    return per_sample(riccati, backend=backend, name="Riccati recursion")(model).feedback
+    return per_sample(riccati, name="Riccati recursion")(model).feedback
 
 
 def follow(
@@ -91,8 +88,6 @@ def follow(
     plan: Plan,
     feedback: Float[Array, "N nu nx"],
     start: AnyState,
-    *,
-    backend: Backend = "auto",
 ) -> Plan:
     """Simulate the closed loop of a plan with feedback, u = u_k + K_k (x - x_k) clipped to the bounds, from an initial state.
 
@@ -101,7 +96,6 @@ def follow(
         plan: The plan: reference states x_k and feedforward controls u_k.
         feedback: The gains K (N, nu, nx).
         start: The initial state, which may differ from that of the plan.
-        backend: Compiler of the computation, see `lanes`.
 
     Returns:
         The states and controls of the simulation, as a plan.
@@ -118,7 +112,7 @@ def follow(
             f"follow: feedback has shape {np.shape(feedback)}; give gains of shape {shape}, from tracking_gains for instance"
         )
     lower, upper = (jnp.broadcast_to(bound, plan.controls.shape) for bound in (problem.lower, problem.upper))
-    return closed_loop(problem, plan, feedback, start, lower, upper, backend=backend)
+    return closed_loop(problem, plan, feedback, start, lower, upper)
 
 
 def arrives(
@@ -127,8 +121,6 @@ def arrives(
     feedback: Float[Array, "N nu nx"],
     starts: AnyState,
     within: Float[Array, "nx"] | float,
-    *,
-    backend: Backend = "auto",
 ) -> Bool[Array, "B"]:
     """Sample the region of attraction of a plan: whether the closed loop from each initial state reaches the final state.
 
@@ -139,7 +131,6 @@ def arrives(
         starts: B initial states, with a leading axis.
         within: Largest allowed deviation from the final state of the plan, one value for each tangent coordinate (nx,) or one for
             all.
-        backend: Compiler of the computation, see `lanes`.
 
     Returns:
         True for each initial state from which the closed loop reaches the final state (B,); false also if the simulation diverges.
@@ -148,7 +139,7 @@ def arrives(
     goal = jax.tree.map(lambda leaf: leaf[-1], plan.states)
 
     def ends_there(start):
-        motion = follow(problem, plan, feedback, start, backend=backend)
+        motion = follow(problem, plan, feedback, start)
         off = problem.dynamics.difference(goal, jax.tree.map(lambda leaf: leaf[-1], motion.states))
         return jnp.all(jnp.abs(off) <= within)  # false for NaN, that is for a simulation that diverged
 

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import Backend, per_sample, stored_jit
+from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.control.nonlinear_program import NonlinearProgram
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import (
@@ -73,14 +73,12 @@ class Transcription(eqx.Module):
         points: Collocation points of the scheme, as fractions of an interval.
         straight: The Jacobian (nx, 2 nx) of difference(a, b) with respect to steps of a and b if this Jacobian is constant, as for
             vector states; None for states on manifolds.
-        backend: Compiler of the derivatives, see `lanes`.
     """
 
     problem: ControlProblem
     origins: AnyState
     points: tuple[float, ...] = eqx.field(static=True)
     straight: tuple[tuple[float, ...], ...] | None = eqx.field(static=True)
-    backend: Backend = eqx.field(static=True)
 
     @property
     def scheme(self) -> Scheme:
@@ -207,7 +205,7 @@ class Transcription(eqx.Module):
     def _mapped(self, function, shape, args, rest):
         size = shape[0] * shape[1]
         rest = tuple(a.reshape(size, *a.shape[2:]) for a in rest)
-        each = per_sample(function, backend=self.backend, name=f"collocation, {function.__name__}")
+        each = per_sample(function, name=f"collocation, {function.__name__}")
         return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), jax.vmap(each)(*args, *rest))
 
     def program(self) -> NonlinearProgram:
@@ -410,11 +408,11 @@ def curvature(
     return _values(t._hessian(steps, flows, jnp.stack([first, last])))
 
 
-def transcribed(problem: ControlProblem, plan: Plan, points: tuple[float, ...], backend: Backend) -> Transcription:
+def transcribed(problem: ControlProblem, plan: Plan, points: tuple[float, ...]) -> Transcription:
     """The transcription of a problem with a plan as initial guess; states at interior points are interpolated between nodes."""
     straight = _constant_jacobian(problem.dynamics, problem.initial)
     origins = _between(problem.dynamics, plan.states, scheme_of(points).places)
-    return Transcription(problem, origins, points, straight, backend)
+    return Transcription(problem, origins, points, straight)
 
 
 @stored_jit

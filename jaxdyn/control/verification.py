@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
-from jaxdyn.compute import Backend, stored_outside_jit
+from jaxdyn.compute import stored_outside_jit
 from jaxdyn.control.plan import Outcome, Plan, check_problem, closed_loop, gaps, outcome, outcome_and_gaps, violation
 from jaxdyn.control.problem import (
     AnyState,
@@ -71,7 +71,6 @@ def verify(
     plan: Plan,
     *,
     feedback: Float[Array, "N nu nx"] | None = None,
-    backend: Backend = "auto",
 ) -> Verification:
     """Check a plan against its problem: dynamics, constraints, bounds, and whether the motion of the plan happens.
 
@@ -91,7 +90,6 @@ def verify(
         problem: The problem.
         plan: The plan, for example the `value` of a `Solution`.
         feedback: Gains K (N, nu, nx) of feedback u = u_k + K_k (x - x_k), such as those of a `Solution`; none by default.
-        backend: Compiler of the computation, see `lanes`.
 
     Example:
         >>> import jaxdyn, jax.numpy as jnp
@@ -106,7 +104,7 @@ def verify(
         (True, True, True)
     """
     check_problem(problem, "verify", plan)
-    return verify_each(problem, plan, feedback, np.array(True), backend=backend)
+    return verify_each(problem, plan, feedback, np.array(True))
 
 
 def verify_each(
@@ -114,8 +112,6 @@ def verify_each(
     plans: Plan,
     feedback: Float[Array, "*batch N nu nx"] | None,
     solved: Bool[Array | np.ndarray, "*batch"],
-    *,
-    backend: Backend = "auto",
 ) -> Verification:
     """`verify` for one plan, for a batch of plans of one problem, or for a batch of problems with one plan each.
 
@@ -126,14 +122,14 @@ def verify_each(
     """
     batch = plans.controls.ndim > 2
     several = (problem.duration.ndim > 0) if batch else None
-    checked = _of_steps(problem, plans, backend, several)
+    checked = _of_steps(problem, plans, several)
     clear = (checked.miss <= _CLEAR * TOLERANCE) | ~solved
     traced = isinstance(clear, Tracer)
     if not traced and np.all(clear):
         return checked
 
     def simulated():
-        return jnp.where(clear, checked.miss, _of_motion(problem, plans, feedback, checked.miss, backend, several))
+        return jnp.where(clear, checked.miss, _of_motion(problem, plans, feedback, checked.miss, several))
 
     miss = jax.lax.cond(jnp.all(clear), lambda: checked.miss, simulated) if traced else simulated()
     return eqx.tree_at(lambda c: c.miss, checked, miss)
@@ -149,11 +145,11 @@ def _mapped(function: Callable, several: bool | None) -> Callable:
 
 
 @stored_outside_jit
-def _of_steps(problem: ControlProblem, plans: Plan, backend: Backend, several: bool | None) -> Verification:
+def _of_steps(problem: ControlProblem, plans: Plan, several: bool | None) -> Verification:
     def each(problem: ControlProblem, plan: Plan) -> Verification:
         placed = problem.with_design(plan.design)
         off = jnp.abs(placed.dynamics.difference(placed.initial, jax.tree.map(lambda leaf: leaf[0], plan.states)))
-        planned, defects = outcome_and_gaps(problem, plan, backend=backend)
+        planned, defects = outcome_and_gaps(problem, plan)
         gap = jnp.maximum(jnp.max(off), jnp.max(jnp.abs(defects)))
         beyond = [placed.lower[None] - plan.controls, plan.controls - placed.upper[None]]
         if problem.design is not None:
@@ -161,7 +157,7 @@ def _of_steps(problem: ControlProblem, plans: Plan, backend: Backend, several: b
         excess = jnp.maximum(jnp.max(jnp.stack([jnp.max(amount) for amount in beyond])), 0.0)
         error, miss = jnp.full_like(gap, jnp.nan), jnp.zeros_like(gap)
         if placed.dynamics.continuous:
-            of_parts = gaps(_in_parts(placed), plan, backend=backend)
+            of_parts = gaps(_in_parts(placed), plan)
             error = jnp.max(jnp.sum(jnp.abs(of_parts - defects), axis=0))
             miss = TOLERANCE * jnp.max((jnp.sum(jnp.abs(of_parts), axis=0) + off) / _allowed(placed, plan.states)[0])
         return Verification(gap, violation(problem, planned), excess, error, miss, integrator_name(placed.dynamics))
@@ -232,7 +228,6 @@ def _of_motion(
     plans: Plan,
     feedback: Float[Array, "*batch N nu nx"] | None,
     of_steps: Float[Array, "*batch"],
-    backend: Backend,
     several: bool | None,
 ) -> Float[Array, "*batch"]:
     """The miss of the simulated motion, given that of the single steps."""
@@ -242,20 +237,20 @@ def _of_motion(
         fine = _in_parts(placed)
         none = jnp.zeros((*plan.controls.shape, nx), plan.controls.dtype)
         lower, upper = (jnp.broadcast_to(bound, plan.controls.shape) for bound in (placed.lower, placed.upper))
-        planned = outcome(problem, plan, backend=backend)
+        planned = outcome(problem, plan)
 
         def miss(gains: Array) -> tuple[Array, Array]:
-            moved = closed_loop(fine, plan, gains, placed.initial, lower, upper, backend=backend)
+            moved = closed_loop(fine, plan, gains, placed.initial, lower, upper)
             allowed = jnp.min(_allowed(placed, plan.states, moved.states), axis=0)
             steps = jnp.diag(jnp.concatenate([allowed, TOLERANCE * jnp.max(jnp.abs(plan.controls), axis=0)]))
 
             def displaced(step: Array) -> Outcome:
                 states = jax.vmap(lambda x: placed.dynamics.retract(x, step[:nx]))(plan.states)
-                return outcome(problem, Plan(states, plan.controls + step[None, nx:], plan.design), backend=backend)
+                return outcome(problem, Plan(states, plan.controls + step[None, nx:], plan.design))
 
             others = jax.vmap(displaced)(jnp.concatenate([steps, -steps]))
             away = jnp.max(jnp.abs(jax.vmap(placed.dynamics.difference)(plan.states, moved.states)), axis=0)
-            worse = _worse(problem, planned, outcome(problem, moved, backend=backend), others)
+            worse = _worse(problem, planned, outcome(problem, moved), others)
             return TOLERANCE * worse, TOLERANCE * jnp.max(away / allowed)
 
         found, away = jax.vmap(miss)(jnp.stack([none] if feedback is None else [none, feedback]))

@@ -129,8 +129,9 @@ def _errors(problem: Fitted, unknowns: Unknowns, dx: Array, ds: Array) -> Float[
         windows, starts = problem.windows, None
         if problem.free_starts:
             starts = jax.vmap(lambda start, step: moved(model, start, step))(unknowns.local, fraction * ds)
-        options = {"integrator": problem.integrator, "backend": problem.backend}
-        return np.asarray(predicted_measurements(plant, windows, starts, **options)) - np.asarray(windows.measurements)
+        return np.asarray(predicted_measurements(plant, windows, starts, integrator=problem.integrator)) - np.asarray(
+            windows.measurements
+        )
 
     ahead, behind = after(h), after(-h)
     return 0.5 * (ahead + behind) + (ahead - behind) / (2.0 * h)

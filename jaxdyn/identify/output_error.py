@@ -13,7 +13,6 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import Backend
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.addresses import ParameterError
 from jaxdyn.identify.charts import Unconstrained
@@ -44,7 +43,6 @@ def predict(
     start: State,
     *,
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
-    backend: Backend = "auto",
 ) -> tuple[Float[Array, "M ny"], State]:
     """Noiseless measurements of a plant in one window, and the state at its end; values are NaN after a simulation has diverged.
 
@@ -55,7 +53,6 @@ def predict(
         window: One window (not a batch) with its inputs, time stamps and steps.
         start: State at the beginning of the window.
         integrator: Integrator of the simulation.
-        backend: Compiler of the simulation, see `rollout`.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -72,7 +69,6 @@ def predict(
         steps=window.steps,
         integrator=integrator,
         throw=False,  # predictions after a divergence are NaN
-        backend=backend,
     )
     states = trajectory.saved
 
@@ -160,7 +156,6 @@ class OutputError(Problem):
             None, it is constant. With growing errors, long windows that overlap (`cut(..., stride=)`) compare predictions over all
             times up to their duration with similar weights.
         integrator: Integrator of the simulation.
-        backend: Compiler of the simulation, see `rollout`.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -186,7 +181,6 @@ class OutputError(Problem):
         converter=floating_or_none, default=None, kw_only=True, metadata=quantity("s", positive=True)
     )
     integrator: Integrator = eqx.field(default=RungeKutta4(), kw_only=True)
-    backend: Backend = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
         check_plant(self.parameters)
@@ -234,7 +228,7 @@ class OutputError(Problem):
         """
         plant = self.parameters.place(x)
         start = start if self.free_starts else plant.sensors.state_read(start, window.sources)
-        measurements, end = predict(plant, window, start, integrator=self.integrator, backend=self.backend)
+        measurements, end = predict(plant, window, start, integrator=self.integrator)
         whitened = jax.vmap(plant.sensors.whitened)(measurements - window.measurements, window.weights)
         if self.growth_time is not None:
             whitened = whitened / (1.0 + window.times / self.growth_time)[:, None]

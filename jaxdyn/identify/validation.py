@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import Backend, per_sample, stored_jit
+from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import PhysicalInertia
@@ -41,7 +41,6 @@ def predicted_measurements(
     starts: State | None = None,
     *,
     integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
-    backend: Backend = "auto",
 ) -> Float[Array, "W M ny"]:
     """Simulate the measurements in all windows of recordings.
 
@@ -50,7 +49,6 @@ def predicted_measurements(
         windows: Windows, whose inputs and time stamps are used.
         starts: Initial states; by default the guesses in the windows, corrected for offset and scale of the sensors.
         integrator: Integrator of the simulation.
-        backend: Compiler of the simulation, see `rollout`.
 
     Raises:
         MeasurementError: The sensors have zeros, but not one for each recording.
@@ -64,7 +62,7 @@ def predicted_measurements(
     starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources) if starts is None else starts
 
     def of_window(plant, start, window):
-        return predict(plant, window, start, integrator=integrator, backend=backend)[0]
+        return predict(plant, window, start, integrator=integrator)[0]
 
     # The plant is an input of the compiled code, which is valid for all plants of the same structure.
     return stored_jit(jax.vmap(of_window, (None, 0, 0)))(plant.bare, starts, windows)

@@ -4,7 +4,6 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.compute import Backend
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.measurement import Plant
@@ -18,7 +17,7 @@ _TOLERANCE = 1e-4
 _MAX_STEPS = 20
 
 
-def estimated_zeros(plant: Plant, windows: Windows, *, backend: Backend = "auto") -> Plant:
+def estimated_zeros(plant: Plant, windows: Windows) -> Plant:
     """The plant with one zero of each sensor for each recording of the windows, estimated from these windows.
 
     Encoders that are zeroed by hand have another zero in each recording. A fit estimates the zeros of its training recordings with
@@ -33,7 +32,6 @@ def estimated_zeros(plant: Plant, windows: Windows, *, backend: Backend = "auto"
     Args:
         plant: Plant with fixed parameters; zeros of other recordings are discarded.
         windows: Windows of the recordings. Prediction errors are meaningful only for other windows of the same recordings.
-        backend: Compiler of the simulation, see `jaxdyn.rollout`.
 
     Returns:
         The plant whose `sensors.zeros` have one row for each recording, in the order in which the recordings were cut.
@@ -42,6 +40,6 @@ def estimated_zeros(plant: Plant, windows: Windows, *, backend: Backend = "auto"
     none = jnp.zeros((count, plant.sensors.noise.shape[-1]), plant.sensors.noise.dtype)
     blank = eqx.tree_at(lambda plant: plant.sensors.zeros, plant.bare, none)
     free = Parameters(blank, [Parameter("sensors.zeros", prior=GaussianPrior(_WEAK))])
-    problem = OutputError(free, windows, free_starts=False, backend=backend)
+    problem = OutputError(free, windows, free_starts=False)
     found = fit(problem, LevenbergMarquardt(_TOLERANCE), max_steps=_MAX_STEPS, throw=False, progress=False)
     return eqx.tree_at(lambda plant: plant.sensors.zeros, plant, found.value.sensors.zeros)

@@ -76,7 +76,8 @@ class CheckArguments(SourceOptions):
         states: Number of random states in addition to the state at rest.
         seed: Seed of the random states.
         method: Algorithm of the forward dynamics; default: the algorithm in the file.
-        backend: Compiler: "lanes" for the lane compiler, "xla" for XLA, "auto" for the default of jaxdyn.batched.
+        backend: Compiler: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler where it supports the
+            computation.
     """
 
     file: Path = dataclasses.field(metadata=placeholder("FILE"))

@@ -59,7 +59,6 @@ PARTS: dict[type, Any] = {
 # Keys whose name differs from the name of the field, and kinds that stand for another kind with certain values.
 KEYS = {(frame_costs.FramePose, "position"): "position_weight", (frame_costs.FramePose, "rotation"): "rotation_weight"}
 ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"ddp": ("ilqr", {"second_order": True})}
-GIVEN = ("backend",)  # fields that the config states once for all tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,31 +158,27 @@ class Table:
         """The values that the table gives for the fields of a class."""
         return {key.field: self.values[name] for name, key in self.keys(self.kind).items() if key.owner is owner}
 
-    def build(self, system: System | None, place: str, **given: Any) -> Any:
+    def build(self, system: System | None, place: str) -> Any:
         """Build the object of the library.
 
         Args:
             system: Mechanism to which states and weights belong; None for objects without states and weights.
             place: Place of the table in messages, such as "running 1:".
-            given: Values of the fields of the object that are not keys of the table.
 
         Raises:
             ConfigError: A value does not fit the mechanism.
         """
         concrete, inner, _ = self.kinds()[self.kind]
-        return self._made(concrete, inner, system, place, given)
+        return self._made(concrete, inner, system, place)
 
-    def _made(
-        self, concrete: type, inner: dict[str, type], system: System | None, place: str, given: dict[str, Any]
-    ) -> Any:
+    def _made(self, concrete: type, inner: dict[str, type], system: System | None, place: str) -> Any:
         part, hints = PARTS.get(concrete), get_type_hints(concrete)
         values = {} if part is None else part(**self._fields_of(part)).fields(system, place)
         for name, key in self.keys(self.kind).items():
             if key.owner is concrete:
                 values[key.field] = _value(hints[key.field], self.values[name], system, f"{place} {name}")
         for field, nested in _nested(concrete, inner).items():
-            values[field] = self._made(nested, {}, system, place, {})
-        values |= {field.name: given[field.name] for field in dataclasses.fields(concrete) if field.name in given}
+            values[field] = self._made(nested, {}, system, place)
         return concrete(**values)
 
 
@@ -218,7 +213,7 @@ def _keys(concrete: type, inner: dict[str, type]) -> Iterator[tuple[str, BuiltKe
     for name, key in keys_of(concrete).items():
         if name in nested:
             yield from _keys(nested[name], {})
-        elif name not in GIVEN and name not in (part.makes if part is not None else ()):
+        elif name not in (part.makes if part is not None else ()):
             built = BuiltKey(**vars(key), owner=concrete, field=name)
             if get_origin(key.annotation) is tuple and isinstance(key.default, float | int):
                 built = dataclasses.replace(built, default=(float(key.default),))

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from jaxdyn.compute import backend
 from jaxdyn.io.config import resolved_toml
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.provenance import environment, provenance
@@ -25,6 +26,7 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
     with compilations_told(), contextlib.ExitStack() as stack:
         if job.double is not None:
             stack.enter_context(jax.enable_x64(job.double(config)))
+        stack.enter_context(backend(getattr(config, "backend", None)))
         open_directory = functools.partial(_opened, job, config, out, resume, stack)
         if getattr(config, "devices", None) == "hosts":
             open_directory = functools.partial(_opened_by_first, open_directory, stack)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.compute import CannotCompile
+from jaxdyn.compute import CannotCompile, backend
 from jaxdyn.display import aligned
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
@@ -36,7 +36,8 @@ def check(arguments: CheckArguments) -> None:
     unchecked = []
     for part in (precision.ENERGIES, precision.ACCELERATIONS):
         try:
-            found |= precision.errors(system, part, inputs, arguments.backend)
+            with backend(arguments.backend):
+                found |= precision.errors(system, part, inputs)
         except (CannotCompile, ValueError) as error:
             # It is not a scalar program, a result is not finite, or the method is not supported.
             unchecked.append(f"{part.names[0]} and gradient: not checked, {str(error).splitlines()[0]}")

@@ -231,8 +231,8 @@ class OptimizeConfig:
         start: Initial guesses of the solver; the result is the best of the solutions.
         alike: Relative difference of costs up to which solutions count as the same local optimum.
         dtype: Precision of all computations.
-        backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
-            where it supports the computation.
+        backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler where it
+            supports the computation.
         devices: Devices over which the initial guesses are divided: "one" device, "all" devices of this machine, or the devices of
             all "hosts".
         chunk: Number of initial guesses per chunk: the searches from a chunk run together, then their results are written.

@@ -70,7 +70,7 @@ def solver_of(config: OptimizeConfig, problem: ControlProblem) -> Solver:
     Raises:
         ConfigError: The solver cannot solve this problem, or a package that it needs is not installed.
     """
-    solver = config.solver.build(None, "solver:", backend=config.backend)
+    solver = config.solver.build(None, "solver:")
     try:
         solver.check(problem)
     except (ValueError, ImportError) as error:
@@ -89,7 +89,7 @@ def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     """
     assert isinstance(problem.dynamics, MultibodyDynamics)
     system = problem.dynamics.system
-    roll = per_sample(lambda u: rollout_controls(problem, u), backend=config.backend, name="first plans")
+    roll = per_sample(lambda u: rollout_controls(problem, u), name="first plans")
     rolled = stored_jit(jax.vmap(roll))
     parts = []
     for k, entry in enumerate(config.start, start=1):

@@ -199,7 +199,6 @@ def _stretch(
             save=depths,
             cost=work_of_step(system),
             t0=t0,
-            backend=config.backend,
         )
         final = trajectory.final
         after = SampleProgress(
@@ -215,7 +214,7 @@ def _stretch(
         return sample, record(system, config.outputs, sample, end, trajectory.saved)
 
     def served(*arguments):
-        found, backend = compute.run(stretch, arguments, backend=config.backend, name="rollout")
+        found, backend = compute.run(stretch, arguments, name="rollout")
         return found, compute.Served(backend)
 
     return served

@@ -111,8 +111,8 @@ class RolloutConfig:
             limits do not affect the motion.
         contact: Use of the colliders of a URDF or MJCF file: with "ground" they are contacts with the ground; with "none" they are
             not simulated. Mechanism files of other formats state their contacts.
-        backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler on CPUs
-            where it supports the computation.
+        backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler where it
+            supports the computation.
         devices: Devices over which the samples are divided: "one" device, "all" devices of this machine, or the devices of all
             "hosts".
         memory: Memory limit above which a batch is simulated in chunks.

@@ -152,7 +152,7 @@ def sample_source(
         first = record(system, config.outputs, progress, zero)
         return (SamplePlan(target, torques), progress, first), start.closed
 
-    draw = stored_jit(jax.vmap(per_sample(sample, backend=config.backend, name="start"), (None, 0)))
+    draw = stored_jit(jax.vmap(per_sample(sample, name="start"), (None, 0)))
 
     @announced_as("the starts")
     def samples(indices: np.ndarray) -> tuple[SamplePlan, SampleProgress, dict[str, Array]]:

@@ -11,7 +11,7 @@ import numpy as np
 from jax import core as jax_core
 
 from jaxdyn.compute.hints import written_out
-from jaxdyn.compute.programs import Backend
+from jaxdyn.compute.switch import chosen_backend
 from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.derived import known_results, program_of
@@ -22,8 +22,9 @@ from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.remembered import SampleJaxpr
 
 
-def choose(backend: Backend) -> bool:
+def choose() -> bool:
     """Whether the lane compiler is tried; "auto" tries it on CPUs, and on NVIDIA GPUs that pass the self-test (`canary`)."""
+    backend = chosen_backend()
     if backend != "auto":
         return backend == "lanes"
     platform = jax.default_backend()
@@ -31,10 +32,11 @@ def choose(backend: Backend) -> bool:
 
 
 @collector_paused()
-def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tuple[Any, str]:
+def run(function: Callable, args: tuple, *, name: str) -> tuple[Any, str]:
     """Results and backend of `jaxdyn.compute.run`."""
-    if not choose(backend):
+    if not choose():
         return function(*args), "xla"
+    backend = chosen_backend()
     try:
         jaxpr, operands, structure = _of_one_sample(function, args)
         call.check_size(program_of(jaxpr), backend)
@@ -62,9 +64,9 @@ def run(function: Callable, args: tuple, *, backend: Backend, name: str) -> tupl
 
 
 @collector_paused()
-def operations_of(function: Callable, args: tuple, *, backend: Backend) -> int | None:
+def operations_of(function: Callable, args: tuple) -> int | None:
     """Result of `jaxdyn.compute.operations_of`."""
-    if not choose(backend):
+    if not choose():
         return None
     try:
         jaxpr, _, _ = _of_one_sample(function, args)

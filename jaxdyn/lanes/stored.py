@@ -161,7 +161,7 @@ def compiled_outside_jit(function: Callable) -> Callable:
             args, options = jax.tree.unflatten(tree, _combine(arrays, rest))
             return function(*args, **options)
 
-        return run(of_arrays, tuple(arrays), backend="auto", name=function.__name__)[0]
+        return run(of_arrays, tuple(arrays), name=function.__name__)[0]
 
     stored, batched = _Stored(function, in_lanes), _Batched(in_lanes)
 

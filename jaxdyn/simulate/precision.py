@@ -126,14 +126,13 @@ def random_inputs(system: System, rest: Float[Array, "nq"], q: Float[Array, "sta
     return as_dtype(as_dtype(Samples(q, v, tau, weights), jnp.float32), q.dtype)
 
 
-def errors(system: System, part: Part, inputs: Samples, backend: compute.Backend) -> dict[str, Errors]:
+def errors(system: System, part: Part, inputs: Samples) -> dict[str, Errors]:
     """Errors of the results of a part, by the names of the results, except for gradients that are zero.
 
     Args:
         system: Mechanism with its forces, in double precision.
         part: Function and names of its results.
         inputs: States and forces.
-        backend: Compiler of the computations in float32 and float64, see `jaxdyn.batched`.
 
     Raises:
         CannotCompile: The lane compiler does not support the function, so there is no reference.
@@ -147,7 +146,7 @@ def errors(system: System, part: Part, inputs: Samples, backend: compute.Backend
 
     def computed(dtype):
         rounded, given = as_dtype((system, inputs), dtype)
-        results = compute.batched(lambda *state: part.function(rounded, *state), backend=backend)(*given)
+        results = compute.batched(lambda *state: part.function(rounded, *state))(*given)
         with np.errstate(invalid="ignore"):  # NaN is kept
             return [np.vectorize(reference.context.mpf, otypes=[object])(np.asarray(x, np.float64)) for x in results]
 

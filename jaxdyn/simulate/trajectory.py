@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.compute as compute
-from jaxdyn.compute import Backend, check_backend, stored_outside_jit
+from jaxdyn.compute import Backend, stored_outside_jit
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural, view
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.energy import kinetic_energy
@@ -307,7 +307,7 @@ def rollout(
     t0: float | Float[Array, ""] = 0.0,
     divergence_limit: float = 1e6,
     throw: bool = True,
-    backend: Backend = "auto",
+    backend: Backend | None = None,
 ) -> Trajectory:
     """Simulate `steps` steps of length dt from `state`.
 
@@ -335,9 +335,8 @@ def rollout(
             the sample overflowed within a single step, the derivative is NaN.
         throw: If true, an error is raised if no sample of the batch reaches its end; if false, this is a warning, too. Inside of
             `jit` there is neither, and only the result codes state how the samples ended.
-        backend: "lanes" runs the whole rollout as one kernel of the lane compiler; "xla" uses XLA; "auto" uses the lane compiler on
-            CPUs where it supports the rollout. Values of the system that are known while tracing are compiled into the kernel as
-            constants.
+        backend: Compiler of the rollout, see `jaxdyn.backend`; by default the one of the context. The lane compiler makes the whole
+            rollout one kernel. Values of the system that are known while tracing are compiled into the kernel as constants.
 
     Returns:
         `Trajectory`. Reverse-mode differentiation uses checkpoints; the docstring of `jaxdyn.simulate.trajectory` states the memory
@@ -363,7 +362,6 @@ def rollout(
         trajectory = jaxdyn.rollout(system, start, dt=0.01, steps=100)
         ```
     """
-    check_backend(backend)
     check_system(system, "rollout")
     check_masses(system.model, "rollout")
     check_state(system, state, "rollout")
@@ -384,24 +382,24 @@ def rollout(
     if isinstance(dt, float) and not 0.0 < abs(dt) < float("inf"):
         raise ValueError(f"dt is {dt} s; give a finite duration other than zero")
     groups = equation_groups(system)
-    saved, end, errors, served = _simulated(
-        system,
-        state,
-        source,
-        dt,
-        t0,
-        key,
-        steps=steps,
-        integrator=integrator,
-        substeps=substeps,
-        save_every=save_every,
-        save=save,
-        cost=cost,
-        stop=stop,
-        divergence_limit=divergence_limit,
-        backend=backend,
-        checked=bool(groups),
-    )
+    with compute.backend(backend):
+        saved, end, errors, served = _simulated(
+            system,
+            state,
+            source,
+            dt,
+            t0,
+            key,
+            steps=steps,
+            integrator=integrator,
+            substeps=substeps,
+            save_every=save_every,
+            save=save,
+            cost=cost,
+            stop=stop,
+            divergence_limit=divergence_limit,
+            checked=bool(groups),
+        )
     times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
     topology, result = system.model.topology, end.result
     if not compute.writing_out():  # else it is a part of a larger program, and known only there
@@ -421,7 +419,6 @@ def _simulated(
     *,
     steps: int,
     substeps: int,
-    backend: Backend,
     checked: bool,
     **options: Any,
 ) -> tuple[PyTree, "_Carry", Array | None, compute.Served]:
@@ -433,9 +430,7 @@ def _simulated(
         loop = _Loop(system, controls, dt, dt / substeps, t0, key, substeps=substeps, **options)
         return *loop.run(state, steps), start_errors(system, state, t0, loop.h) if checked else None
 
-    (saved, end, errors), served = compute.run(
-        simulate, (state, controls, dt, t0, key), backend=backend, name="rollout"
-    )
+    (saved, end, errors), served = compute.run(simulate, (state, controls, dt, t0, key), name="rollout")
     return saved, end, errors, compute.Served(served)
 
 

@@ -75,7 +75,7 @@ def test_the_gradient_of_a_contact_force_cost_is_that_of_differences_and_equal_o
 
     direction = jnp.cos(jnp.arange(1.0, 7.0))
     zero, h = jnp.zeros(6), 1e-8
-    gradients = [compute.run(jax.grad(along), (zero,), backend=backend, name="cost")[0] for backend in ("lanes", "xla")]
+    gradients = [compute.per_sample(jax.grad(along), backend=backend)(zero) for backend in ("lanes", "xla")]
     np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-8, atol=1e-8)
     difference = (along(h * direction) - along(-h * direction)) / (2.0 * h)
     np.testing.assert_allclose(gradients[1] @ direction, difference, rtol=1e-5)

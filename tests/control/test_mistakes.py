@@ -66,8 +66,6 @@ MISTAKES = {
     "a function for an optimizer": (lambda: control.SingleShooting(optax.adam), r"is a function; give 'lbfgs'"),
     "text for a boolean": (lambda: ILQR(second_order="no"), r"second_order of ILQR is 'no'; give True, False or None"),
     "text for parallel": (lambda: control.MultipleShooting(parallel="yes"), r"is 'yes'; give True or False"),
-    "an unknown backend": (lambda: ILQR(backend="cuda"), r"backend of ILQR is 'cuda'; give 'auto', 'lanes' or 'xla'"),
-    "a number for a backend": (lambda: control.Auto(backend=1), r"backend of Auto is an int; give 'auto'"),
     "a fraction of samples": (lambda: control.CrossEntropy(16.5), r"elites of CrossEntropy is 16.5; give an integer"),
     "a negative temperature": (lambda: control.PathIntegral(-1.0), r"temperature of PathIntegral .* positive"),
     "a name for a rule": (

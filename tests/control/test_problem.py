@@ -129,7 +129,7 @@ def test_the_size_of_second_derivatives_of_steps_with_loops_is_that_of_all_colum
     problem = ControlProblem(dynamics, start, duration=0.5, steps=10, running=Effort(1.0), lower=-1.0, upper=1.0)
     plan, sizes = guess.rest(problem), {}
 
-    def counted(columns, directions, *, operations, backend, name):
+    def counted(columns, directions, *, operations, name):
         sizes[name] = operations * len(directions)
         return lambda *args: jax.tree.map(jnp.zeros_like, jax.eval_shape(columns, jnp.asarray(directions), *args))
 

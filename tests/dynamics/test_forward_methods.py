@@ -31,7 +31,7 @@ def made(name: str) -> Model:
 
 def operations(model: Model, method: forward.ForwardMethod) -> int:
     motion = random_motion(np.random.default_rng(0), model)
-    count = operations_of(functools.partial(jaxdyn.forward_dynamics, model, method=method), motion, backend="lanes")
+    count = operations_of(functools.partial(jaxdyn.forward_dynamics, model, method=method), motion)
     assert count is not None
     return count
 

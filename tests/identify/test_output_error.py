@@ -115,7 +115,6 @@ def case():
         start_noise=jnp.linspace(0.05, 0.2, 6),
         continuity=jnp.linspace(0.02, 0.1, 6),
         integrator=SemiImplicitEuler(),
-        backend="xla",
     )
     model = system.model
     moves = 0.3 * jnp.asarray(np.random.default_rng(0).normal(size=(windows.count, 6)))
@@ -124,6 +123,7 @@ def case():
     return model, problem, at
 
 
+@pytest.mark.usefixtures("by_xla")
 class TestDerivatives:
     """Normal equations against differences of the loss, with everything that can be in it, ball joint and robust loss too."""
 
@@ -168,7 +168,7 @@ def _consistent(problem):
     plant = problem.parameters.place(x)
     first = jax.tree.map(lambda z: z[0], problem.windows.starts)
     states, measurements = [], []
-    run = eqx.filter_jit(functools.partial(predict, integrator=problem.integrator, backend=problem.backend))
+    run = eqx.filter_jit(functools.partial(predict, integrator=problem.integrator))
     for k in range(problem.windows.count):
         states.append(first)
         y, first = run(plant, jax.tree.map(lambda z, k=k: z[k], problem.windows), first)
@@ -230,8 +230,9 @@ class TestPendulum:
         for a, b in zip(jax.tree.leaves(resumed), jax.tree.leaves(through), strict=True):
             np.testing.assert_array_equal(a, b)
 
+    @pytest.mark.usefixtures("by_xla")
     def test_errors_of_predictions_that_grow(self, recording):
-        constant, growing = (self.problem(recording, 0.5, growth_time=time, backend="xla") for time in (None, 0.1))
+        constant, growing = (self.problem(recording, 0.5, growth_time=time) for time in (None, 0.1))
         start, window = jax.tree.map(lambda leaf: leaf[1], (constant.initial.local, constant.windows))
         before, after = (
             jax.jit(lambda problem: problem.residuals(problem.initial.x, start, window)[0])(problem)
@@ -243,9 +244,11 @@ class TestPendulum:
             self.problem(recording, 0.5, growth_time=0.0)
 
     def test_backends_agree(self, recording):
-        lanes, xla = (
-            normal_of(p, p.initial) for p in (self.problem(recording, 0.5, backend=b) for b in ("lanes", "xla"))
-        )
+        problem, normals = self.problem(recording, 0.5), []
+        for name in ("lanes", "xla"):
+            with jaxdyn.backend(name):
+                normals.append(normal_of(problem, problem.initial))
+        lanes, xla = normals
         for a, b in zip(jax.tree.leaves(lanes), jax.tree.leaves(xla), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8 * float(jnp.max(jnp.abs(b))))
 
@@ -275,6 +278,7 @@ def test_delays_need_inputs_from_before_the_windows(delay, free, lead):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("by_xla")
 def test_many_parameters_are_differentiated_from_the_adjoint(monkeypatch):
     """The same normal equations as in forward mode, joints between windows included."""
     plant = double_pendulum_plant()
@@ -284,7 +288,7 @@ def test_many_parameters_are_differentiated_from_the_adjoint(monkeypatch):
         Parameter("inputs.offset"),
     ]
     windows = cut([sine()], duration=STEP, interval=STEP, first=0.05, lead=0.05).select(slice(3))
-    options = {"continuity": jnp.full(4, 0.1), "integrator": SemiImplicitEuler(), "backend": "xla"}
+    options = {"continuity": jnp.full(4, 0.1), "integrator": SemiImplicitEuler()}
     problem = OutputError(Parameters(plant, free), windows, Cauchy(), **options)
     start = problem.moved(problem.initial, jnp.linspace(0.0, 0.1, problem.initial.x.size), jnp.full((3, 4), 0.01))
     modes = []

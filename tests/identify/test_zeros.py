@@ -81,9 +81,10 @@ def case():
     wrong = with_sensors(pendulum_plant(), zeros=jnp.zeros((2, 1)))
     free = [Parameter("sensors.zeros", prior=GaussianPrior(10.0), name="zero", unit="rad")]
     windows = cut(recordings, duration=0.2, interval=STEP, first=0.1)
-    return truth, OutputError(Parameters(wrong, free), windows, free_starts=False, backend="xla"), recordings
+    return truth, OutputError(Parameters(wrong, free), windows, free_starts=False), recordings
 
 
+@pytest.mark.usefixtures("by_xla")
 class TestZeros:
     def test_names(self, case):
         _, problem, _ = case
@@ -113,20 +114,21 @@ class TestZeros:
             OutputError(problem.parameters, more)
 
 
+@pytest.mark.usefixtures("by_xla")
 class TestZerosOfOtherRecordings:
     """Zeros of recordings that the fit has not seen; the velocities of windows are low-passed, so zeros are not exact."""
 
     def test_are_estimated_for_each_recording(self, case):
         truth, _, recordings = case
         windows = cut(recordings, duration=0.2, interval=STEP, first=0.1)
-        found = estimated_zeros(truth.without_zeros, windows, backend="xla")
+        found = estimated_zeros(truth.without_zeros, windows)
         np.testing.assert_allclose(found.sensors.zeros, truth.sensors.zeros, atol=5e-3)
         assert jnp.array_equal(found.system.model.mass, truth.system.model.mass)
 
     def test_are_zero_where_nothing_moves(self):
         time = STEP * np.arange(61)
         still = Recording("still", time, np.zeros((61, 1)), None, np.zeros((61, 1)))
-        found = estimated_zeros(pendulum_plant(), cut([still], duration=0.2, interval=STEP), backend="xla")
+        found = estimated_zeros(pendulum_plant(), cut([still], duration=0.2, interval=STEP))
         np.testing.assert_allclose(found.sensors.zeros, 0.0, atol=1e-12)
 
     def test_make_predictions_of_the_rest_better(self, case):

@@ -14,7 +14,6 @@ from site_generator import rows_of_reference
 from small_jobs import OPTIMIZE
 
 from jaxdyn.cli import main
-from jaxdyn.compute import Backend
 from jaxdyn.control import ILQR, ControlProblem, CostTerm, Plan, Solution, Solver
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.jobs.optimize_config import OptimizeConfig
@@ -52,18 +51,16 @@ class Polished(Solver):
     Attributes:
         coarse: The search with iLQR makes at most this many iterations.
         tolerance: The search with DDP ends when the relative decrease of the cost falls below this value.
-        backend: This backend runs both searches.
     """
 
     kind: ClassVar[str] = "polished"
 
     coarse: int = eqx.field(static=True, default=5, metadata=quantity(positive=True))
     tolerance: float | None = eqx.field(static=True, default=None, metadata=quantity(positive=True))
-    backend: Backend = eqx.field(static=True, default="auto")
 
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
-        first = ILQR(backend=self.backend).solve(problem, initial, min(self.coarse, max_steps))
-        fine = ILQR(second_order=True, tolerance=self.tolerance, backend=self.backend)
+        first = ILQR().solve(problem, initial, min(self.coarse, max_steps))
+        fine = ILQR(second_order=True, tolerance=self.tolerance)
         return fine.solve(problem, first.value, max_steps)
 
 
@@ -171,5 +168,4 @@ def test_the_reference_has_a_row_for_each_attribute_of_a_new_class():
     assert [row.split("|")[1].strip() for row in rows_of_reference(Polished)] == [
         "`coarse`",
         "`tolerance`",
-        "`backend`",
     ]

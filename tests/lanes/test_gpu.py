@@ -214,17 +214,19 @@ def test_what_auto_chooses(monkeypatch, platform, has_gpu, reason, chosen):
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     if has_gpu:
         with_gpu(monkeypatch, reason)
-    assert choose("auto") is chosen
-    assert choose("lanes")
-    assert not choose("xla")
+    assert choose() is chosen
+    with jaxdyn.backend("lanes"):
+        assert choose()
+    with jaxdyn.backend("xla"):
+        assert not choose()
 
 
 def test_an_obstacle_leaves_everything_to_xla_with_one_warning(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with_gpu(monkeypatch, "a kernel computes wrong values")
     with warnings.catch_warnings(record=True, action="always") as warned:
-        assert not choose("auto")
-        assert not choose("auto")
+        assert not choose()
+        assert not choose()
         assert calls(lowered(jax.vmap(per_sample(jnp.sin, backend="lanes", name="left over")), X)) == []
     assert re.findall("XLA is used.*a kernel computes wrong values", "".join(str(w.message) for w in warned))
     assert len(warned) == 1

@@ -7,7 +7,7 @@ import pytest
 from mechanisms import double_pendulum, swinging
 
 import jaxdyn
-from jaxdyn import ExplicitEuler, ImplicitMidpoint, RungeKutta4, SemiImplicitEuler, State, System, Variational
+from jaxdyn import ImplicitMidpoint, RungeKutta4, SemiImplicitEuler, State, System, Variational
 
 INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), RungeKutta4(), ImplicitMidpoint())
 
