@@ -1,6 +1,7 @@
 """One switch chooses the compiler of all functions."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -86,6 +87,17 @@ def test_a_context_ends_with_an_error_and_concerns_its_thread_alone():
         thread.start()
         thread.join()
     assert [*seen, compute.chosen_backend()] == ["auto", "auto"]
+
+
+def test_traces_for_xla_have_no_operations_of_this_library_or_of_single_platforms():
+    """Exporters to other formats do not know them."""
+    panda = jaxdyn.library.panda()
+    with jaxdyn.backend("xla"):
+        traced = jax.make_jaxpr(lambda q: jaxdyn.forward_dynamics(panda, q, q, q))(jnp.ones(7))
+        rolled = jax.make_jaxpr(lambda q: end(q).final.q)(STATE.q)
+    names = {name for x in (traced, rolled) for name in re.findall(r" = (\w+)", str(x))}
+    assert not {name for name in names if name.startswith(("lane", "machine", "platform"))}
+    assert "platform_index" in str(jax.make_jaxpr(lambda q: jaxdyn.forward_dynamics(panda, q, q, q))(jnp.ones(7)))
 
 
 def test_unknown_backends_are_refused(as_a_user):

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
+
+import jax
 
 from jaxdyn.compute import internals
 
@@ -33,8 +35,8 @@ def _at_start() -> str:
     return name
 
 
-# A setting of JAX, so that its caches distinguish traces for one compiler from traces for another. A JAX without such settings has no lane
-# compiler either (`internals`), so that all traces are the same.
+# A setting of JAX, so that its caches distinguish traces for one compiler from traces for another. A JAX without such settings has
+# no lane compiler either (`internals`), so that all traces are the same.
 _chosen: Any = None
 if hasattr(internals.config, "config_ext"):
     _chosen = internals.config.config_ext.Config(
@@ -83,3 +85,14 @@ def backend(name: Backend | None) -> Iterator[None]:
         yield
     finally:
         _chosen.set_local(before)
+
+
+def by_platform(x: Any, *, cpu: Callable, default: Callable) -> Any:
+    """The result of `cpu` on CPUs and of `default` elsewhere; the two compute the same.
+
+    XLA chooses when it compiles. If everything is left to XLA, the choice is that of the default device, so that the trace has
+    nothing but operations that exporters to other formats know.
+    """
+    if chosen_backend() == "xla":
+        return (cpu if jax.default_backend() == "cpu" else default)(x)
+    return jax.lax.platform_dependent(x, cpu=cpu, default=default)

@@ -601,9 +601,20 @@ _asks_for_devices = getattr(internals.dispatch, "prim_requires_devices_during_lo
 if _asks_for_devices is not None:
     _asks_for_devices.add(lane_call_p)
 
-mlir.register_lowering(lane_call_p, mlir.lower_fun(on_xla, multiple_results=True))
-mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")
-mlir.register_lowering(lane_call_p, mlir.lower_fun(_on_gpu, multiple_results=True), platform=gpu.PLATFORM)
+
+def _lowering(function: Callable) -> Callable:
+    """Lowering of a call; `jax.export` cannot write machine code into a file, so a program for it consists of operations of XLA."""
+    compiled, exported = (mlir.lower_fun(way, multiple_results=True) for way in (function, on_xla))
+
+    def lower(ctx, *args, **params):
+        return (exported if ctx.module_context.lowering_parameters.for_export else compiled)(ctx, *args, **params)
+
+    return lower
+
+
+mlir.register_lowering(lane_call_p, _lowering(on_xla))
+mlir.register_lowering(lane_call_p, _lowering(_on_cpu), platform="cpu")
+mlir.register_lowering(lane_call_p, _lowering(_on_gpu), platform=gpu.PLATFORM)
 
 
 @rule("lane_call", reads="jaxpr size batched lanes_last results_last", ignores="linear backend name")

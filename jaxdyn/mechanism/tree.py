@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxdyn.compute.hints import writing_out
+from jaxdyn.compute import by_platform, writing_out
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.arrays import dot, rows_at
@@ -41,7 +41,7 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
     jumping = functools.partial(_composed_by_jumps, topology)
     if not _SHORTEST_PATH <= topology.precedes.sum(axis=0).max(initial=0) <= _LONGEST_PATH:
         return jumping(local)
-    return jax.lax.platform_dependent(local, cpu=jumping, default=functools.partial(_composed_at_once, topology))
+    return by_platform(local, cpu=jumping, default=functools.partial(_composed_at_once, topology))
 
 
 def _composed_by_jumps(topology: Topology, local: RigidTransform) -> RigidTransform:
@@ -169,7 +169,7 @@ def _summed(eta: Float[np.ndarray, "n m"], x: Float[Array, "n *rest"]) -> Float[
 
     if writing_out() or len(x) > _LONGEST_SUM:
         return as_product(x)
-    return jax.lax.platform_dependent(x, cpu=as_product, default=as_sum)
+    return by_platform(x, cpu=as_product, default=as_sum)
 
 
 def from_root_to_leaves(
