@@ -85,16 +85,16 @@ def one_iteration(solver):
 # name -> function, what makes its arguments, and its equations: for XLA, and for a scalar program. Iterations of searches contain
 # scalar programs in both cases.
 EQUATIONS = {
-    "forward kinematics": (lambda s, x: jaxdyn.forward_kinematics(s.model, x.q), arm, (573, 233)),
-    "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, (807, 305)),
-    "acceleration": (jaxdyn.acceleration, arm, (1061, 366)),
-    "acceleration within a loop": (jaxdyn.acceleration, linkage, (4094, 1251)),
-    "rollout": (end, arm, (1134, 437)),
-    "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, (5093, 1424)),
-    "rollout within a loop": (end, linkage, (4865, 1533)),
-    "iteration of a fit": (one_fit, fitting, (7678, 6159)),
-    "iteration of ILQR": (one_iteration(control.ILQR()), planning, (7037, 7565)),
-    "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, (14281, 15353)),
+    "forward kinematics": (lambda s, x: jaxdyn.forward_kinematics(s.model, x.q), arm, (561, 246)),
+    "Christoffel symbols": (lambda s, x: jaxdyn.christoffel_first_kind(s.model, x.q), arm, (783, 318)),
+    "acceleration": (jaxdyn.acceleration, arm, (995, 379)),
+    "acceleration within a loop": (jaxdyn.acceleration, linkage, (4085, 1445)),
+    "rollout": (end, arm, (915, 450)),
+    "gradient of a rollout": (jax.grad(end, argnums=(0, 1)), arm, (3877, 1455)),
+    "rollout within a loop": (end, linkage, (4828, 1741)),
+    "iteration of a fit": (one_fit, fitting, (3003, 2390)),
+    "iteration of ILQR": (one_iteration(control.ILQR()), planning, (2714, 2874)),
+    "iteration of multiple shooting": (one_iteration(control.MultipleShooting()), planning, (6308, 6571)),
 }
 
 

@@ -8,7 +8,7 @@ slower and prevents fusion with the operations before and after.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -50,12 +50,28 @@ def bilinear(
     a: Float[Array | np.ndarray, "*#batch j"],
     b: Float[Array | np.ndarray, "*#batch k"],
 ) -> Float[Array, "*batch i"]:
-    """Components c_i = sum over j and k of coefficients[i, j, k] a_j b_k, for scalar programs, with coefficients as in `linear`."""
+    """Components c_i = sum over j and k of coefficients[i, j, k] a_j b_k, with coefficients as in `linear`.
+
+    In a batch, XLA makes one kernel of components that are joined at once.
+    """
+    if not writing_out():
+        entries = [[jax.lax.index_in_dim(x, j, -1, keepdims=False) for j in range(x.shape[-1])] for x in (a, b)]
+        return jnp.concatenate([_sum_of_products(rows, *entries)[..., None] for rows in coefficients], axis=-1)
     matrix = jax.lax.dot_general(a, coefficients.astype(a.dtype), (((a.ndim - 1,), (1,)), ((), ())), _FULL)
     shape = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
     matrix, b = (jnp.broadcast_to(x, (*shape, *x.shape[x.ndim - n :])) for x, n in ((matrix, 2), (b, 1)))
     batch, last = tuple(range(len(shape))), len(shape)
     return jax.lax.dot_general(matrix, b, (((last + 1,), (last,)), (batch, batch)), _FULL)
+
+
+def _sum_of_products(coefficients: Float[np.ndarray, "j k"], a: Sequence[Any], b: Sequence[Any]) -> Any:
+    """Sum over the coefficients other than zero, which are 1 or -1."""
+    terms = [(coefficients[j, k], a[j] * b[k]) for j, k in np.argwhere(coefficients)]
+    terms.sort(key=lambda term: -term[0])  # a sum does not begin with a minus
+    total = terms[0][1] if terms[0][0] > 0 else -terms[0][1]
+    for sign, product in terms[1:]:
+        total = total + product if sign > 0 else total - product
+    return total
 
 
 def _products() -> Callable[..., Array]:

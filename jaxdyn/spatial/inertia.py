@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.hints import writing_out
 from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.sixvector import Force, Motion
@@ -82,12 +81,8 @@ class SpatialInertia(eqx.Module):
         """
         first_moment = mass * com
         planar = about_com + jnp.outer(first_moment, com)  # (F6)
-        # Exactly symmetric. In code that is written out, three of the nine entries need not be computed; XLA saves a kernel.
-        if writing_out():
-            symmetric = jnp.where(np.tri(3, dtype=bool), planar.T, planar)
-        else:
-            symmetric = symmetric_matrix(symmetric_entries(planar))
-        return SpatialInertia(mass, first_moment, symmetric)
+        # Exactly symmetric; a scalar program need not compute three of the nine entries.
+        return SpatialInertia(mass, first_moment, symmetric_matrix(symmetric_entries(planar)))
 
     @property
     def pseudo_inertia(self) -> Float[Array, "4 4"]:

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.hints import writing_out
 from jaxdyn.spatial.arrays import bilinear, dot, linear
 from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.series import arctan_quotient, cos_root, sinc_root
@@ -42,11 +41,7 @@ def multiply(p: Quaternion, q: Quaternion) -> Quaternion:
 
     Source: theory.md (A1), (A6).
     """
-    if writing_out():
-        return bilinear(PRODUCT, p, q)
-    scalar = p[0] * q[0] - dot(p[1:], q[1:])
-    vector = p[0] * q[1:] + q[0] * p[1:] + cross(p[1:], q[1:])
-    return jnp.concatenate([scalar[None], vector])  # (A1)
+    return bilinear(PRODUCT, p, q)  # (A1)
 
 
 def conjugate(q: Quaternion) -> Quaternion:
@@ -76,8 +71,7 @@ def to_matrix(q: Quaternion) -> Matrix33:
     With S(qv)^2 = qv qv^T - |qv|^2 1 it is R(q) = 2/|q|^2 (q0 (q0 1 + S(qv)) + qv qv^T) - 1.
     """
     qv, product = q[1:], linear(_PRODUCT_WITH_VECTOR, q)
-    # XLA would compute a reduction in a separate kernel.
-    squared_norm = dot(q, q) if writing_out() else q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]
+    squared_norm = bilinear(np.eye(4)[None], q, q)[0]  # a reduction would be a separate kernel of XLA
     return 2.0 / squared_norm * (q[0] * product + qv[:, None] * qv[None]) - np.eye(3, dtype=q.dtype)  # (A5)
 
 

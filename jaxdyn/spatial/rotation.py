@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.hints import writing_out
 from jaxdyn.spatial.arrays import bilinear, dot, linear
 from jaxdyn.spatial.series import sinc_root, versine_root
 
@@ -23,7 +22,7 @@ def cross(
     a: Float[Array | np.ndarray, "*#batch 3"], b: Float[Array | np.ndarray, "*#batch 3"]
 ) -> Float[Array, "*batch 3"]:
     """Vector product a x b over the last axis."""
-    return bilinear(CROSS, a, b) if writing_out() else jnp.cross(a, b)
+    return bilinear(CROSS, a, b)
 
 
 def skew(a: Vector3) -> Matrix33:

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.hints import writing_out
 from jaxdyn.spatial.arrays import bilinear, dot
 from jaxdyn.spatial.rotation import CROSS, Matrix33, Vector3, cross
 
@@ -20,6 +19,8 @@ Force = Float[Array, "6"]
 # with an angular or linear part of the other vector that each part of the result contains.
 _CROSS_MOTION = np.kron([[[1, 0], [0, 0]], [[0, 1], [1, 0]]], CROSS)
 _CROSS_FORCE = np.kron([[[1, 0], [0, 1]], [[0, 1], [0, 0]]], CROSS)
+# Coefficients of (w; v + r x w) as products of (1; r) and (w; v).
+_SHIFTED = np.concatenate([np.eye(6)[:, None], np.kron([[[0, 0]], [[1, 0]]], CROSS)], axis=1)
 
 
 def cross_motion(velocity: Motion, motion: Motion) -> Motion:
@@ -27,10 +28,7 @@ def cross_motion(velocity: Motion, motion: Motion) -> Motion:
 
     Source: theory.md (D3); Featherstone 2008, (2.31).
     """
-    if writing_out():
-        return bilinear(_CROSS_MOTION, velocity, motion)
-    w, v = velocity[:3], velocity[3:]
-    return jnp.concatenate([cross(w, motion[:3]), cross(w, motion[3:]) + cross(v, motion[:3])])
+    return bilinear(_CROSS_MOTION, velocity, motion)
 
 
 def cross_force(velocity: Motion, force: Force) -> Force:
@@ -38,10 +36,7 @@ def cross_force(velocity: Motion, force: Force) -> Force:
 
     Source: Featherstone 2008, (2.32).
     """
-    if writing_out():
-        return bilinear(_CROSS_FORCE, velocity, force)
-    w, v = velocity[:3], velocity[3:]
-    return jnp.concatenate([cross(w, force[:3]) + cross(v, force[3:]), cross(w, force[3:])])
+    return bilinear(_CROSS_FORCE, velocity, force)
 
 
 def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Motion:
@@ -54,13 +49,8 @@ def motion_to_outer(rotation: Matrix33, offset: Vector3, motion: Motion) -> Moti
 
     Source: theory.md (D2), (F6).
     """
-    w = dot(rotation, motion[:3])
-    v = dot(rotation, motion[3:])
-    if writing_out():
-        return jnp.concatenate([w, v + cross(offset, w)])  # (D2)
-    # In a batch, XLA makes one kernel of components that are stacked at once.
-    moment = [v[i] + (offset[j] * w[k] - offset[k] * w[j]) for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1))]
-    return jnp.stack([w[0], w[1], w[2], *moment])
+    on_outer_axes = dot(motion.reshape(2, 3), rotation.T).reshape(6)
+    return bilinear(_SHIFTED, jnp.concatenate([np.ones(1, offset.dtype), offset]), on_outer_axes)  # (D2)
 
 
 def force_at_point(point: Vector3, force: Vector3, couple: Vector3) -> Force:
