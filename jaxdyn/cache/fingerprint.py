@@ -220,7 +220,7 @@ def _unwrapped(x: Any) -> Iterator[Any]:
 
 def _surroundings() -> Iterator[str]:
     """All conditions that affect the code besides the function and its arguments."""
-    yield _versions()
+    yield versions()
     yield os.environ.get("XLA_FLAGS", "")
     yield str(sorted((name, str(x)) for name, x in jax.config.values.items() if not name.startswith(_IRRELEVANT)))
     # Settings of this thread. Values without a meaningful text, such as the names of mapped axes, are empty outside of traces.
@@ -266,7 +266,7 @@ def _described_by_code(function: Any, within: tuple[Any, ...]) -> Iterator[str]:
 
 
 @functools.cache
-def _versions() -> str:
+def versions() -> str:
     """Versions of the packages, with the sources of this one, and of the processor.
 
     Raises:

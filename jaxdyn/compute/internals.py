@@ -1,11 +1,23 @@
 """The private parts of JAX that jaxdyn uses, and the only file that imports them.
 
 JAX promises nothing about them. If a version of JAX lacks one, `MISSING` says which, and the lane compiler, which needs them all,
-is not used: the functions of jaxdyn remain, compiled by XLA.
+is not used: the functions of jaxdyn remain, compiled by XLA. Versions of jaxlib that are known to be wrong are refused here, too.
 """
 
 import importlib
 from typing import Any
+
+import jaxlib
+
+_BROKEN = {
+    "0.10.2": "computes wrong sums on CPUs (jax issue 39103)",
+    "0.11.0": "can crash (jax issue 39257)",
+}
+if jaxlib.__version__ in _BROKEN:
+    version = jaxlib.__version__
+    raise ImportError(
+        f"jaxlib {version} {_BROKEN[version]}; install another version, with pip install 'jax!={version}'"
+    )
 
 # Missing parts of the installed JAX.
 MISSING: list[str] = []

@@ -1,13 +1,16 @@
 """The lane compiler as a guest of `jaxdyn.compute`, which imports this module at its first need of a compiler."""
 
 from jaxdyn.compute import announcements
-from jaxdyn.lanes import cpu
+from jaxdyn.lanes import cpu, self_test
 from jaxdyn.lanes.entry import operations_of as operations_of
 from jaxdyn.lanes.entry import run as run
 from jaxdyn.lanes.reference import Reference
 from jaxdyn.lanes.stored import compiled_outside_jit as compiled_outside_jit
 from jaxdyn.lanes.stored import stored_jit as stored_jit
 from jaxdyn.lanes.stored import stored_outside_jit as stored_outside_jit
+
+if reason := self_test.obstacle():
+    raise ImportError(reason)
 
 reference = Reference
 announcements.WAITS.append(cpu.wait_for_code)
