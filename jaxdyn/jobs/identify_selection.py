@@ -76,6 +76,4 @@ def _pieces(part: Part, count: int) -> list[Part]:
     """Parts of equal duration."""
     end = min(part.end, part.recording.duration + 1e-9)
     edges = np.linspace(part.start, end, count + 1)
-    if count == 1:
-        return [part]
     return [dataclasses.replace(part, start=float(a), end=float(b)) for a, b in itertools.pairwise(edges)]

@@ -34,6 +34,7 @@ from jaxdyn.control import (
     Stats,
     best_of,
     describe_optima,
+    newton,
     optima,
     rollout_controls,
     solve,
@@ -235,6 +236,19 @@ def test_a_step_that_leads_too_far_from_the_plan_has_no_outcome():
 
     assert 1e10 < float(rolled(1e6)) < np.inf
     assert np.isnan(rolled(1e14))
+
+
+def test_damping_grows_tenfold_without_an_accepted_step_and_falls_tenfold_after_a_long_one():
+    for damping, accepted, fraction, expected in (
+        (0.0, False, 0.0, 1e-3),
+        (5e-3, False, 0.0, 5e-2),
+        (1e5, False, 0.0, 1e6),
+        (1e-2, True, 0.1, 1e-2),
+        (1e-2, True, 0.2, 1e-3),
+        (1e-8, True, 1.0, 0.0),
+    ):
+        found = newton._next_damping(*map(jnp.asarray, (damping, accepted, fraction)))
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_searches_that_do_not_converge_end_with_the_code_of_their_reason():

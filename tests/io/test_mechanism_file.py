@@ -263,6 +263,8 @@ def test_saved_tree_of_every_kind_of_joint_gives_every_leaf_back(tmp_path):
         system = System(bell(motion))
         save_mechanism(system, tmp_path / "bell.toml")
         assert_same(load_mechanism(tmp_path / "bell.toml"), system, 1e-12)
+    (values,) = re.findall(r"values = (.*?\]),", (tmp_path / "bell.toml").read_text())
+    assert values.count("[") == 1  # of one coordinate, values are a list of numbers
 
 
 KINDS = """

@@ -8,10 +8,12 @@ import pytest
 from small_jobs import interrupt_at_arrays, write_configs
 
 from jaxdyn.cli import main
+from jaxdyn.identify.recording import Part, Recording
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import parameters_of, plant_of
+from jaxdyn.jobs.identify_selection import _pieces as pieces_of
 
 SELECT = """
 [[check]]
@@ -118,6 +120,15 @@ def test_a_fixed_array_has_its_start_as_value(small):
         parameters = parameters_of(config, plant_of(config, config.study[0]))
         np.testing.assert_allclose(parameters.subject.system.forces[0].viscous, 0.5)
         assert any("viscous" in name for name, _ in parameters.labels) != fixed
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_parts_of_a_recording_have_equal_durations_and_cover_it(count):
+    recording = Recording("arm", 0.1 * np.arange(61), np.zeros((61, 1)), None, np.zeros((61, 1)))
+    for part, start, end in ((Part(recording, 0.0, np.inf), 0.0, 6.0), (Part(recording, 1.0, 4.0), 1.0, 4.0)):
+        edges = np.linspace(start, end, count + 1)
+        found = [(piece.start, piece.end) for piece in pieces_of(part, count)]
+        np.testing.assert_allclose(found, np.stack([edges[:-1], edges[1:]], axis=1), atol=1e-8)
 
 
 @pytest.mark.parametrize(
