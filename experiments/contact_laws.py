@@ -8,8 +8,8 @@ fall 0.1 m, for each step, stiffness and integrator; the reference is the defaul
 impact measures the ratio of the tangential and the normal impulse.
 
 Expected. Errors of the bounce decrease with dt, as if w dt/2 with the frequency w = sqrt(k/m) were added to a small damping ratio.
-The final speed, the acceleration of the rolling sphere and the creep speed are exact at every step. A block that starts to slide is
-a little ahead of a rigid one, because it first tilts on its soft contacts. The default integrator is stable and gains no energy;
+The final speed, the acceleration of the rolling sphere and the creep speed are exact at every step. A block that starts to slide
+follows a rigid one within 0.4 % at 2 ms. The default integrator is stable and gains no energy;
 stiff contacts with long steps penetrate deeper, because an impact can close other contacts of a body. Explicit steps of the
 quadruped are unstable. The ratio of impulses is the friction coefficient at every step.
 
@@ -679,8 +679,11 @@ def draw_laws(directory: RunDirectory, config: Config, found: dict[str, Any]) ->
         capsule.plot(t, np.degrees([tilt_of(x) for x in q]), "k:", label="MuJoCo, 2 ms")
     capsule.set(xlim=(0.0, 1.5), xlabel="time (s)", ylabel="angle (degrees)", title="capsule that tips over")
     for share, ratio, color in zip(config.stiffness, np.mean(found["oblique"], axis=-1), colors, strict=False):
-        impulse.loglog(1e3 * np.array(config.steps), ratio, "o-", ms=4, color=color, label=f"{share:g} x default")
-    impulse.set(xlabel="dt (ms)", ylabel="tangential / (friction x normal)", title="impulses of an oblique impact")
+        off = np.abs(ratio - 1.0)
+        impulse.loglog(1e3 * np.array(config.steps), off, "o-", ms=4, color=color, label=f"{share:g} x default")
+    impulse.set(
+        xlabel="dt (ms)", ylabel="|ratio / friction - 1|", title="oblique impact: error of impulses"
+    )
     for axis in (bounce, error, slide, block, capsule, impulse):
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize=7)
