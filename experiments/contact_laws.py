@@ -681,9 +681,7 @@ def draw_laws(directory: RunDirectory, config: Config, found: dict[str, Any]) ->
     for share, ratio, color in zip(config.stiffness, np.mean(found["oblique"], axis=-1), colors, strict=False):
         off = np.abs(ratio - 1.0)
         impulse.loglog(1e3 * np.array(config.steps), off, "o-", ms=4, color=color, label=f"{share:g} x default")
-    impulse.set(
-        xlabel="dt (ms)", ylabel="|ratio / friction - 1|", title="oblique impact: error of impulses"
-    )
+    impulse.set(xlabel="dt (ms)", ylabel="|ratio / friction - 1|", title="oblique impact: error of impulses")
     for axis in (bounce, error, slide, block, capsule, impulse):
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize=7)
