@@ -8,9 +8,12 @@ computation time of derivatives therefore does not depend on the solver that fou
 solver.
 """
 
+import warnings
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.compute import backend
@@ -22,7 +25,10 @@ from jaxdyn.control.solution import Solution
 from jaxdyn.spatial.arrays import einsum
 
 _REFINEMENTS = 2  # iterative refinements, which remove the error of the dual regularization from the linear solution
-_AT_BOUND = 1e-5  # distance up to which a component is at its bound, relative to upper - lower, or absolute if infinite
+# A component is at a kink if its distance from a bound is below this share of the range, and its multiplier of the slopes. The
+# barrier of an interior point keeps both off zero.
+_KINK = 1e-3
+_NEAR = 1e-3  # share of the range below which a control does not react to the state
 
 
 def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
@@ -33,8 +39,10 @@ def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
             return loss(optimal_plan(problem, jax.lax.stop_gradient(solve(problem, MultipleShooting(), guess))))
 
     The returned plan is that of the solution, unchanged. Its first derivatives, in forward and in reverse mode, follow from the KKT
-    conditions at the optimum. They are valid if the set of active constraints and bounds does not change. Second derivatives are
-    not supported.
+    conditions at the optimum, where each bound and inequality obeys the condition s lambda = mu of an interior point with its
+    distance s and its multiplier lambda, so that ds = -(s / lambda) dlambda. A bound that acts (s = 0) holds; one that does not
+    (lambda = 0) is free; and the solution of `MultipleShooting`, which is such a point, is differentiated as it is. Second
+    derivatives are not supported.
 
     Args:
         problem: The problem; derivatives are taken with respect to its arrays.
@@ -44,65 +52,88 @@ def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
     Returns:
         The plan: states x_0 to x_N, controls (N, nu) and design parameters (P,).
 
+    Warns:
+        UserWarning: A bound is just reached, without a multiplier: the plan has another derivative on each side. Within `jit` this is
+            not reported.
+
     Source: Jin, Mou and Pappas 2021; Amos et al. 2018.
     """
     frozen, found = _frozen((problem, solution))
     plan, dynamics = found.value, problem.dynamics
     inequality_path, inequality_end = inequalities(problem)
     values = outcome(frozen, plan)
-    acts_path = _acts(found.multipliers.path, values.path, inequality_path[None])
-    acts_end = _acts(found.multipliers.end, values.end, inequality_end)
-    path_multipliers = jnp.where(acts_path, found.multipliers.path, 0.0)
-    end_multipliers = jnp.where(acts_end, found.multipliers.end, 0.0)
+    path_multipliers = _of_constraints(found.multipliers.path, inequality_path[None])
+    end_multipliers = _of_constraints(found.multipliers.end, inequality_end)
     terms = ConstraintTerms(
         path_multipliers, end_multipliers, jnp.zeros_like(path_multipliers), jnp.zeros_like(end_multipliers)
     )
+    placed = frozen.with_design(plan.design)
+    # The multiplier of a bound is not that of a control that reacts to the state.
+    feedback = None
+    if found.feedback is not None:
+        distance = jnp.minimum(plan.controls - placed.lower[None], placed.upper[None] - plan.controls)
+        is_near = distance <= _NEAR * _span(placed.lower[None], placed.upper[None])
+        feedback = jnp.where(is_near[:, :, None], 0.0, found.feedback)
     one = jnp.ones((), plan.controls.dtype)
     about = expanded(
         frozen,
         plan,
         terms,
         gaps(frozen, plan),
-        feedback=found.feedback,
+        feedback=feedback,
         curvature=one,
     )
     base = about.model
-    costates = adjoint(base, found.feedback)
-    placed = frozen.with_design(plan.design)
-    by_u = base.r + einsum("kij,ki->kj", base.B, costates)
+    costates = adjoint(base, feedback)
+    later = einsum("kij,ki->kj", base.B, costates)
     along = initial_jacobian(frozen, plan)
     at_start = base.q[0] + base.A[0].T @ costates[0]
-    at = _at_bounds(plan.controls, placed.lower[None], placed.upper[None], by_u)
+    size = jnp.max(jnp.abs(base.r) + jnp.abs(later))
+    held = _Held.of(plan.controls, placed.lower[None], placed.upper[None], base.r + later, size)
     if frozen.design is None:
-        design_at = (jnp.zeros(0, bool), jnp.zeros(0, bool))
+        nothing = jnp.zeros(0, plan.controls.dtype)
+        design_held = _Held.of(nothing, nothing, nothing, nothing, size)
     else:
-        design_at = _at_bounds(plan.design, frozen.design.lower, frozen.design.upper, along.T @ at_start)
+        design_held = _Held.of(
+            plan.design, frozen.design.lower, frozen.design.upper, along.T @ at_start, jnp.max(jnp.abs(at_start))
+        )
+    _warn_of_kinks(held.kinks, design_held.kinks)
 
     def optimality(problem):
         """The plan with its active components on the bounds of this problem, and the residuals of the KKT conditions there."""
         design = plan.design
         if problem.design is not None:
-            design = _put(design, design_at, problem.design.lower, problem.design.upper)
+            design = design_held.put(design, problem.design.lower, problem.design.upper)
         placed = problem.with_design(design)
-        controls = _put(plan.controls, at, placed.lower[None], placed.upper[None])
+        controls = held.put(plan.controls, placed.lower[None], placed.upper[None])
         states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), plan.states, placed.initial)
         there = Plan(states, controls, design)
         values, apart = outcome(problem, there), gaps(problem, there)
         model = linearized(problem, there, terms, apart).model
         z = jnp.zeros((problem.steps + 1, costates.shape[1]), costates.dtype)
         rest = residual(model, z, jnp.zeros_like(controls), costates)
-        return there, (rest, initial_jacobian(problem, there).T @ rest.q[0], values.path, values.end)
+        rest = eqx.tree_at(lambda m: m.r, rest, rest.r + held.pull(placed.lower[None], placed.upper[None]))
+        slope = initial_jacobian(problem, there).T @ rest.q[0]
+        if problem.design is not None:
+            slope = slope + design_held.pull(problem.design.lower, problem.design.upper)
+        return there, (rest, slope, values.path, values.end)
 
     there, now = optimality(problem)
     rest, design_rest, path, end = jax.tree.map(lambda a, b: a - b, now, jax.lax.stop_gradient(now))
-    rest = eqx.tree_at(lambda m: (m.q, m.r, m.d, m.q_end), base, (rest.q, rest.r, rest.d, rest.q_end))
+    stiff = base.R + jax.vmap(jnp.diag)(held.stiffness)
+    rest = eqx.tree_at(lambda m: (m.q, m.r, m.d, m.q_end, m.R), base, (rest.q, rest.r, rest.d, rest.q_end, stiff))
     hessian = jax.hessian(lambda step: initial_offset(frozen, plan, step) @ at_start[: dynamics.nx])(
         jnp.zeros_like(plan.design)
     )
+    hessian = hessian + jnp.diag(design_held.stiffness)
     linear = _Linear(
         rest, about.path_rows, about.end_rows, path, end, along, hessian, design_rest - along.T @ rest.q[0]
-    ).without(~(at[0] | at[1]), ~(design_at[0] | design_at[1]))
-    design, z, u = _solved(linear, acts_path, acts_end)
+    ).without(~(held.at_lower | held.at_upper), ~(design_held.at_lower | design_held.at_upper))
+    compliances = (
+        _compliance(path_multipliers, values.path, inequality_path[None]),
+        _compliance(end_multipliers, values.end, inequality_end),
+    )
+    design, z, u = _solved(linear, *compliances)
     first = problem.with_design(there.design + design).initial
     states = jax.vmap(dynamics.retract)(there.states, z[:, : dynamics.nx])
     states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), states, first)
@@ -159,14 +190,16 @@ class _Linear(eqx.Module):
         )
 
 
-def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array, "e"]):
-    """The changes of design, states and controls that solve the equations with all active constraints.
+def _solved(linear: _Linear, soft_path: Float[Array, "N m"], soft_end: Float[Array, "e"]):
+    """The changes of design, states and controls that solve the equations with all constraints.
 
-    Constraints enter as a quadratic penalty 1/(2 delta) |c|^2, which keeps the Riccati recursion unchanged and dependent
-    constraints harmless. Iterative refinement then removes the error of this regularization.
+    A constraint with the compliance k and the change l of its multiplier is c = k l; the compliance of one that does not act is
+    infinite. Constraints enter as a quadratic penalty |c|^2 / (2 (k + delta)), which keeps the Riccati recursion unchanged and
+    dependent constraints harmless. Iterative refinement then removes the error of the regularization delta.
     """
     delta, n = regularization(linear.along.dtype), linear.along.shape[0]
-    path_weight, end_weight = jnp.where(acts_path, 1.0 / delta, 0.0), jnp.where(acts_end, 1.0 / delta, 0.0)
+    path_weight, end_weight = 1.0 / (soft_path + delta), 1.0 / (soft_end + delta)
+    soft_path, soft_end = (jnp.where(jnp.isfinite(k), k, 0.0) for k in (soft_path, soft_end))
     C, C_end = linear.path_rows, linear.end_rows
 
     def pulled(problem, path, end):
@@ -197,8 +230,11 @@ def _solved(linear: _Linear, acts_path: Bool[Array, "N m"], acts_end: Bool[Array
     def refine(total, _):
         p, z, u, costates, path_multipliers, end_multipliers = total
         left = pulled(residual(linear.problem, z, u, costates), path_multipliers, end_multipliers)
-        path = linear.path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1))
-        more = solved(left, path, linear.end + C_end @ z[-1], linear.gradient + linear.hessian @ p)
+        path = (
+            linear.path + einsum("kci,ki->kc", C, jnp.concatenate([z[:-1], u], axis=1)) - soft_path * path_multipliers
+        )
+        end = linear.end + C_end @ z[-1] - soft_end * end_multipliers
+        more = solved(left, path, end, linear.gradient + linear.hessian @ p)
         return jax.tree.map(jnp.add, total, more), None
 
     shapes = jax.eval_shape(solved, linear.problem, linear.path, linear.end, linear.gradient)
@@ -210,17 +246,75 @@ def _frozen(tree):
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
-def _acts(multiplier: Array, value: Array, may) -> Bool[Array, "..."]:
-    """Whether a constraint is active. An inequality constraint is active if its multiplier exceeds its slack -value."""
-    return jnp.where(may, multiplier > jnp.maximum(-value, 0.0), True)
+def _of_constraints(multiplier: Array, may) -> Array:
+    """Multipliers of constraints; those of inequalities, which are marked in `may`, are not negative."""
+    return jnp.where(may, jnp.maximum(multiplier, 0.0), multiplier)
 
 
-def _at_bounds(x: Array, lower: Array, upper: Array, slope: Array) -> tuple[Bool[Array, "..."], Bool[Array, "..."]]:
-    """Masks of active lower and upper bounds: the component is near the bound, and the cost would decrease beyond it."""
-    near = _AT_BOUND * jnp.where(jnp.isfinite(upper - lower), upper - lower, 1.0)
-    return (x - lower <= near) & (slope > 0), (upper - x <= near) & (slope < 0)
+def _compliance(multiplier: Array, value: Array, may) -> Array:
+    """The compliance s / lambda of constraints with the slack s = -value: zero of those that act, infinite of those that do not."""
+    soft = jnp.maximum(-value, 0.0) / jnp.where(multiplier > 0, multiplier, 1.0)
+    return jnp.where(may, jnp.where(multiplier > 0, soft, jnp.inf), 0.0)
 
 
-def _put(x: Array, at, lower: Array, upper: Array) -> Array:
-    x = jnp.where(at[0], jnp.broadcast_to(lower, x.shape), x)
-    return jnp.where(at[1], jnp.broadcast_to(upper, x.shape), x)
+def _span(lower: Array, upper: Array) -> Array:
+    """Distance of two bounds, or one if it is infinite."""
+    return jnp.where(jnp.isfinite(upper - lower), upper - lower, 1.0)
+
+
+class _Held(eqx.Module):
+    """How bounds hold variables: some are on a bound, and all others feel a force that grows near it.
+
+    Attributes:
+        at_lower, at_upper: Masks of variables on a bound that the cost pushes against it.
+        to_lower, to_upper: The stiffness lambda / s of the bounds of the others.
+        kinks: Masks of variables whose distance s and multiplier lambda are both nearly zero.
+    """
+
+    at_lower: Bool[Array, "..."]
+    at_upper: Bool[Array, "..."]
+    to_lower: Float[Array, "..."]
+    to_upper: Float[Array, "..."]
+    kinks: Bool[Array, "..."]
+
+    @staticmethod
+    def of(x: Array, lower: Array, upper: Array, slope: Array, size: Array) -> "_Held":
+        """From the values of variables, their bounds, the slope of the cost without the bounds, and the size of its parts."""
+
+        def side(distance, multiplier):
+            at = (distance <= 0) & (multiplier > 0)
+            pushed = jnp.isfinite(distance) & (distance > 0)
+            return at, jnp.where(pushed, multiplier, 0.0) / jnp.where(pushed, distance, 1.0)
+
+        (at_lower, to_lower), (at_upper, to_upper) = (
+            side(x - lower, jnp.maximum(slope, 0.0)),
+            side(upper - x, jnp.maximum(-slope, 0.0)),
+        )
+        is_near = jnp.minimum(x - lower, upper - x) <= _KINK * _span(lower, upper)
+        return _Held(at_lower, at_upper, to_lower, to_upper, is_near & (jnp.abs(slope) <= _KINK * size))
+
+    @property
+    def stiffness(self) -> Array:
+        return self.to_lower + self.to_upper
+
+    def put(self, x: Array, lower: Array, upper: Array) -> Array:
+        """The variables with those at a bound on these bounds."""
+        x = jnp.where(self.at_lower, jnp.broadcast_to(lower, x.shape), x)
+        return jnp.where(self.at_upper, jnp.broadcast_to(upper, x.shape), x)
+
+    def pull(self, lower: Array, upper: Array) -> Array:
+        """The part of the force of the bounds that changes as they move."""
+        pairs = ((self.to_lower, lower), (self.to_upper, upper))
+        return -sum(jnp.where(stiff > 0, stiff * jnp.where(stiff > 0, bound, 0.0), 0.0) for stiff, bound in pairs)
+
+
+def _warn_of_kinks(*kinks: Bool[Array, "..."]) -> None:
+    if any(isinstance(mask, jax.core.Tracer) for mask in kinks):
+        return
+    controls, design = (int(np.sum(mask)) for mask in kinks)
+    if controls or design:
+        warnings.warn(
+            f"{controls} controls and {design} design parameters just reach a bound, without a multiplier: the optimal plan has "
+            "another derivative on each side; change the bounds or the problem a little, and compare",
+            stacklevel=3,
+        )

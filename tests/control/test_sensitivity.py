@@ -1,5 +1,7 @@
 """Derivatives of optimal plans: as central differences of plans solved anew, forward and reverse, with all that acts on a plan."""
 
+import warnings
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,17 +9,23 @@ import numpy as np
 import pytest
 from control_problems import UP, cart_pole, cost_to_go_of_regulator, regulator, solved, start_of
 
+from jaxdyn import JointDrives, JointFriction, MechanismBuilder, Prismatic, Revolute, System
 from jaxdyn.control import (
     ILQR,
+    ControlProblem,
     ControlResult,
     Design,
+    Equality,
     Inequality,
+    MultibodyDynamics,
     MultipleShooting,
     Plan,
+    free_duration,
     optimal_plan,
     rollout_controls,
     solve,
 )
+from jaxdyn.control.guess import straight_line
 
 
 def test_linear_problem():
@@ -99,3 +107,59 @@ def test_designs_and_solutions_of_ilqr(upper):
     quotient = jax.tree.map(lambda a, b: (a - b) / 2e-4, ends[0].value, ends[1].value)
     for ours, theirs in zip(jax.tree.leaves(change), jax.tree.leaves(quotient), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+def crane(mass, force):
+    """A load below a trolley, which is moved by 2 m in the least time by a bounded force."""
+    builder = MechanismBuilder("crane")
+    builder.add_body("trolley", joint=Prismatic((1, 0, 0)), mass=2.0)
+    builder.add_body("load", parent="trolley", joint=Revolute((0, 1, 0)), mass=1.0, com=(0, 0, -1.0))
+    friction = JointFriction([0.5, 0.02], [0.0, 0.0], [0.1, 0.1])
+    system = System(builder.build(), (friction,), JointDrives((0,), [1.0]))
+    system = eqx.tree_at(lambda s: s.model.mass, system, system.model.mass.at[1].set(mass))
+    goal = jnp.array([2.0, 0.0])
+    return ControlProblem(
+        MultibodyDynamics(system),
+        system.at_rest(jnp.zeros(2)),
+        duration=2.0,
+        steps=20,
+        running=lambda dynamics, t, x, u: 1e-5 * u @ u,
+        final=lambda dynamics, t, x, u: t,
+        lower=-force,
+        upper=force,
+        final_constraints=Equality(lambda dynamics, t, x, u: dynamics.difference(system.at_rest(goal), x), "goal"),
+        design=free_duration(2.0, 0.5, 8.0),
+    )
+
+
+def test_a_plan_of_least_time_with_controls_at_their_bounds():
+    """Controls at bounds react to nothing, and those between them move by many times their effort."""
+    at, direction = jnp.array([1.0, 10.0]), jnp.array([1.0, 0.5])
+    first = crane(*at)
+    guess = straight_line(first, first.dynamics.system.at_rest(jnp.array([2.0, 0.0])))
+    again = jax.jit(lambda p: solve(crane(*p), MultipleShooting(tolerance=1e-11), guess))
+    solution = again(at)
+    assert np.sum(np.abs(np.abs(solution.value.controls) - 10.0) < 1e-3) > 10
+    h = 1e-3
+    ends = [again(at + sign * h * direction) for sign in (1.0, -1.0)]
+    assert all(int(end.result) == ControlResult.SOLVED for end in (solution, *ends))
+    plans = jax.jit(lambda p: jax.jvp(lambda p: optimal_plan(crane(*p), solution), (p,), (direction,))[1])(at)
+    quotient = jax.tree.map(lambda a, b: (a - b) / (2.0 * h), ends[0].value, ends[1].value)
+    for ours, theirs in zip(jax.tree.leaves(plans), jax.tree.leaves(quotient), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.max(np.abs(theirs)))
+    np.testing.assert_allclose(plans.design, quotient.design, rtol=1e-6)
+
+
+def test_a_plan_that_just_reaches_a_bound_is_told_outside_of_jit():
+    problem = regulator()
+    free = solved(problem, MultipleShooting(), start_of(problem)).value.controls
+    largest = jnp.max(jnp.abs(free))
+    for bound, kinks in ((largest * (1.0 + 1e-6), 1), (1.5 * largest, 0), (0.5 * largest, 0)):
+        bounded = regulator(lower=-bound, upper=bound)
+        solution = solved(bounded, MultipleShooting(), start_of(bounded))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            optimal_plan(bounded, solution)
+        found = [str(warning.message) for warning in said if "just reach a bound" in str(warning.message)]
+        assert len(found) == kinks
+        assert all(message.startswith("1 controls and 0 design parameters") for message in found)
