@@ -53,8 +53,8 @@ def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
         The plan: states x_0 to x_N, controls (N, nu) and design parameters (P,).
 
     Warns:
-        UserWarning: A bound is just reached, without a multiplier: the plan has another derivative on each side. Within `jit` this is
-            not reported.
+        UserWarning: A bound is just reached, without a multiplier: the plan has another derivative on each side. Within `jit` this
+            is not reported.
 
     Source: Jin, Mou and Pappas 2021; Amos et al. 2018.
     """
