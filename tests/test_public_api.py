@@ -36,7 +36,6 @@ PROMISED = [
     "Model",
     "MechanismBuilder",
     "library.panda",
-    "io.system_from_dict",
 ]
 
 

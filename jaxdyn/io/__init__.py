@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from jaxdyn.io.state_orders import StateOrder as StateOrder
     from jaxdyn.io.system_file import load_system as load_system
     from jaxdyn.io.system_file import save_system as save_system
-    from jaxdyn.io.theory_vectors import system_from_dict as system_from_dict
     from jaxdyn.io.units import quantity as quantity
     from jaxdyn.io.urdf import AssumedBase as AssumedBase
     from jaxdyn.io.urdf import load_urdf as load_urdf

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from first_cases import first
+from theory_vectors import system_from_dict
 
 from jaxdyn import (
     AppliedForce,
@@ -44,7 +45,6 @@ from jaxdyn import (
 )
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.equations_of_motion import total_potential_energy
-from jaxdyn.io import system_from_dict
 
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"

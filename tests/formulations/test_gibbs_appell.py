@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from stacked_trees import TREES, agree, evaluated, stacked_trees
+from theory_vectors import system_from_dict
 
 from jaxdyn import as_dtype, forward_dynamics, forward_kinematics, gravity_force, inverse_dynamics, mass_matrix
 from jaxdyn.formulations import gibbs_appell as gibbs
-from jaxdyn.io import system_from_dict
 from jaxdyn.spatial.inertia import planar_from_inertia, symmetric_matrix
 
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
