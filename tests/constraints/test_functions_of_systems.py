@@ -161,6 +161,19 @@ def test_accelerations_that_no_drives_produce_are_reported():
     np.testing.assert_allclose(jaxdyn.inverse_dynamics(acrobot, state, a), [0.7], rtol=1e-5)
 
 
+def test_the_drive_forces_are_those_at_time_zero_unless_a_time_is_given():
+    builder = jaxdyn.MechanismBuilder("turntable")
+    turning = jaxdyn.Rheonomic(jaxdyn.Revolute((0, 0, 1)), jaxdyn.Sinusoid([0.4], [2.0], [0.3]))
+    builder.add_body("table", joint=turning, mass=1.0, inertia=(0.1, 0.1, 0.1))
+    builder.add_body("slider", parent="table", joint=jaxdyn.Prismatic((1, 0, 0)), mass=2.0)
+    system = jaxdyn.System(builder.build(), drives=jaxdyn.JointDrives((0,), [1.0]))
+    state, a = State(jnp.array([0.5]), jnp.array([0.2])), jnp.array([0.1])
+    for times in ((), (0.0,), (1.0,)):
+        rate = 0.8 * np.cos(2.0 * sum(times) + 0.3)
+        found = jaxdyn.inverse_dynamics(system, state, a, *times)
+        np.testing.assert_allclose(found, [2.0 * (0.1 - rate**2 * 0.5)], rtol=1e-5)
+
+
 def test_a_cylinder_bears_the_boom_of_an_excavator_as_virtual_work_says():
     builder = LinkageBuilder("excavator")
     builder.add_body("boom", mass=800.0, com=(2.0, 0, 0.3), inertia=(100.0, 900.0, 900.0))

@@ -4,6 +4,8 @@ import importlib.metadata
 import json
 import math
 import os
+import shutil
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 from jaxdyn import JointFriction, System, library
+from jaxdyn.io import provenance
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.files import write_files
 from jaxdyn.io.loaded_run import load_run
@@ -286,3 +289,17 @@ def test_environment_does_without_git_and_without_installation(monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", absent)
     found = environment()
     assert (found["commit"], found["jaxdyn"]) == (None, None)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_the_commit_is_that_of_the_checkout_and_of_no_repository_around_an_installed_package(tmp_path, monkeypatch):
+    def git(*words):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        return subprocess.run(["git", "-C", str(tmp_path), *who, *words], capture_output=True, text=True, check=True)
+
+    git("init")
+    git("commit", "--allow-empty", "-m", "first")
+    for folder, expected in ((tmp_path, git("rev-parse", "HEAD").stdout.strip()), (tmp_path / "site-packages", None)):
+        (folder / "jaxdyn").mkdir(parents=True)
+        monkeypatch.setattr(provenance, "_PACKAGE", folder / "jaxdyn")
+        assert provenance._commit() == expected

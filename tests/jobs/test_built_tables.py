@@ -13,10 +13,12 @@ from jaxtyping import Array, Float
 from site_generator import rows_of_reference
 from small_jobs import OPTIMIZE
 
+import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.control import ILQR, ControlProblem, CostTerm, Plan, Solution, Solver
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.jobs.optimize_config import OptimizeConfig
+from jaxdyn.jobs.optimize_parts import JointBoundsPart
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.settings import describe_settings
@@ -169,3 +171,18 @@ def test_the_reference_has_a_row_for_each_attribute_of_a_new_class():
         "`coarse`",
         "`tolerance`",
     ]
+
+
+def test_bounds_of_joints_are_their_limits_unless_they_are_given():
+    builder = jaxdyn.MechanismBuilder("slider")
+    limits = {"position_limits": (-0.5, 1.5), "velocity_limit": 2.0}
+    builder.add_body("slider", joint=jaxdyn.Prismatic((1, 0, 0)), mass=1.0, **limits)
+    system = jaxdyn.System(builder.build())
+    for part, lower, upper in (
+        (JointBoundsPart(), [-0.5, -2.0], [1.5, 2.0]),
+        (JointBoundsPart(q_upper=(1.0,), v_lower=(-1.0,)), [-0.5, -1.0], [1.0, 2.0]),
+    ):
+        found = part.fields(system, "constraint 1:")
+        np.testing.assert_allclose(found["lower"], lower)
+        np.testing.assert_allclose(found["upper"], upper)
+        assert found["below"] == found["above"] == (0, 1)
