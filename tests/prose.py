@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-READ_BY_USERS = ("README.md", "jaxdyn", "experiments", "configs", "tests/README.md")
+READ_BY_USERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "jaxdyn", "experiments", "configs", "tests/README.md")
 
 # In front of "number" these words say which kind of number is meant.
 _KINDS_OF_NUMBERS = (

@@ -55,7 +55,7 @@ def imported_modules(source: str) -> set[str]:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     # Modules may be imported by their names in a text, too.
     texts = {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)}
-    names |= texts & set(MODULES) - {"jaxdyn"} if "def renamed(" not in source else set()  # a table of old names
+    names |= texts & set(MODULES) - {"jaxdyn"}
     inside = {name for name in names if name.split(".")[0] == "jaxdyn"}
     return {name if name in MODULES else name.rpartition(".")[0] for name in inside}
 
