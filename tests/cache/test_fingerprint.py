@@ -130,7 +130,7 @@ def test_settings_and_sources_count(monkeypatch):
         names.append(name())
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     names.append(name())
-    monkeypatch.setattr(module, "_versions", lambda: "other sources, versions or processor")
+    monkeypatch.setattr(module, "versions", lambda: "other sources, versions or processor")
     names.append(name())
     assert len(set(names)) == len(names)
     monkeypatch.undo()
