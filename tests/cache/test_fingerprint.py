@@ -109,14 +109,14 @@ def test_functions_and_classes_of_a_user_have_no_name(thing):
 def test_sources_that_change_while_the_process_runs_end_all_names(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_HOME", tmp_path)
     (tmp_path / "a.py").write_text("")
-    module._versions.cache_clear()
+    module.versions.cache_clear()
     try:
         with pytest.raises(HasNoName, match=r"a\.py was changed"):
             fingerprint(jaxdyn.mass_matrix, ())
         os.utime(tmp_path / "a.py", (0, 0))
         assert fingerprint(jaxdyn.mass_matrix, ())
     finally:
-        module._versions.cache_clear()
+        module.versions.cache_clear()
 
 
 def test_settings_and_sources_count(monkeypatch):
