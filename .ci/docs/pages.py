@@ -32,7 +32,8 @@ _LANGUAGES = {".py": "python", ".toml": "toml", ".cpp": "cpp", ".json": "json", 
 @functools.cache
 def guides() -> dict[str, str]:
     """All pages that are written by hand: their paths and their Markdown."""
-    files = [ROOT / "README.md", *(file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.md")))]
+    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    files = [*top, *(file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.md")))]
     texts = {file.relative_to(ROOT).as_posix(): file.read_text() for file in files}
     anchors = {path: _anchors(path, texts[path]) for path in SPLIT if path in texts}
     pages = {}
