@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.compute import backend
@@ -304,12 +305,15 @@ class _Held(eqx.Module):
 
     def pull(self, lower: Array, upper: Array) -> Array:
         """The part of the force of the bounds that changes as they move."""
-        pairs = ((self.to_lower, lower), (self.to_upper, upper))
-        return -sum(jnp.where(stiff > 0, stiff * jnp.where(stiff > 0, bound, 0.0), 0.0) for stiff, bound in pairs)
+        at_lower, at_upper = (
+            stiff * jnp.where(stiff > 0, bound, 0.0)
+            for stiff, bound in ((self.to_lower, lower), (self.to_upper, upper))
+        )
+        return -at_lower - at_upper
 
 
 def _warn_of_kinks(*kinks: Bool[Array, "..."]) -> None:
-    if any(isinstance(mask, jax.core.Tracer) for mask in kinks):
+    if any(isinstance(mask, Tracer) for mask in kinks):
         return
     controls, design = (int(np.sum(mask)) for mask in kinks)
     if controls or design:
