@@ -8,6 +8,7 @@ from mechanisms import double_pendulum, swinging
 
 import jaxdyn
 from jaxdyn import ImplicitMidpoint, RungeKutta4, SemiImplicitEuler, State, System, Variational
+from jaxdyn.simulate import ExplicitEuler
 
 INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), RungeKutta4(), ImplicitMidpoint())
 

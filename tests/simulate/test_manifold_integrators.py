@@ -11,7 +11,6 @@ from random_trees import random_inertia
 import jaxdyn
 from jaxdyn import (
     Damper,
-    ExplicitEuler,
     Free,
     ImplicitMidpoint,
     JointFriction,
@@ -30,7 +29,7 @@ from jaxdyn import (
     configuration,
     rollout,
 )
-from jaxdyn.simulate import RolloutResult, rollout_adaptive
+from jaxdyn.simulate import ExplicitEuler, RolloutResult, rollout_adaptive
 
 INTEGRATORS = (ExplicitEuler(), SemiImplicitEuler(), ImplicitMidpoint(), RungeKutta4(), Variational())
 _END = 0.5
