@@ -68,7 +68,7 @@ def test_a_heavy_load_on_a_light_chain_costs_digits_and_the_verdict_says_why():
         system = chain_with_load(load)
         q = jax.random.normal(jax.random.key(1), (4, 5))
         inputs = precision.random_inputs(system, jnp.zeros(5), q, jax.random.key(2))
-        found[load] = precision.errors(system, precision.ACCELERATIONS, inputs, "auto")
+        found[load] = precision.errors(system, precision.ACCELERATIONS, inputs)
         of_accelerations = found[load]["accelerations"]
         growths[load] = precision.conditioning(system, inputs, of_accelerations.exact).growth[1:]
         for kind, rounding in ROUNDING.items():
@@ -97,7 +97,7 @@ def test_a_fault_in_one_operation_is_seen(monkeypatch):
 
     monkeypatch.setattr(guest, "reference", Faulty)
     state = precision.Samples(*(jnp.full((1, 1), 0.5),) * 4)
-    found = precision.errors(PENDULUM, precision.ENERGIES, state, "auto")
+    found = precision.errors(PENDULUM, precision.ENERGIES, state)
     assert 1e-12 < found["energy"].float64.max() < 1e-9
     assert found["energy by v"].float64.max() < 1e-15  # the momentum of a pendulum is the same in all positions
 
@@ -105,7 +105,7 @@ def test_a_fault_in_one_operation_is_seen(monkeypatch):
 def test_a_gradient_that_is_zero_has_no_row():
     """A single pendulum's acceleration does not depend on its speed; relative to zero there is no error."""
     state = precision.Samples(*(jnp.full((1, 1), 0.5),) * 4)
-    found = precision.errors(PENDULUM, precision.ACCELERATIONS, state, "auto")
+    found = precision.errors(PENDULUM, precision.ACCELERATIONS, state)
     assert list(found) == ["accelerations", *(f"accelerations by {x}" for x in ("q", "forces", "masses"))]
 
 
@@ -133,7 +133,7 @@ def test_accelerations_that_do_not_exist_are_named():
     with pytest.raises(
         ValueError, match="accelerations of state 0: not finite even with 50 digits, the mass matrix is"
     ):
-        precision.errors(weightless, precision.ACCELERATIONS, state, "auto")
+        precision.errors(weightless, precision.ACCELERATIONS, state)
 
 
 @pytest.mark.parametrize(
