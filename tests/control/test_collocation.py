@@ -112,7 +112,7 @@ def everything(manifold: bool) -> tuple[ControlProblem, Plan]:
 )
 def test_derivatives_are_those_of_the_values(manifold, scheme):
     problem, plan = everything(manifold)
-    transcription = transcribed(problem, plan, collocation_points(scheme, 2), "auto")
+    transcription = transcribed(problem, plan, collocation_points(scheme, 2))
     assert (transcription.straight is None) == manifold
     program = transcription.program()
     draw = np.random.default_rng(0)
