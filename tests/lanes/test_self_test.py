@@ -81,7 +81,6 @@ print(len(runs), warning.message)
 
 
 def test_an_untested_jax_that_fails_is_left_to_xla_with_one_warning_and_the_verdict_is_remembered(tmp_path):
-    told = "runs on XLA alone.*: the compiler computes a wrong value of 'sine' with JAX 99"
     for runs in (1, 0):
         run = subprocess.run(
             [sys.executable, "-c", NEWER],
@@ -92,5 +91,5 @@ def test_an_untested_jax_that_fails_is_left_to_xla_with_one_warning_and_the_verd
         assert run.returncode == 0, run.stderr[-2000:]
         shapes, verdict = run.stdout.splitlines()
         assert shapes == "(2, 2) (2, 2)"
-        assert verdict.startswith(f"{runs} jaxdyn {told.split('.*')[0]}")
-        assert verdict.endswith(told.split(".*")[1])
+        assert verdict.startswith(f"{runs} jaxdyn runs on XLA alone")
+        assert verdict.endswith(": the compiler computes a wrong value of 'sine' with JAX 99")
