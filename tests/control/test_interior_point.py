@@ -123,7 +123,7 @@ def test_where_straight_steps_are_refused_the_motion_that_follows_them_is_tried(
         expansion = expanded(problem, search.plan, terms, search.gaps)
         step = solver._step(problem, search, expansion.model, expansion, terms)
         step = step._replace(u=factor * step.u, feedback=jnp.where(factor == 1.0, step.feedback, 0.0))
-        after, length = line_search(problem, search, without_constraint_terms(expansion, terms), step, "auto")
+        after, length = line_search(problem, search, without_constraint_terms(expansion, terms), step)
         return after, length.share > 0.0, rollout_controls(problem, after.plan.controls).states
 
     all_of_it, hardly_any = (
