@@ -554,6 +554,15 @@ def cases(groups: dict[str, dict[str, Family]]) -> list:
     ]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _only_objects_of_these_tests_are_collected():
+    """What other tests left in this process, often millions of objects, would take seconds for each of the collections below."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def seconds(read: Callable[[], object]) -> float:
     """Processor time of reading a file or of refusing it in one line."""
     gc.collect()
