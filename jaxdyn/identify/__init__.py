@@ -20,6 +20,8 @@ Experiments and validation
     excitation              the most informative motions
     experiment              synthetic experiments on a machine with known parameters
     covariance, estimates   confidence intervals, unidentifiable parameters
+    diagnosis               faults of recordings, before a fit
+    verdict                 judgment of a fit: doubts, and the next thing to try
     validation, checks      predictions of recordings, and figures of merit of their errors
     evaluation              judgment of stored plants on recordings, without a fit
     zeros                   zeros of encoders in recordings that a fit has not seen
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from jaxdyn.identify.covariance import uncertainty as uncertainty
     from jaxdyn.identify.cross_validation import CrossValidation as CrossValidation
     from jaxdyn.identify.cross_validation import cross_validate as cross_validate
+    from jaxdyn.identify.diagnosis import Finding as Finding
+    from jaxdyn.identify.diagnosis import diagnose as diagnose
     from jaxdyn.identify.estimates import HeldOut as HeldOut
     from jaxdyn.identify.estimates import Uncertainty as Uncertainty
     from jaxdyn.identify.evaluation import Evaluation as Evaluation
@@ -123,6 +127,8 @@ if TYPE_CHECKING:
     from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies
     from jaxdyn.identify.validation import valid_times as valid_times
     from jaxdyn.identify.validation import window_errors as window_errors
+    from jaxdyn.identify.verdict import Verdict as Verdict
+    from jaxdyn.identify.verdict import judge as judge
     from jaxdyn.identify.zeros import estimated_zeros as estimated_zeros
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

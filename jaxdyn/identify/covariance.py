@@ -22,8 +22,9 @@ from jaxdyn.identify.pseudoinverse import pseudoinverse
 
 # A warning is issued for a direction whose standard deviation exceeds this multiple of that of the best one.
 _POOR = 1e3
-# A value that changes less than this with the unconstrained parameters is at a bound of its chart, for example at zero friction.
-_AT_BOUND = 1e-12
+# A value is at a bound of its chart, for example at zero friction, if it changes with the unconstrained parameters less than this
+# multiple of the change at the initial guess.
+_AT_BOUND = 1e-6
 # A value depends on an unidentified direction if its change along it exceeds this fraction of its change along all directions.
 _BLIND = 1e-6
 
@@ -59,7 +60,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         raise ValueError(f'unknown kind {kind!r} of uncertainty; use "groups" or "noise"')
     parameters = problem.parameters
     parts = compiled_parts(problem)(unknowns)
-    loss, F, scores, values, G, P, local = _evaluated(problem.without_data, unknowns, parts)
+    loss, F, scores, values, G, first, P, local = _evaluated(problem.without_data, unknowns, parts)
     eps = float(jnp.finfo(F.dtype).eps)
     F = np.asarray(F, np.float64)
     if not np.all(np.isfinite(F)):
@@ -79,11 +80,12 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         prior = np.asarray(P, np.float64)
         C = inverse @ (spread + prior.T @ prior) @ inverse
     G = np.asarray(G, np.float64)
+    inside = np.linalg.norm(G, axis=1) > _AT_BOUND * np.linalg.norm(first, axis=1)
+    G = np.where(inside[:, None], G, 0.0)
     determined = G @ C @ G.T
     # Change of the values per standard deviation of each unconstrained parameter; it does not depend on units and noise.
     relative = G * scale_of
     relative = relative / np.maximum(np.linalg.norm(relative, axis=1, keepdims=True), np.finfo(float).tiny)
-    inside = np.linalg.norm(G, axis=1) > _AT_BOUND
     blind = inside & np.any(np.abs(relative @ unseen) > _BLIND, axis=1)
     covariance = determined.copy()
     covariance[blind, blind] = np.inf
@@ -107,7 +109,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
 
 @stored_jit
 def _evaluated(problem: Problem, unknowns: Unknowns, parts: PyTree) -> tuple[Array, ...]:
-    """Loss without priors, information, scores, values, Jacobians of values and of priors, and gradients of local unknowns."""
+    """Loss without priors, information, scores, values, Jacobians of values, now and at first, and of priors, local gradients."""
     normal = problem.assembled(unknowns, parts)
     values = per_sample(problem.parameters.values, name="values of parameters")
     prior, P = prior_terms(problem.parameters, unknowns.x)
@@ -117,6 +119,7 @@ def _evaluated(problem: Problem, unknowns: Unknowns, parts: PyTree) -> tuple[Arr
         problem.scores(unknowns, parts),
         values(unknowns.x),
         jax.jacfwd(values)(unknowns.x),
+        jax.jacfwd(values)(problem.parameters.initial),
         P,
         normal.local_gradient,
     )

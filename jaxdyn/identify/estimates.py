@@ -146,8 +146,9 @@ class Uncertainty(Displayed, eqx.Module):
     @property
     @compiled_outside_jit
     def intervals(self) -> Float[Array, "values 2"]:
-        """95 % intervals (lower, upper) of the estimates."""
-        return jnp.stack([self.values - QUANTILE * self.std, self.values + QUANTILE * self.std], axis=1)
+        """95 % intervals (lower, upper) of the estimates; NaN for values at a bound, which have none."""
+        width = jnp.where(self.std > 0.0, QUANTILE * self.std, jnp.nan)
+        return jnp.stack([self.values - width, self.values + width], axis=1)
 
     @property
     @compiled_outside_jit

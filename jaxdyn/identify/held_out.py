@@ -56,9 +56,11 @@ def held_out_errors(problem: Problem, unknowns: Unknowns, parts: PyTree, F: np.n
         return None
     bare, dtype = problem.without_data, unknowns.x.dtype
     eps, errors = float(jnp.finfo(dtype).eps), []
+    longest = problem.parameters.longest_steps  # a value at its bound has no information, and would move without bound
     for group in groups_of(pieces):
         gradient, information_of_group, response = _contribution(bare, unknowns, _rows(parts, group))
         dx = pseudoinverse(F - np.asarray(information_of_group, F.dtype), eps)[0] @ np.asarray(gradient, F.dtype)
+        dx = np.clip(dx, -longest, longest)
         ds = np.zeros((len(jax.tree.leaves(pieces)[0]), response.shape[1]))
         if ds.size:  # with free initial states
             ds[group] = -np.asarray(response) @ dx

@@ -321,6 +321,18 @@ class Parameters(Displayed, eqx.Module):
                 rows.append(np.sqrt(2.0 * p.divergence_weight) * p.chart.divergence_roots(p.own(x)))
         return jnp.concatenate(rows) if rows else jnp.zeros(0, x.dtype)
 
+    @compiled_outside_jit
+    def prior_deviations(self, x: Unconstrained) -> Float[Array, "values"]:
+        """Values minus the means of their Gaussian priors, in standard deviations; 0 for values without one."""
+        return jnp.concatenate(
+            [
+                jnp.zeros(p.count, x.dtype)
+                if p.prior_std is None or p.prior_mean is None
+                else (p.value(x) - p.prior_mean.astype(x.dtype)) / p.prior_std.astype(x.dtype)
+                for p in self._placed
+            ]
+        )
+
 
 def _check_kinds(entries: Any, kind: type, example: str) -> None:
     """Check that all entries are instances of a class; the message of the error shows an example."""

@@ -13,6 +13,7 @@ import numpy as np
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.display import aligned, counted
 from jaxdyn.identify.covariance import uncertainty
+from jaxdyn.identify.diagnosis import diagnose
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.extrapolation import undetermined_predictions
 from jaxdyn.identify.fitting import Fit, FitError, fit
@@ -23,6 +24,7 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
 from jaxdyn.identify.solver import FitResult
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
+from jaxdyn.identify.verdict import UNRELIABLE, judged
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
 from jaxdyn.io.runs import RunDirectory
@@ -44,8 +46,7 @@ from jaxdyn.jobs.identify_selection import metrics_of, selected
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.mechanism.model import Model
 
-# Relative error of the identified forces above which a filter is recommended.
-_LARGE_ERROR = 0.1
+_ERRORS = ("rms", "relative", "median end")  # beginnings of the names of figures of merit that are errors
 
 
 def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
@@ -86,6 +87,7 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     print(f"\n{study.name}: {parameters.size} free parameters, {problem.count} measurements in {len(train)} recordings")
     if (note := note_on_units(plant, [*train, *validation])) is not None:
         print(note)
+    faults = diagnose(parameters.subject, train)
     begun = time.perf_counter()
     problem, best, result, found = _searched(run, problem, study.name)
     seconds = time.perf_counter() - begun
@@ -99,19 +101,12 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     if inputs := inputs_in_words(train):
         lines.append(f"recorded inputs between time stamps: {inputs}")
     table = "\n".join(lines)
-    print(table)
-    run.write_text("parameters.txt", table + "\n")
-    for warning in known.warnings:
-        print(f"  {warning}")
     start_plant, plant = (x.without_zeros for x in (parameters.subject, plant))
     merit = _judged(run, start_plant, plant, train, validation)
-    print(merit_table(merit))
-    error = merit.get(("identified", "train"), {}).get("relative", 0.0)
-    if made is None and config.fit.method == "inverse_dynamics" and not config.motion.cutoff and error > _LARGE_ERROR:
-        print(
-            f"note: {100 * error:.0f} % of the forces are not explained; noise of velocities grows in the accelerations, so set "
-            'a filter (motion.cutoff = 5, motion.drop = 50), or fit.method = "output_error", which needs no accelerations'
-        )
+    judgment = judged(problem, result, best, known, faults, _errors(merit))
+    for text in (*judgment.lines, table, merit_table(merit)):
+        print(text)
+    run.write_text("parameters.txt", "\n".join([*judgment.lines, table]) + "\n")
     # The figures of merit are those of this plant, without the zeros of the training recordings.
     stored = Plant(plant.system, plant.sensors, plant.inputs, train[0].processed, known.without("sensors.zeros"))
     _save(run, stored, known)
@@ -121,7 +116,8 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     run.write_text("figures.txt", "\n".join([merit_table(merit), *doubtful]) + "\n")
     metrics: dict[str, Any] = {
         "fit_s": seconds,
-        "result": result.name.lower(),
+        "result": result.words,
+        "verdict": [dataclasses.asdict(finding) for finding in judgment.findings],
         "iterations": steps,
         "loss": float(np.nanmin(np.asarray(found.loss))),
         "inputs": inputs,
@@ -237,13 +233,25 @@ def _doubtful(config: IdentifyConfig, plant: Plant, problem: Problem, validation
     return [found.message for found in undetermined_predictions(plant, problem.pieces, motions)] if motions else []
 
 
+def verdict(metrics: dict[str, Any]) -> str | None:
+    """Reason why the results are unreliable: doubts that concern all estimates of a study; None if there is no reason."""
+    studies = {
+        name: study["verdict"] for name, study in metrics.items() if isinstance(study, dict) and "verdict" in study
+    }
+    doubts = {
+        name: [found["name"] for found in findings if found["name"] in UNRELIABLE] for name, findings in studies.items()
+    }
+    lines = [f"{name}: {', '.join(dict.fromkeys(found))}" for name, found in doubts.items() if found]
+    return f"{'; '.join(lines)}; see the verdict above" if lines else None
+
+
 def parameter_table(known: Uncertainty, start: np.ndarray) -> str:
     """Table of parameters: name, unit, initial value, estimate, 95 % interval."""
     rows = [("parameter", "unit", "start", "estimate", "95 % interval", "")]
     values, std = np.asarray(known.values), np.asarray(known.std)
     for (name, unit), before, value, spread in zip(known.labels, start, values, std, strict=True):
         remark = "not identified" if not np.isfinite(spread) else "at its bound" if spread == 0 else ""
-        interval = f"+- {1.96 * spread:.2g}" if np.isfinite(spread) else "any"
+        interval = "any" if not np.isfinite(spread) else "none" if spread == 0 else f"+- {1.96 * spread:.2g}"
         rows.append((name, unit, f"{before:.5g}", f"{value:.5g}", interval, remark))
     return aligned(rows, left=(0, 1, 5))
 
@@ -279,6 +287,12 @@ def _judged(
         merit["start", split] = figures(run.config, start, recordings)
         merit["identified", split] = figures(run.config, plant, recordings)
     return merit
+
+
+def _errors(merit: dict[tuple[str, str], dict[str, float]]) -> list[tuple[str, float, float]]:
+    """The errors of the fit with their names, on training and on held-out recordings."""
+    train, held_out = (merit.get(("identified", split), {}) for split in ("train", "validation"))
+    return [(name, train[name], held_out[name]) for name in train if name.startswith(_ERRORS) and name in held_out]
 
 
 def _save(run: StudyRun, plant: Plant, known: Uncertainty) -> None:

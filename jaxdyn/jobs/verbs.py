@@ -40,6 +40,7 @@ IDENTIFY = Job(
     deferred("jaxdyn.jobs.identify:work"),
     deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
     double=_is_double,
+    verdict=deferred("jaxdyn.jobs.identify:verdict"),
     then=("jaxdyn evaluate {run}",),
 )
 

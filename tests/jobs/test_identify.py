@@ -15,10 +15,12 @@ from small_jobs import interrupt_at_arrays, write_configs
 from jaxdyn import State, rollout
 from jaxdyn.cli import main
 from jaxdyn.identify.recording import Part, Recording
+from jaxdyn.identify.verdict import UNRELIABLE
 from jaxdyn.io.config import read_config
 from jaxdyn.io.plant_file import load_plant
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.xml import IgnoredContent
+from jaxdyn.jobs.identify import verdict
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.identify_plant import note_on_units, plant_of, processing_of
 
@@ -58,6 +60,17 @@ def test_base_parameters_are_recovered_and_intervals_hold(arm):
     report = (arm / "arm_base_parameters.txt").read_text()
     assert "62 base parameters of 91 parameters" in report
     assert "not at all: m(link1)" in report
+
+
+def test_the_verdict_is_stored_and_decides_the_exit_status(arm):
+    metrics = json.loads((arm / "metrics.json").read_text())
+    assert {finding["name"] for finding in metrics["arm"]["verdict"]}.isdisjoint(UNRELIABLE)
+    assert verdict(metrics) is None
+    metrics["arm"]["verdict"] = [{"name": "sign", "message": "m"}, {"name": "at its bound", "message": "m"}]
+    assert verdict(metrics) == "arm: sign; see the verdict above"
+    first = (arm.parent / "printed.txt").read_text().partition("verdict: ")[2]
+    assert "parameter " in first  # the verdict stands above the table
+    assert (arm / "arm_parameters.txt").read_text().startswith("verdict: ")
 
 
 def test_bodies_are_physical_and_the_fit_is_better_than_its_start(arm):
