@@ -88,6 +88,8 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     if (note := note_on_units(plant, [*train, *validation])) is not None:
         print(note)
     faults = diagnose(parameters.subject, train)
+    # The checks judge the initial plant before the fit, so that their mistakes do not cost a fit.
+    merit = _judged(run, "start", parameters.subject.without_zeros, train, validation)
     begun = time.perf_counter()
     problem, best, result, found = _searched(run, problem, study.name)
     seconds = time.perf_counter() - begun
@@ -101,8 +103,9 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     if inputs := inputs_in_words(train):
         lines.append(f"recorded inputs between time stamps: {inputs}")
     table = "\n".join(lines)
-    start_plant, plant = (x.without_zeros for x in (parameters.subject, plant))
-    merit = _judged(run, start_plant, plant, train, validation)
+    plant = plant.without_zeros
+    merit |= _judged(run, "identified", plant, train, validation)
+    merit = dict(sorted(merit.items(), key=lambda row: row[0][1]))  # by split
     judgment = judged(problem, result, best, known, faults, _errors(merit))
     for text in (*judgment.lines, table, merit_table(merit)):
         print(text)
@@ -275,17 +278,16 @@ def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
 
 @announced_as("the judgment")
 def _judged(
-    run: StudyRun, start: Plant, plant: Plant, train: list[Part], validation: list[Part]
+    run: StudyRun, name: str, plant: Plant, train: list[Part], validation: list[Part]
 ) -> dict[tuple[str, str], dict[str, float]]:
-    """Figures of merit of the initial plant, of the fit and of the references, by name and split."""
+    """Figures of merit of the references, and of a plant with a name, by name and split."""
     merit = {}
     for split, recordings in (("train", train), ("validation", validation)):
         if not recordings:
             continue
         known = [other for other in run.config.reference if (other.study, other.split) == (run.study.name, split)]
         merit |= {(other.name, split): other.figures for other in known}
-        merit["start", split] = figures(run.config, start, recordings)
-        merit["identified", split] = figures(run.config, plant, recordings)
+        merit[name, split] = figures(run.config, plant, recordings)
     return merit
 
 

@@ -125,7 +125,7 @@ def test_recordings_in_degrees_are_suspected(small):
 def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, capsys):
     # A second round, whose weights depend on where the first one ends, after 12 iterations at most.
     command = ["identify", small, "pictures=false", "fit.rounds=1", "fit.max_steps=12", "--out"]
-    assert main([*command, str(tmp_path / "whole")]) == 0
+    assert main([*command, str(tmp_path / "whole")]) == 3  # after 12 steps no fit has converged
     with (
         pytest.MonkeyPatch.context() as patch
     ):  # what it replaces is not traced, so compiled programs remain (see `conftest`)
@@ -136,7 +136,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, cap
     with np.load(tmp_path / "halted" / f"{written[-1]}.npz", allow_pickle=False) as left:
         begun = len(left.files)
     assert begun > 0
-    assert main([*command, str(tmp_path / "halted"), "--resume"]) == 0
+    assert main([*command, str(tmp_path / "halted"), "--resume"]) == 3
     for name in ("arm_estimates", "arm_checkpoint_0", "arm_checkpoint_1"):
         files = [np.load(tmp_path / run / f"{name}.npz", allow_pickle=False) for run in ("whole", "halted")]
         assert files[0].files == files[1].files
@@ -166,6 +166,13 @@ def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, small, tmp_pa
     assert len(message.strip().splitlines()) == 1
     for fragment in fragments:
         assert fragment in message
+
+
+def test_a_check_that_does_not_fit_the_recordings_does_not_cost_a_fit(small, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("jaxdyn.jobs.identify._searched", lambda *_: pytest.fail("the fit began"))
+    check = 'check=[{kind="windows", durations=[100]}]'
+    assert main(["identify", small, "--out", str(tmp_path / "run"), check]) == 2
+    assert "100" in capsys.readouterr().err
 
 
 def test_missing_recordings_are_an_error_that_says_where_to_get_them(small, tmp_path, capsys):
