@@ -13,7 +13,6 @@ import numpy as np
 from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.forces import JointDrives, JointForce
 from jaxdyn.dynamics.system import System
-from jaxdyn.identify.addresses import declared_at
 from jaxdyn.identify.charts import Chart, Real
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
@@ -105,7 +104,7 @@ def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int) -> Plant
     if config.markers is not None:  # measurements are angles of links, whose differences are the coordinates
         to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
         noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
-    each_its_own = any(entry.path == "sensors.zeros" and not entry.fixed for entry in config.free)
+    each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
     zeros = jnp.zeros((recordings if each_its_own else 0, ny))
     quantization = one_each(config.fit.quantization, ny, "measurement", "fit.quantization")
     scale, offset = plant.sensors.scale, plant.sensors.offset
@@ -146,20 +145,8 @@ def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
         parameter = _parameter(entry)
         if entry.start is not None:
             plant = _started(plant, parameter, entry.start)
-            declared = declared_at(plant, tuple(entry.path.split(".")))
-            if entry.fixed and not declared.admits(entry.start):
-                raise ConfigError(
-                    f"free {entry.label!r}: the fixed value {list(entry.start)} is out of range; give values that are "
-                    f"{declared.allowed}"
-                )
-        if not entry.fixed:
-            free.append(parameter)
-    fixed = {entry.label for entry in config.free if entry.fixed}
-    ties = [
-        Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset)
-        for tie in config.tie
-        if tie.to not in fixed
-    ]
+        free.append(parameter)
+    ties = [Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset) for tie in config.tie]
     return Parameters(plant, free, ties)
 
 
