@@ -8,7 +8,6 @@ from typing import Literal
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
-from jaxdyn.identify.markers import Markers
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.identify.recording import cut
@@ -29,8 +28,8 @@ class StudyConfig:
 
     Attributes:
         name: Name of the fit in tables and in file names.
-        train: Recordings for the fit, as names of files in the data folder; "runs.npz:run_02" is one array of a file with several
-            arrays. For synthetic recordings, each name is a free choice and denotes a separate motion.
+        train: Recordings for the fit, as names of files in the data folder. For synthetic recordings, each name is a free choice
+            and denotes a separate motion.
         mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors, or the
             directory of an earlier run, whose sensors, inputs and forces are then taken as well.
         mechanism_in_data: Mechanism file in the data folder, given instead of `mechanism`.
@@ -125,8 +124,7 @@ class FitConfig:
         method: Method of the fit: "output_error" minimizes the errors of simulated motions, "inverse_dynamics" the errors of
             computed forces.
         noise: Standard deviation of the measurements (output error) or of the forces (inverse dynamics), one value for all
-            components or one per component. For recordings with markers it is the standard deviation (rad) of the angles of the
-            links from the vertical.
+            components or one per component.
         quantization: Resolution of the measurements, for output error.
         rounds: Number of repetitions of a fit by inverse dynamics; in each of them, the noise of each force is its RMS error in the
             previous fit.
@@ -196,7 +194,6 @@ class IdentifyConfig:
         source: Address from which the recordings can be obtained; the error message for missing recordings states it.
         synthetic: Synthetic recordings instead of `data`; they are simulated with the mechanism and the forces of the config.
         columns: Names of the columns (CSV) or arrays (NPZ) of the recordings.
-        markers: Description of the markers, if the recordings are films of markers.
         force: Joint forces. These forces replace all friction of the mechanism file, and its forces of the same kinds. In the given
             order, they are the first forces of the system; the path of the first one is "system.forces.0".
         tie: Parameters that depend linearly on a free parameter: value = factor * parameter + offset.
@@ -217,7 +214,6 @@ class IdentifyConfig:
     source: str = ""
     synthetic: SyntheticConfig | None = None
     columns: Columns = Columns()  # noqa: RUF009 (immutable)
-    markers: Markers | None = None
     force: tuple[ForceTable, ...] = ()
     tie: tuple[TieConfig, ...] = ()
     windows: WindowsConfig = WindowsConfig()
