@@ -1,8 +1,8 @@
 """How good are the identifications, figure by figure, beside those of others and beside what was wanted?
 
-Method. Runs `jaxdyn identify`, or the experiment of the same name, with each of the configs below, then the comparison with
-mujoco.sysid, each into a separate folder, and puts all figures on held-out recordings into one table: ours, the best one of others
-in the config, and the goal. Configs whose recordings are not there are reported and left out; the synthetic arm needs none.
+Method. Runs `jaxdyn identify`, or the experiment of the same name, with each of the configs below, each into a separate
+folder, and puts all figures on held-out recordings into one table: ours, the best one of others in the config, and the goal.
+Configs whose recordings are not there are reported and left out; the synthetic arm needs none.
 
 Expected. Most figures are better than those of others. Of the double pendulums C1 and C0, figures from the measured state depend on
 the zeros of single recordings; left_out_recordings.py leaves out all recordings in turn. All bodies are physical.
@@ -53,14 +53,12 @@ class Config:
     Attributes:
         identify: Configs of `jaxdyn identify` or of an experiment, each with one fit or several fits.
         data: Folder of the data folders, named as in these configs; if not given, the paths of the configs are used.
-        comparison: Time mujoco.sysid, too.
         reduced: Run all fits with their [smoke] tables.
         goal: Required figures.
     """
 
     identify: tuple[Path, ...]
     data: Path | None = None
-    comparison: bool = True
     reduced: bool = False
     goal: tuple[GoalConfig, ...] = ()
 
@@ -85,8 +83,6 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         left=(0, 1, 4, 5, 6),
     )
     directory.write_text("figures.txt", table + "\n")
-    if config.comparison:
-        compared(directory, config.reduced)
     print("", table, *(f"left out, {line}" for line in absent), sep="\n")
     return {"studies": found, "absent": absent}
 
@@ -138,13 +134,6 @@ def wishes(goal: GoalConfig) -> list[str]:
 def flat(metrics: dict[str, Any]) -> dict[str, float]:
     """Numbers of a table of metrics, under readable names."""
     return {key.replace("_", " "): float(value) for key, value in metrics.items()}
-
-
-def compared(directory: RunDirectory, reduced: bool) -> None:
-    """Times beside mujoco.sysid."""
-    script = Path(__file__).with_name("compare_mujoco_sysid.py")
-    job = runpy.run_path(str(script))["JOB"]
-    run(job, ROOT / "configs" / f"{script.stem}.toml", out=directory.path(script.stem), smoke=reduced)
 
 
 JOB = Job("identification-figures", __doc__ or "", Config, work)
