@@ -82,7 +82,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         angles = np.unwrap(np.angle(links(film, camera)), axis=0)
         np.savez(folder / name, t=np.arange(len(film)) / RATE, q=np.diff(angles, axis=1, prepend=0.0))
     done = run(IDENTIFY, config.identify, out=directory.path("identify"), overrides=[f"data={folder}", *config.changes])
-    return json.loads((done.root / "metrics.json").read_text(encoding="utf-8"))
+    return {study.name: json.loads((done.root / "metrics.json").read_text(encoding="utf-8"))[study.name]}
 
 
 def positions(film: Float[np.ndarray, "frames 6"]) -> Complex[np.ndarray, "frames 3"]:

@@ -179,9 +179,8 @@ def formats(folder: Path) -> dict[str, Format]:
     run.write_mechanism(without)
     run.write_arrays("states", time=np.arange(3.0), q=np.ones((2, 3, 2)), v=np.ones((2, 3, 2)))
     data = np.cumsum(np.ones((5, 6)), axis=0)
-    recorded, packed = io.BytesIO(), io.BytesIO()
+    recorded = io.BytesIO()
     np.savez(recorded, t=data[:, 0], q=data[:, :2], tau=data[:, 2:4], names=np.array(["a", "b"]))
-    np.savez_compressed(packed, run=data, other=np.arange(4, dtype=">i2"))
     table = "t, q, tau\n" + "".join(f"{k},{k / 7!r},{-k}\n" for k in range(20))
 
     def there(*names: str) -> dict[str, bytes]:
