@@ -1,8 +1,8 @@
 """How good are the identifications, figure by figure, beside those of others and beside what was wanted?
 
-Method. Runs `jaxdyn identify` with each of the configs below, then the comparison with mujoco.sysid, each into a separate folder,
-and puts all figures on held-out recordings into one table: ours, the best one of others in the config, and the goal. Configs whose
-recordings are not there are reported and left out; the synthetic arm needs none.
+Method. Runs `jaxdyn identify`, or the experiment of the same name, with each of the configs below, each into a separate
+folder, and puts all figures on held-out recordings into one table: ours, the best one of others in the config, and the goal.
+Configs whose recordings are not there are reported and left out; the synthetic arm needs none.
 
 Expected. Most figures are better than those of others. Of the double pendulums C1 and C0, figures from the measured state depend on
 the zeros of single recordings; left_out_recordings.py leaves out all recordings in turn. All bodies are physical.
@@ -25,7 +25,6 @@ from typing import Any
 from jaxdyn.display import aligned
 from jaxdyn.io import ConfigError, RunDirectory, read_config
 from jaxdyn.jobs import Job, main, run
-from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.verbs import IDENTIFY
 
 ROOT = Path(__file__).parents[1]
@@ -52,16 +51,14 @@ class Config:
     """Settings.
 
     Attributes:
-        identify: Configs of `jaxdyn identify`, each with one fit or several fits.
+        identify: Configs of `jaxdyn identify` or of an experiment, each with one fit or several fits.
         data: Folder of the data folders, named as in these configs; if not given, the paths of the configs are used.
-        comparison: Time mujoco.sysid, too.
         reduced: Run all fits with their [smoke] tables.
         goal: Required figures.
     """
 
     identify: tuple[Path, ...]
     data: Path | None = None
-    comparison: bool = True
     reduced: bool = False
     goal: tuple[GoalConfig, ...] = ()
 
@@ -75,7 +72,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             print(f"left out, {absent[-1]}")
             continue
         overrides = [] if folder is None else [f"data={folder}"]
-        done = run(IDENTIFY, path, out=directory.path(path.stem), overrides=overrides, smoke=config.reduced)
+        done = run(job_of(path), path, out=directory.path(path.stem), overrides=overrides, smoke=config.reduced)
         metrics = json.loads((done.root / "metrics.json").read_text(encoding="utf-8"))
         studies = {name: study for name, study in metrics.items() if isinstance(study, dict) and "figures" in study}
         for name, study in studies.items():
@@ -86,15 +83,19 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         left=(0, 1, 4, 5, 6),
     )
     directory.write_text("figures.txt", table + "\n")
-    if config.comparison:
-        compared(directory, config.reduced)
     print("", table, *(f"left out, {line}" for line in absent), sep="\n")
     return {"studies": found, "absent": absent}
 
 
+def job_of(path: Path) -> Job:
+    """The job of a config: the experiment of the same name, or `jaxdyn identify`."""
+    script = Path(__file__).with_name(f"{path.stem}.py")
+    return runpy.run_path(str(script))["JOB"] if script.is_file() else IDENTIFY
+
+
 def recordings(path: Path, data: Path | None) -> Path | None:
     """The data folder of a config; None if it makes its own recordings."""
-    own = read_config(path, IdentifyConfig).data
+    own = read_config(path, job_of(path).config_class).data
     return own if own is None or data is None else data / own.name
 
 
@@ -133,13 +134,6 @@ def wishes(goal: GoalConfig) -> list[str]:
 def flat(metrics: dict[str, Any]) -> dict[str, float]:
     """Numbers of a table of metrics, under readable names."""
     return {key.replace("_", " "): float(value) for key, value in metrics.items()}
-
-
-def compared(directory: RunDirectory, reduced: bool) -> None:
-    """Times beside mujoco.sysid."""
-    script = Path(__file__).with_name("compare_mujoco_sysid.py")
-    job = runpy.run_path(str(script))["JOB"]
-    run(job, ROOT / "configs" / f"{script.stem}.toml", out=directory.path(script.stem), smoke=reduced)
 
 
 JOB = Job("identification-figures", __doc__ or "", Config, work)

@@ -1,7 +1,7 @@
 """Do identified machines predict recordings that the fit has not seen, and better than plainer fits and published parameters?
 
-Method. For each study of a config of `jaxdyn identify`, all its recordings are left out in turn. The fit of the config, and other
-fits that the config of this experiment describes by their differences, are made to the others and predict the one left out.
+Method. For each study of a config of `jaxdyn identify`, all its recordings are left out in turn. The fit of the config, and a
+plain fit without priors, zeros and additional friction at rest, are made to the others and predict the one left out.
 The initial parameters of the config, which were published for these machines, predict it without a fit. Each figure of merit is
 averaged over the recordings. Further recordings, such as a swing-up under feedback, are in no fit; fits to all other
 recordings predict them.
@@ -26,18 +26,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.display import aligned
 from jaxdyn.identify import CrossValidation, LevenbergMarquardt, Part, Plant, cross_validate, evaluate, fit
 from jaxdyn.io import RunDirectory, read_config, setting
 from jaxdyn.jobs import Job, main
-from jaxdyn.jobs.identify_config import CandidateConfig, IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import parameters_of, plant_of, problem_of, recordings_of, with_sensors
 
 ROOT = Path(__file__).parents[1]
-UNFITTED, WHOLE = "initial parameters", "fit of the config"
+UNFITTED, PLAIN, WHOLE = "initial parameters", "plain output error", "fit of the config"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +61,6 @@ class Config:
 
     Attributes:
         identify: Config of `jaxdyn identify`.
-        candidate: Other fits, described by their differences from the fit of the config.
         apart: Recordings that are in no fit.
         data: Folder of the recordings; if not given, that of the config.
         studies: Names of the studies; if not given, all of the config.
@@ -67,7 +68,6 @@ class Config:
     """
 
     identify: Path
-    candidate: tuple[CandidateConfig, ...] = ()
     apart: tuple[ApartConfig, ...] = ()
     data: Path | None = None
     studies: tuple[str, ...] = ()
@@ -101,9 +101,12 @@ def compared(config: Config, whole: IdentifyConfig, study: StudyConfig) -> tuple
     whole = dataclasses.replace(whole, reference=())
     plant = plant_of(whole, study)
     parts, unseen = recordings_of(whole, dataclasses.replace(study, train=names, validation=apart))
-    others = {candidate.name: whole.of_candidate(candidate) for candidate in config.candidate}
-    candidates: dict[str, Callable[[list[Any]], Plant]] = {UNFITTED: lambda train: plant.without_zeros}
-    candidates |= {name: fitting(own, plant) for name, own in (others | {WHOLE: whole}).items()}
+    smooth = eqx.tree_at(lambda plant: plant.system.forces[1].stribeck, plant, replace_fn=jnp.zeros_like)
+    candidates = {
+        UNFITTED: lambda train: plant.without_zeros,
+        PLAIN: fitting(plain(whole), smooth),
+        WHOLE: fitting(whole, plant),
+    }
     found = cross_validate(candidates, parts, whole.check)
     figures = {"left out": means(found)}
     if unseen:
@@ -117,6 +120,18 @@ def compared(config: Config, whole: IdentifyConfig, study: StudyConfig) -> tuple
         title = f"{what}: {', '.join(apart)}" if what == "apart" else what
         lines += [table_of(title, tabled)]
     return figures, "\n".join(lines)
+
+
+def plain(whole: IdentifyConfig) -> IdentifyConfig:
+    """The config without zeros, additional friction at rest and robust loss, and with priors that are a thousand times as wide."""
+    free = [entry for entry in whole.free if not entry.path.endswith(("zeros", "stribeck"))]
+    wide = [entry.prior_std and tuple(1e3 * std for std in entry.prior_std) for entry in free]
+    free = [
+        dataclasses.replace(entry, prior_std=std, divergence=1e-6 * entry.divergence)
+        for entry, std in zip(free, wide, strict=True)
+    ]
+    fit = dataclasses.replace(whole.fit, loss="squares", threshold=None, max_steps=60)
+    return dataclasses.replace(whole, free=tuple(free), fit=fit)
 
 
 def fitting(own: IdentifyConfig, plant: Plant) -> Callable[[list[Any]], Plant]:

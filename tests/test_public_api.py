@@ -143,7 +143,6 @@ DATA = {
         "columns",
         "solver",
         "overrides",
-        "markers",
         "backend",
         "moment",
         "weights",

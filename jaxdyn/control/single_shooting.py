@@ -30,6 +30,8 @@ from jaxdyn.control.solution import (
 )
 from jaxdyn.mechanism.quantity import plain, quantity
 
+_WINDOW = 20  # iterations between two tests of convergence
+
 
 class DescentSearch(eqx.Module):
     """The state of a search by single shooting.
@@ -68,12 +70,11 @@ class SingleShooting(IterativeSolver):
         optimizer: The optimizer "lbfgs" (with a line search) or "adam"; in Python also any optimizer of optax, which receives the
             augmented Lagrangian as `value_fn`.
         rate: Learning rate of "adam"; other optimizers do not use it.
-        tolerance: Relative decrease of the augmented Lagrangian over `window` iterations below which the search has converged; by
+        tolerance: Relative decrease of the augmented Lagrangian over 20 iterations below which the search has converged; by
             default 1e-9 in double and 1e-5 in single precision.
         feasibility: Largest violation of a constraint that a solution may have; by default 1e-6 in double and 1e-4 in single
             precision.
         penalty: Initial weight of the quadratic penalty on constraint violations.
-        window: Number of iterations between two tests of convergence.
     """
 
     kind: ClassVar[str] = "single_shooting"
@@ -89,7 +90,6 @@ class SingleShooting(IterativeSolver):
     penalty: float = eqx.field(
         static=True, converter=plain, kw_only=True, default=1.0, metadata=quantity(positive=True)
     )
-    window: int = eqx.field(static=True, converter=plain, kw_only=True, default=20, metadata=quantity(positive=True))
 
     def begin(self, problem: ControlProblem, initial: Plan) -> DescentSearch:
         unknowns = _within(problem, (initial.controls, initial.design))
@@ -126,7 +126,7 @@ class SingleShooting(IterativeSolver):
         plan = self._plan(problem, unknowns)
         found = outcome(problem, plan)
         finite = jnp.isfinite(found.cost)
-        looks = (search.iterations + 1) % self.window == 0
+        looks = (search.iterations + 1) % _WINDOW == 0
         now = merit(problem, found, search.multipliers)
         tolerance, feasibility = decrease_tolerance(self, now.dtype), allowed_violation(self, now.dtype)
         settled = looks & (search.merit_before - now <= tolerance * jnp.abs(now))

@@ -261,9 +261,7 @@ def _coupling_vectors(model: Model, placed: Placements) -> Float[Array, "nv nv 3
 
 
 @model_function
-def christoffel_second_kind(
-    model: Model, q: Coordinates, *, method: Literal["closed_form", "autodiff"] = "closed_form"
-) -> Symbols:
+def christoffel_second_kind(model: Model, q: Coordinates) -> Symbols:
     """Christoffel symbols of the second kind, G[alpha, beta, delta] = Gamma^delta_{alpha beta}.
 
         Gamma^delta_{alpha beta} = a^{delta gamma} Gamma_{alpha beta, gamma}
@@ -273,7 +271,6 @@ def christoffel_second_kind(
     Args:
         model: Mechanism.
         q: Generalized coordinates (rad or m).
-        method: "closed_form" or "autodiff", as for `christoffel_first_kind`.
 
     Raises:
         ValueError: The errors are those of `christoffel_first_kind`.
@@ -288,23 +285,20 @@ def christoffel_second_kind(
 
     Source: theory.md (G5).
     """
-    return _raised(model, q, christoffel_first_kind(model, q, method=method))
+    return _raised(model, q, christoffel_first_kind(model, q))
 
 
 @model_function
-def connection_second_kind(
-    model: Model, q: Coordinates, *, method: Literal["closed_form", "autodiff"] = "closed_form"
-) -> Symbols:
+def connection_second_kind(model: Model, q: Coordinates) -> Symbols:
     """Connection with its last index raised, L[alpha, beta, delta] = a^{delta gamma} L_{alpha beta, gamma}, for all joints.
 
     Args:
         model: Mechanism.
         q: Generalized coordinates (rad or m).
-        method: "closed_form" or "autodiff", as for `connection_first_kind`.
 
     Source: theory.md (G5), (G13).
     """
-    return _raised(model, q, connection_first_kind(model, q, method=method))
+    return _raised(model, q, connection_first_kind(model, q))
 
 
 def _raised(model: Model, q: Coordinates, first: Symbols) -> Symbols:

@@ -102,8 +102,6 @@ def driving_forces(
     state: State,
     u: Float[Array, "nu"] | None = None,
     t: Time = 0.0,
-    *,
-    a: Accelerations | None = None,
 ) -> dict[str, Float[Array, "_"]]:
     """Generalized forces that impose prescribed motions, by the names of their joints.
 
@@ -112,14 +110,13 @@ def driving_forces(
         state: Coordinates and velocities.
         u: Controls; zero if None.
         t: Time (s).
-        a: Generalized accelerations; computed from the forces if None.
 
     Returns:
         Forces along the velocity components of each driven joint, N m or N.
 
     Source: theory.md (I4), (M5).
     """
-    model, moving, wrench = _wrenches(system, state, u, t, a)
+    model, moving, wrench = _wrenches(system, state, u, t)
     placed = moving.placements
     forces = {}
     for i, columns in configuration.driven_columns(model, state.q).items():
@@ -136,8 +133,6 @@ def driving_power(
     state: State,
     u: Float[Array, "nu"] | None = None,
     t: Time = 0.0,
-    *,
-    a: Accelerations | None = None,
 ) -> Float[Array, ""]:
     """Power that prescribed motions supply, W.
 
@@ -149,11 +144,10 @@ def driving_power(
         state: Coordinates and velocities.
         u: Controls; zero if None.
         t: Time (s).
-        a: Generalized accelerations; computed from the forces if None.
 
     Source: theory.md (E19), (G7).
     """
-    model, moving, wrench = _wrenches(system, state, u, t, a)
+    model, moving, wrench = _wrenches(system, state, u, t)
     if not configuration.is_prescribed(model):
         return jnp.zeros((), state.v.dtype)
     placed = moving.placements
@@ -162,7 +156,7 @@ def driving_power(
     return einsum("bc,bc->", on_ground, wrench)
 
 
-def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None):
+def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None = None):
     """Model at time t, its motion, and the 6-vector (moment about the reference point P; force) in every joint, ground axes."""
     if system.constraints and a is not None:
         raise ValueError(

@@ -6,7 +6,6 @@ Free parameters
     measurement             sensors and inputs of a mechanism
 Data
     recording, processing   recordings, their parts, windows, grids and filters
-    markers                 filmed markers on a planar chain, and the calibration of the camera
 Nonlinear fits
     losses, least_squares   robust losses; problems with shared and local unknowns, and their normal equations
     output_error            comparison of simulated windows with measurements: single and multiple shooting
@@ -89,7 +88,6 @@ if TYPE_CHECKING:
     from jaxdyn.identify.losses import Huber as Huber
     from jaxdyn.identify.losses import Loss as Loss
     from jaxdyn.identify.losses import Squares as Squares
-    from jaxdyn.identify.markers import Markers as Markers
     from jaxdyn.identify.measurement import Inputs as Inputs
     from jaxdyn.identify.measurement import MeasurementError as MeasurementError
     from jaxdyn.identify.measurement import Plant as Plant

@@ -36,8 +36,8 @@ def _values(given: Any) -> tuple[Any, ...]:
 class Check(eqx.Module):
     """Figures of merit of a plant on recordings, by their names in tables.
 
-    A name contains everything that the figure depends on besides the recording: durations, filters, the estimator of the initial
-    state, and whether the angles of filmed markers are calibrated.
+    A name contains everything that the figure depends on besides the recording: durations, filters and the estimator of the
+    initial state.
 
     Attributes:
         larger_is_better: If true, larger figures are better, as for prediction times; otherwise the figures are errors.
@@ -192,10 +192,10 @@ class ValidTimeCheck(Check):
                 predicted.append(_rows(recording, first + middle, round(self.durations[0] / h) + 1))
         known = cut(seen, duration=(self.samples - 1) * h, interval=h)
         ahead = cut(predicted, duration=self.durations[0], interval=h)
-        found, angles = {}, _angles_in_words(parts)
+        found = {}
         for how, starts in (
-            (f", polynomial start ({self.samples} samples){angles}", polynomial_states(known, middle)),
-            (f", fitted start ({self.samples} samples){angles}", smoothed_states(plant, known, middle)),
+            (f", polynomial start ({self.samples} samples)", polynomial_states(known, middle)),
+            (f", fitted start ({self.samples} samples)", smoothed_states(plant, known, middle)),
         ):
             values, measured = predicted_measurements(plant, ahead, starts), ahead
             if self.absolute:
@@ -252,15 +252,9 @@ def _filter_in_words(parts: Sequence[Part]) -> str:
 
 
 def _start_in_words(parts: Sequence[Part]) -> str:
-    """The estimator of the initial states of windows, and the camera, for the names of figures."""
+    """The estimator of the initial states of windows, for the names of figures."""
     cutoffs = " and ".join(dict.fromkeys(f"{part.processed.velocity_cutoff:g}" for part in parts))
-    return f", filtered start ({cutoffs} Hz){_angles_in_words(parts)}"
-
-
-def _angles_in_words(parts: Sequence[Part]) -> str:
-    """Whether the angles of filmed markers are calibrated, for the names of figures."""
-    words = {part.processed.angles for part in parts}
-    return words.pop() if len(words) == 1 else ", mixed angles"
+    return f", filtered start ({cutoffs} Hz)"
 
 
 def polynomial_states(windows: Windows, sample: int) -> State:

@@ -277,7 +277,7 @@ class Plant(Displayed, eqx.Module):
         system: Mechanism with its forces and drives.
         sensors: Sensors that measure the state of the system.
         inputs: Relation of recorded inputs to acting inputs; by default they are equal.
-        processing: Filters, grids and camera by which recordings are made comparable with this plant.
+        processing: Filters and grids by which recordings are made comparable with this plant.
         estimates: Estimates of a fit and their covariance; None if no parameter was estimated.
 
     Raises:

@@ -1,11 +1,10 @@
-"""Processing of recordings before they are compared with a plant: grids, filters and calibration of the camera."""
+"""Processing of recordings before they are compared with a plant: grids and filters."""
 
 import dataclasses
 from typing import Any
 
 import equinox as eqx
 
-from jaxdyn.identify.markers import Markers
 from jaxdyn.mechanism.quantity import check_settings, quantity
 
 
@@ -51,7 +50,6 @@ class Processing:
         smoothing: Grid and filter for inverse dynamics.
         lead: Duration by which the inputs of each window begin before the window, for inputs with delay.
         velocity_cutoff: Cutoff frequency of the low-pass filter for the initial velocities of windows.
-        markers: Description of the markers of filmed recordings, with the calibrated camera; None for other recordings.
         checks: Checks that compute the figures of merit.
 
     Raises:
@@ -61,13 +59,7 @@ class Processing:
     smoothing: Smoothing = Smoothing()
     lead: float = _value(0.0, "s", minimum=0.0)
     velocity_cutoff: float = _value(20.0, "Hz", positive=True)
-    markers: Markers | None = None
     checks: tuple[Any, ...] = ()
 
     def __post_init__(self):
         check_settings(self)
-
-    @property
-    def angles(self) -> str:
-        """Description of the camera for the names of figures of merit; empty for recordings that are not films."""
-        return "" if self.markers is None else ", calibrated angles" if self.markers.is_calibrated else ", raw angles"

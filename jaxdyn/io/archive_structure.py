@@ -198,6 +198,9 @@ _ADDED = {
     ("Uncertainty", "held_out"),
 }
 
+# Fields of earlier versions, which are left out if they are empty.
+_REMOVED = {("Processing", "markers")}
+
 
 def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
     """Create an object with these fields without calling its constructor.
@@ -210,6 +213,9 @@ def _instance(kind: type, values: dict[str, Any], path: str) -> Any:
             values[name] = field.default
         if name not in values:
             raise StructureError(f"{path}: field {name} of {kind.__name__} is missing; write the file again")
+    values = {
+        name: value for name, value in values.items() if value is not None or (kind.__name__, name) not in _REMOVED
+    }
     for name, value in values.items():
         if name not in fields:
             raise StructureError(f"{path}: {kind.__name__} has no field {name!r}; {suggestion(name, fields)}")

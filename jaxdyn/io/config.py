@@ -119,21 +119,6 @@ def config_of(
     return small if smoke else config
 
 
-def changed(table: T, values: dict[str, Any], place: Place) -> T:
-    """A table of a config in which some values are replaced.
-
-    Args:
-        table: Table, an instance of a dataclass.
-        values: TOML values by key.
-        place: Location of the values, for messages.
-
-    Raises:
-        ConfigError: A key is unknown, or its value has a wrong type or violates a bound.
-    """
-    cls: Any = type(table)
-    return read_value(cls, plain_values(table) | values, place)
-
-
 def resolved_toml(config: Any) -> str:
     """TOML text of a config with all default values, values in SI units and absolute paths."""
     return toml_text(plain_values(config))

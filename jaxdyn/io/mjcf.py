@@ -166,7 +166,6 @@ def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, te
 def system_from_mujoco(
     compiled: Any,
     *,
-    name: str = "mechanism",
     velocity_scale: float = HOLDING_SCALE,
     contact: ContactUse = "none",
     kinematic: bool = False,
@@ -175,14 +174,13 @@ def system_from_mujoco(
 
     Args:
         compiled: The compiled model.
-        name: Name of the mechanism if the model does not have one.
         velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s.
         contact: Use of the colliders, see `load_mjcf`.
         kinematic: If true, masses and inertias are not read.
     """
-    check_contact(contact, kinematic, name)
+    check_contact(contact, kinematic, "mechanism")
     reader = _Reader(compiled, velocity_scale, kinematic, contact)
-    system = reader.system(reader.name or name)
+    system = reader.system(reader.name or "mechanism")
     reader.warn()
     return reader.with_contact(system, {}, system.model.name)
 

@@ -17,7 +17,6 @@ import numpy as np
 from jaxdyn.identify import checks
 from jaxdyn.identify.addresses import ParameterError, declared_at, gather, leaf_at
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
-from jaxdyn.identify.markers import Markers
 from jaxdyn.identify.measurement import OBSERVED, Inputs, MeasurementError, Plant, Sensors
 from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.io.archive import archive_content, archive_paths, read_structure, write_structure
@@ -37,7 +36,7 @@ _ARCHIVE = "archive"  # key of plant.toml with the name of the archive
 _LARGEST_TEXT = 2**24  # bytes
 _CHECKS = tuple(cls for cls in vars(checks).values() if isinstance(cls, type) and issubclass(cls, checks.Check))
 _CLASSES = (
-    *(Plant, Sensors, Inputs, Processing, Smoothing, Markers, Uncertainty, Address, Follower, HeldOut),
+    *(Plant, Sensors, Inputs, Processing, Smoothing, Uncertainty, Address, Follower, HeldOut),
     *(cls for cls in _CHECKS if cls is not checks.Check),
     *OBSERVED,
 )

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from jaxtyping import Float
 
-from jaxdyn.identify.markers import Markers, links
 from jaxdyn.identify.recording import Recording, RecordingError
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
@@ -26,22 +24,17 @@ _MOST_COLUMNS = 10_000
 _REMEDY = "give a .npz or .csv file with numeric data"
 
 
-def load_recording(path: Path | str, columns: Columns, markers: Markers | None = None) -> Recording:
-    """Read a recording from a file; the path "runs.npz:run_02" selects the array run_02 of a file with several arrays.
+def load_recording(path: Path | str, columns: Columns) -> Recording:
+    """Read a recording from a file.
 
     Args:
-        path: File, and optionally the name of an array in it.
+        path: File.
         columns: Names of the time stamps, coordinates, velocities, accelerations and inputs in the file.
-        markers: Description of tracked markers; if given, the array contains positions of markers, and `columns` is not used.
 
     Raises:
         ConfigError: The file cannot be used; the message is one line with the file, the name and the remedy.
     """
-    if markers is not None:
-        return _from_markers(path, markers)
     source = Path(path)
-    if ".npz:" in source.name:
-        raise ConfigError(f"{path}: an array within a file can be given for markers only; give the file")
     with _arrays(source) as arrays:
         time = _table(source, arrays, columns.time, ("s",)).ravel()
         q = _table(source, arrays, columns.q, ("rad", "m"))
@@ -128,25 +121,3 @@ def _table(path: Path, arrays: Mapping[str, Any], names: tuple[str, ...], units:
         if x.ndim not in (1, 2) or len(x) != len(found[0]):
             raise ConfigError(f"{path}: {name!r} has shape {x.shape}; give one row or one value per time stamp")
     return np.concatenate([x[:, None] if x.ndim == 1 else x for x in found], axis=1)
-
-
-def load_film(path: Path | str, markers: Markers) -> Float[np.ndarray, "frames columns"]:
-    """Read positions of filmed markers. The path "runs.npz:run_02" selects the array run_02; by default the first array is read.
-
-    Raises:
-        ConfigError: The file cannot be used; the message is one line with the file, the name and the remedy.
-    """
-    file, _, member = str(path).partition(".npz:")
-    source = Path(file + ".npz" if member else file)
-    with _arrays(source) as arrays:
-        film = _array(source, arrays, member or next(iter(arrays), "an array of positions"))
-    count = film.shape[1] if film.ndim == 2 else 0
-    if len(markers.down) != len(markers.sideways) or max((*markers.down, *markers.sideways), default=0) >= count:
-        raise ConfigError(f"{path}: it has {count} columns; give one column for down and one for sideways per marker")
-    return film
-
-
-def _from_markers(path: Path | str, markers: Markers) -> Recording:
-    angles = np.unwrap(np.angle(links(load_film(path, markers), markers)), axis=0)
-    q = np.diff(angles, axis=1, prepend=0.0)
-    return Recording(str(path), np.arange(len(q)) / markers.frame_rate, q, None, np.zeros((len(q), 0)))

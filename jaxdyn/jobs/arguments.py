@@ -152,24 +152,22 @@ class ViewArguments(SourceOptions):
     command then serves a replay of all samples (at most 4096). The replay has controls for the time, the speed, the shown sample,
     further samples in gray and the visible elements, and it plots coordinates and energy.
 
-    For a mechanism file, the command serves the mechanism with a slider for each joint coordinate. Loops stay closed: only the
-    independent coordinates have sliders, and the dependent coordinates follow. With --no-serve or --html, the command writes a page
-    with the same sliders, which needs neither server nor network. On this page, a slider of a mechanism with loops moves it while
-    the other independent sliders are in the middle.
+    For a mechanism file, the command writes a page with a slider for each joint coordinate, which needs neither server nor network.
+    Loops stay closed: only the independent coordinates have sliders, and each of them moves the mechanism while the others are in
+    the middle.
 
     Bodies are drawn with the meshes and other shapes of a URDF or MJCF file; bodies without shapes are drawn as sticks.
 
       jaxdyn view runs/panda
       jaxdyn view runs/panda --no-serve --samples 0 17 42
       jaxdyn view robot.urdf
-      jaxdyn view robot.urdf --no-serve
 
     Attributes:
         source: Run directory, or mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
         html: Path of the HTML page; default: replay.html in the run directory, or <file>.html.
         samples: Indices of the samples on the page of a run; default: the first eight.
         overlay: Number of further samples in gray on the page of a run; default: 3.
-        no_serve: Write the page and do not start a server.
+        no_serve: Write the page of a run and do not start a server.
         port: Port of the server; if it is in use, the next free one is taken.
         host: Address of the server: 127.0.0.1 for access from this computer only, 0.0.0.0 also from the network.
     """

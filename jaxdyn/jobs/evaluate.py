@@ -7,7 +7,6 @@ from typing import Any
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
-from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import PLANT, load_plant, plant_archive
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import files_of
@@ -22,7 +21,7 @@ def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
     """Evaluate all plants on the held-out recordings of each study; returns the figures of merit."""
     check_folder(config)
     judged = [(study, _plants(config, study)) for study in config.study]
-    recorded = [_parts(config, study, plants) for study, plants in judged]
+    recorded = [parts_of(config, study.validation, study.validation_time) for study in config.study]
     return {
         study.name: _judged(StudyRun(config, study, directory), plants, parts, config.intervals)
         for (study, plants), parts in zip(judged, recorded, strict=True)
@@ -48,20 +47,6 @@ def _archives(config: EvaluateConfig, study: StudyConfig) -> dict[str, Path]:
 
 def _plants(config: EvaluateConfig, study: StudyConfig) -> dict[str, Plant]:
     return {name: load_plant(path) for name, path in _archives(config, study).items()}
-
-
-def _parts(config: EvaluateConfig, study: StudyConfig, plants: dict[str, Plant]) -> list[Part]:
-    """The recordings, filmed ones with the camera that the fit calibrated."""
-    markers = config.markers
-    if markers is not None and markers.calibrate:
-        found = {plant.processing.markers for plant in plants.values()} - {None}
-        if len(found) != 1:
-            raise ConfigError(
-                f"{study.name}: the runs have {len(found)} calibrations of the camera; evaluate them separately, or give the "
-                "table markers with calibrate = false"
-            )
-        markers = found.pop()
-    return parts_of(config, study.validation, study.validation_time, markers)
 
 
 @announced_as("the judgment")

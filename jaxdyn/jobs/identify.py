@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.compute.announcements import announced_as
-from jaxdyn.display import aligned, counted
+from jaxdyn.display import aligned
 from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.diagnosis import diagnose
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.extrapolation import undetermined_predictions
-from jaxdyn.identify.fitting import Fit, FitError, fit
+from jaxdyn.identify.fitting import Fit, fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt
@@ -39,10 +39,8 @@ from jaxdyn.jobs.identify_plant import (
     problem_of,
     recordings_of,
     windows_of,
-    with_sensors,
 )
 from jaxdyn.jobs.identify_run import StudyRun, figures
-from jaxdyn.jobs.identify_selection import metrics_of, selected
 from jaxdyn.jobs.identify_synthetic import experiment_of, judged_by_truth
 from jaxdyn.mechanism.model import Model
 
@@ -64,24 +62,6 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     made = experiment_of(run, config.synthetic, plant) if config.synthetic is not None else None
     train, validation = recorded if made is None else (made.train, made.validation)
     start_plant = plant if made is None else made.start
-    comparison = None
-    if config.select is not None:
-        unfinished = []
-
-        def fitted(own: StudyRun, plant: Plant, parts: list[Part], name: str) -> Plant:
-            problem = problem_of(own.config, parameters_of(own.config, plant), parts)
-            _, best, result, _ = _searched(own, problem, name, progress=False)
-            if result == FitResult.NOT_FINITE:
-                raise FitError(result.message, result)
-            if not result.successful:
-                unfinished.append(result.words)
-            return problem.parameters.place(best.x)
-
-        run, comparison = selected(run, config.select, start_plant, train, fitted)
-        config = run.config
-        if unfinished:
-            print(f"note: fits of the cross-validation that did not converge, but are compared: {counted(unfinished)}")
-        start_plant = with_sensors(config, start_plant, len(train))
     parameters = parameters_of(config, start_plant)
     problem = problem_of(config, parameters, train)
     print(f"\n{study.name}: {parameters.size} free parameters, {problem.count} measurements in {len(train)} recordings")
@@ -129,8 +109,6 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
         "figures": {f"{name}, {split}": row for (name, split), row in merit.items()},
         "undetermined_predictions": doubtful,
     }
-    if comparison is not None:
-        metrics["select"] = metrics_of(comparison)
     if made is not None:
         metrics["base_parameters"] = judged_by_truth(run, made, plant)
     if config.pictures:
@@ -147,17 +125,21 @@ class _Searched(NamedTuple):
     found: Fit
 
 
-def _searched(run: StudyRun, problem: Problem, name: str, *, progress: bool = True) -> _Searched:
+def _searched(
+    run: StudyRun,
+    problem: Problem,
+    name: str,
+) -> _Searched:
     """Fit a problem in all rounds; each round has a checkpoint whose name begins with `name`."""
     settings = run.config.fit
-    search = _round(run, f"{name}_checkpoint_0", problem, _initial_guesses(settings, problem), progress)
+    search = _round(run, f"{name}_checkpoint_0", problem, _initial_guesses(settings, problem))
     for k in range(1, settings.rounds + 1):
         problem = reweighted(problem, search.best, settings.block_length)
-        search = _round(run, f"{name}_checkpoint_{k}", problem, search.best, progress)
+        search = _round(run, f"{name}_checkpoint_{k}", problem, search.best)
     return search
 
 
-def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns, progress: bool) -> _Searched:
+def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns) -> _Searched:
     """Fit the problem once; the search is saved after each step, and an interrupted search is continued."""
     config, _, directory = run
 
@@ -171,12 +153,11 @@ def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns, 
         initial,
         max_steps=config.fit.max_steps,
         throw=False,  # the report states how it ended
-        progress=progress,
         resume=_left(checkpoint, lambda: solver.pattern(problem, initial), directory),
         after_step=save,
         mesh=mesh_of(config.devices),
     )
-    return _Searched(problem, *_best(found, tell=progress), found)
+    return _Searched(problem, *_best(found), found)
 
 
 def _left(checkpoint: str, pattern: Callable[[], DampedSearch], directory: RunDirectory) -> DampedSearch | None:
@@ -211,16 +192,13 @@ def _initial_guesses(settings: FitConfig, problem: Problem) -> Unknowns:
     return Unknowns(x, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (count, *leaf.shape)), start.local))
 
 
-def _best(found: Fit, *, tell: bool) -> tuple[Unknowns, FitResult]:
+def _best(found: Fit) -> tuple[Unknowns, FitResult]:
     """The best of a batch of fits."""
     if found.loss.ndim == 0:
         return found.unknowns, found.result
     loss = np.where(np.asarray(found.result) == FitResult.NOT_FINITE, np.inf, np.asarray(found.loss))
     order = np.sort(loss)
-    if tell:
-        print(
-            f"losses of {len(loss)} starts: best {order[0]:.6g}, median {np.median(order):.6g}, worst {order[-1]:.6g}"
-        )
+    print(f"losses of {len(loss)} starts: best {order[0]:.6g}, median {np.median(order):.6g}, worst {order[-1]:.6g}")
     best = int(np.argmin(loss))
     return jax.tree.map(lambda leaf: leaf[best], found.unknowns), FitResult(int(found.result[best]))
 

@@ -3,19 +3,17 @@
 import dataclasses
 import warnings
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal
 
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
-from jaxdyn.identify.markers import Markers
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.identify.recording import cut
-from jaxdyn.io.config import changed, default_of, seed_setting, setting, setting_of
+from jaxdyn.io.config import default_of, seed_setting, setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.recording_columns import Columns
-from jaxdyn.io.tables import Place, suggestion
 from jaxdyn.jobs.choices import BaseName, DeviceChoice
 from jaxdyn.jobs.identify_tables import ROBUST_LOSSES, ForceTable, LossName
 from jaxdyn.jobs.parameters_config import FreeConfig, TieConfig
@@ -30,8 +28,8 @@ class StudyConfig:
 
     Attributes:
         name: Name of the fit in tables and in file names.
-        train: Recordings for the fit, as names of files in the data folder; "runs.npz:run_02" is one array of a file with several
-            arrays. For synthetic recordings, each name is a free choice and denotes a separate motion.
+        train: Recordings for the fit, as names of files in the data folder. For synthetic recordings, each name is a free choice
+            and denotes a separate motion.
         mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors, or the
             directory of an earlier run, whose sensors, inputs and forces are then taken as well.
         mechanism_in_data: Mechanism file in the data folder, given instead of `mechanism`.
@@ -126,8 +124,7 @@ class FitConfig:
         method: Method of the fit: "output_error" minimizes the errors of simulated motions, "inverse_dynamics" the errors of
             computed forces.
         noise: Standard deviation of the measurements (output error) or of the forces (inverse dynamics), one value for all
-            components or one per component. For recordings with markers it is the standard deviation (rad) of the angles of the
-            links from the vertical.
+            components or one per component.
         quantization: Resolution of the measurements, for output error.
         rounds: Number of repetitions of a fit by inverse dynamics; in each of them, the noise of each force is its RMS error in the
             previous fit.
@@ -160,55 +157,6 @@ class FitConfig:
                 f'fit.threshold is not used, because the loss "{self.loss}" has none; choose the loss {" or ".join(ROBUST_LOSSES)}',
                 stacklevel=2,
             )
-
-
-@dataclasses.dataclass(frozen=True)
-class CandidateConfig:
-    """A candidate of the fit, described by its differences from the rest of the config.
-
-    Attributes:
-        name: Name of the candidate in tables.
-        windows: Keys of the table [windows] with their values, such as {duration = "0.2 s"}.
-        fit: Keys of the table [fit] with their values, such as {loss = "huber"}.
-        fixed: Names of free arrays that are not free in this candidate, as in tables, each with the value of all its entries.
-        without: Names of free arrays, and of bodies with free inertia, that keep their initial values in this candidate.
-        prior_scale: Factor of the standard deviations of all priors; the weights of divergences are divided by its square.
-    """
-
-    name: str
-    windows: dict[str, Any] | None = None
-    fit: dict[str, Any] | None = None
-    fixed: dict[str, float] | None = None
-    without: tuple[str, ...] = ()
-    prior_scale: float = setting(1.0, positive=True)
-
-
-@dataclasses.dataclass(frozen=True)
-class SelectConfig:
-    """Selection of a candidate by cross-validation over the training recordings.
-
-    Each training recording is left out in turn, and predicted by fits of each candidate to the others. The candidate is chosen that
-    is the first in the list whose mean error exceeds that of the best one by at most one standard error of the differences.
-
-    Attributes:
-        candidate: Candidates, from simple to complex.
-        figure: Name of the figure of merit that is compared; by default the mean of all figures, relative to the best candidate.
-        parts: Number of parts of equal duration into which each training recording is cut, for studies with few recordings.
-        groups: Label of the group of each training recording; the recordings of a group are left out together. By default, each
-            recording or part is left out alone.
-    """
-
-    candidate: tuple[CandidateConfig, ...]
-    figure: str = ""
-    parts: int = setting(1, positive=True)
-    groups: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        names = [candidate.name for candidate in self.candidate]
-        if not names:
-            raise ValueError("there is no candidate; write [[select.candidate]]")
-        if len(set(names)) != len(names):
-            raise ValueError("two candidates have the same name; rename one")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +194,6 @@ class IdentifyConfig:
         source: Address from which the recordings can be obtained; the error message for missing recordings states it.
         synthetic: Synthetic recordings instead of `data`; they are simulated with the mechanism and the forces of the config.
         columns: Names of the columns (CSV) or arrays (NPZ) of the recordings.
-        markers: Description of the markers, if the recordings are films of markers.
         force: Joint forces. These forces replace all friction of the mechanism file, and its forces of the same kinds. In the given
             order, they are the first forces of the system; the path of the first one is "system.forces.0".
         tie: Parameters that depend linearly on a free parameter: value = factor * parameter + offset.
@@ -254,7 +201,6 @@ class IdentifyConfig:
         motion: Smoothing of recordings, for inverse dynamics.
         recording: Tables of recordings with other columns, sample rates or filters.
         fit: Method and settings of the fit.
-        select: Candidates of the fit, of which one is selected by cross-validation; it is then fitted to all training recordings.
         check: Figures of merit that are computed on training and held-out recordings.
         reference: Figures of merit from other sources, for comparison.
         devices: Devices over which windows or samples are divided: "one" device, "all" devices of this machine, or the devices of
@@ -268,14 +214,12 @@ class IdentifyConfig:
     source: str = ""
     synthetic: SyntheticConfig | None = None
     columns: Columns = Columns()  # noqa: RUF009 (immutable)
-    markers: Markers | None = None
     force: tuple[ForceTable, ...] = ()
     tie: tuple[TieConfig, ...] = ()
     windows: WindowsConfig = WindowsConfig()
     motion: Smoothing = Smoothing()  # noqa: RUF009 (immutable)
     recording: tuple[RecordingConfig, ...] = ()
     fit: FitConfig = FitConfig()
-    select: SelectConfig | None = None
     check: tuple[WindowsCheck | ValidTimeCheck | ForcesCheck, ...] = ()
     reference: tuple[ReferenceConfig, ...] = ()
     devices: DeviceChoice = "all"
@@ -312,84 +256,3 @@ class IdentifyConfig:
                 raise ValueError(
                     f"reference {reference.name!r}: there is no study {reference.study!r}; use one of {', '.join(names)}"
                 )
-        if self.select is not None:
-            self._check_selection(self.select)
-
-    def _check_selection(self, select: SelectConfig) -> None:
-        if not self.check:
-            raise ValueError("select compares figures of merit, but there is no check; write [[check]]")
-        for study in self.study:
-            count = len(study.train)
-            if select.groups and len(select.groups) != count:
-                raise ValueError(
-                    f"select.groups has {len(select.groups)} labels, but study {study.name!r} has {count} training recordings"
-                )
-            if select.groups and len(set(select.groups)) == 1:
-                raise ValueError(
-                    "select.groups: all recordings are in the same group; give at least two different labels"
-                )
-            if count * select.parts < 2:
-                raise ValueError(
-                    f"select leaves out recordings in turn, but study {study.name!r} has only one; cut it into parts, "
-                    "select.parts = 5"
-                )
-        for candidate in select.candidate:
-            self.of_candidate(candidate)
-
-    def of_candidate(self, candidate: CandidateConfig) -> Self:
-        """The config with the changes of a candidate, without [select].
-
-        Raises:
-            ConfigError: A change does not fit the config.
-        """
-        place = Place(Path(f"candidate {candidate.name!r}"))
-        if "velocity_cutoff" in (candidate.windows or {}):
-            raise place.key("windows.velocity_cutoff").error(
-                "it changes the figures of merit, so the candidates cannot be compared; remove it"
-            )
-        given = candidate.fixed or {}
-        for name in given.keys() & {*candidate.without}:
-            raise place.key("without").error(f"{name!r} is among the fixed parameters too; remove it from one of both")
-        removed = {*given, *candidate.without}
-        labels = [entry.label for entry in self.free if entry.path]
-        bodies = [body for entry in self.free for body in entry.inertia]
-        for name in removed - {*labels, *bodies} | (given.keys() - {*labels}):
-            listed = labels if name in given else [*labels, *bodies]
-            raise place.key("fixed" if name in given else "without").error(
-                f"there is no free parameter {name!r}; {suggestion(name, listed)}"
-            )
-        free = [
-            _of_candidate(entry, given, removed, candidate.prior_scale)
-            for entry in self.free
-            if entry.path or set(entry.inertia) - removed
-        ]
-        if all(entry.fixed for entry in free):
-            raise place.error("no parameter is free; keep at least one")
-        changes, fit = candidate.fit or {}, self.fit
-        if changes.get("loss", fit.loss) not in ROBUST_LOSSES:  # the threshold of the config belongs to its own loss
-            fit = dataclasses.replace(fit, threshold=None)
-        return dataclasses.replace(
-            self,
-            windows=changed(self.windows, candidate.windows or {}, place.key("windows")),
-            fit=changed(fit, changes, place.key("fit")),
-            free=tuple(free),
-            select=None,
-        )
-
-
-def _of_candidate(entry: FreeConfig, values: dict[str, float], removed: set[str], prior_scale: float) -> FreeConfig:
-    """Free parameters with the changes of a candidate.
-
-    Args:
-        entry: Free parameters.
-        values: Values of arrays that are not free in the candidate, by name.
-        removed: Names of all arrays and bodies that are not free in the candidate.
-        prior_scale: Factor of the standard deviations of priors.
-    """
-    if entry.inertia:
-        bodies = tuple(body for body in entry.inertia if body not in removed)
-        return dataclasses.replace(entry, inertia=bodies, divergence=entry.divergence / prior_scale**2)
-    if entry.label in values:
-        return dataclasses.replace(entry, start=(values[entry.label],), fixed=True)
-    std = None if entry.prior_std is None else tuple(prior_scale * x for x in entry.prior_std)
-    return dataclasses.replace(entry, prior_std=std, fixed=entry.fixed or entry.label in removed)

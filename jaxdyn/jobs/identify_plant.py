@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ import numpy as np
 from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.forces import JointDrives, JointForce
 from jaxdyn.dynamics.system import System
-from jaxdyn.identify.addresses import declared_at
 from jaxdyn.identify.charts import Chart, Real
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
 from jaxdyn.identify.losses import Loss
-from jaxdyn.identify.markers import Markers, calibrated
 from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import (
@@ -35,7 +32,7 @@ from jaxdyn.identify.recording import Part, RecordingError, Windows, cut
 from jaxdyn.identify.validation import smoothed_motions
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import holds_plant, load_plant
-from jaxdyn.io.recordings import load_film, load_recording
+from jaxdyn.io.recordings import load_recording
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.component_values import each, one_each
 from jaxdyn.jobs.identify_config import IdentifyConfig, RecordingConfig, StudyConfig
@@ -74,7 +71,7 @@ def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
 
 def recording_files(config: IdentifyConfig, names: Iterable[str]) -> list[tuple[str, Path]]:
     """Files of recordings in the data folder, as pairs of the role "recording" and a path."""
-    return [("recording", config.folder / re.sub(r"\.npz:.*", ".npz", name)) for name in names]
+    return [("recording", config.folder / name) for name in names]
 
 
 def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
@@ -91,7 +88,7 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
         replaced = {type(force) for force in own} | _FRICTION
         kept = tuple(force for force in system.forces if type(force) not in replaced)
         system = system.changed(forces=(*own, *kept))
-    if config.markers is not None or not config.columns.u:  # the machine has no inputs
+    if not config.columns.u:  # the machine has no inputs
         system = system.changed(drives=JointDrives((), jnp.zeros(0, system.model.dtype)))
     unknown = Sensors(np.ones(system.model.nq))
     sensors, inputs = (unknown, None) if earlier is None else (earlier.sensors, earlier.inputs)
@@ -102,10 +99,7 @@ def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int) -> Plant
     """The plant with the noise and the resolution of a config, for a number of training recordings."""
     ny = plant.system.model.nq
     noise = one_each(config.fit.noise, ny, "measurement", "fit.noise") * np.sqrt(config.fit.block_length)
-    if config.markers is not None:  # measurements are angles of links, whose differences are the coordinates
-        to_coordinates = np.eye(ny) - np.eye(ny, k=-1)
-        noise = to_coordinates @ np.diag(noise**2) @ to_coordinates.T
-    each_its_own = any(entry.path == "sensors.zeros" and not entry.fixed for entry in config.free)
+    each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
     zeros = jnp.zeros((recordings if each_its_own else 0, ny))
     quantization = one_each(config.fit.quantization, ny, "measurement", "fit.quantization")
     scale, offset = plant.sensors.scale, plant.sensors.offset
@@ -146,20 +140,8 @@ def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
         parameter = _parameter(entry)
         if entry.start is not None:
             plant = _started(plant, parameter, entry.start)
-            declared = declared_at(plant, tuple(entry.path.split(".")))
-            if entry.fixed and not declared.admits(entry.start):
-                raise ConfigError(
-                    f"free {entry.label!r}: the fixed value {list(entry.start)} is out of range; give values that are "
-                    f"{declared.allowed}"
-                )
-        if not entry.fixed:
-            free.append(parameter)
-    fixed = {entry.label for entry in config.free if entry.fixed}
-    ties = [
-        Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset)
-        for tie in config.tie
-        if tie.to not in fixed
-    ]
+        free.append(parameter)
+    ties = [Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset) for tie in config.tie]
     return Parameters(plant, free, ties)
 
 
@@ -209,12 +191,9 @@ def recordings_of(config: IdentifyConfig, study: StudyConfig) -> tuple[list[Part
     if config.synthetic is not None:
         return [], []
     check_folder(config)
-    markers = config.markers
-    if markers is not None and markers.calibrate:
-        markers = calibrated(markers, [load_film(config.folder / name, markers) for name in study.train])
     return (
-        parts_of(config, study.train, study.train_time, markers),
-        parts_of(config, study.validation, study.validation_time, markers),
+        parts_of(config, study.train, study.train_time),
+        parts_of(config, study.validation, study.validation_time),
     )
 
 
@@ -242,40 +221,35 @@ def inputs_in_words(parts: Sequence[Part]) -> str:
     return " and ".join(sorted(found))
 
 
-def parts_of(
-    config: IdentifyConfig, names: Sequence[str], limits: tuple[float, float], markers: Markers | None
-) -> list[Part]:
+def parts_of(config: IdentifyConfig, names: Sequence[str], limits: tuple[float, float]) -> list[Part]:
     """Read recordings in the data folder, each with its columns, its time interval and its processing.
 
     Args:
         config: Config of `jaxdyn identify` or of `jaxdyn evaluate`.
         names: Names of the recordings.
         limits: Time interval of each recording that is used, s.
-        markers: Description of the markers of filmed recordings, with the calibrated camera.
     """
     own = {recording.name: recording for recording in config.recording}
     parts = []
     for name in names:
         other = own.get(name, RecordingConfig(name))
-        recording = load_recording(config.folder / name, other.columns or config.columns, markers)
-        parts.append(Part(recording, *limits, processing_of(config, markers, other)))
+        recording = load_recording(config.folder / name, other.columns or config.columns)
+        parts.append(Part(recording, *limits, processing_of(config, other)))
     return parts
 
 
 def processing_of(
     config: IdentifyConfig,
-    markers: Markers | None,
     own: RecordingConfig = RecordingConfig(""),  # noqa: B008 (immutable)
 ) -> Processing:
     """Processing of a recording.
 
     Args:
         config: Config of `jaxdyn identify` or of `jaxdyn evaluate`.
-        markers: Description of the markers of filmed recordings, with the calibrated camera.
         own: Settings of the recording that differ from those of the config.
     """
     cutoff = own.velocity_cutoff or config.windows.velocity_cutoff
-    return Processing(own.motion or config.motion, config.windows.lead, cutoff, markers, config.check)
+    return Processing(own.motion or config.motion, config.windows.lead, cutoff, config.check)
 
 
 @as_config_errors()

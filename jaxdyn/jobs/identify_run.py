@@ -14,7 +14,7 @@ class StudyRun(NamedTuple):
     """A study, whose files have names that begin with its name.
 
     Attributes:
-        config: Config of the run; after a selection by cross-validation, that of the chosen candidate.
+        config: Config of the run.
         study: The study.
         directory: Run directory.
     """

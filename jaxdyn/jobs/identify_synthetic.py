@@ -58,7 +58,7 @@ def experiment_of(run: StudyRun, settings: SyntheticConfig, truth: Plant) -> Exp
     times = config.motion.interval * np.arange(samples)
 
     def part(name, motion, errors):
-        return Part(synthetic_recording(truth, name, motion, times, errors), processing=processing_of(config, None))
+        return Part(synthetic_recording(truth, name, motion, times, errors), processing=processing_of(config))
 
     try:
         found = excitations(

@@ -23,7 +23,6 @@ class FreeConfig:
         lower: Lower bound of the chart "bounded".
         upper: Upper bound of the chart "bounded".
         start: Initial guess of the values; by default the values of the mechanism.
-        fixed: If true, the values are not free; they keep the value `start`, or else those of the mechanism.
         prior_std: Standard deviation of a Gaussian prior; without this key there is no prior.
         prior_mean: Mean of the Gaussian prior; by default the initial guess.
         name: Name that appears in tables; by default the last part of the path.
@@ -38,7 +37,6 @@ class FreeConfig:
     lower: float = 0.0
     upper: float = 1.0
     start: tuple[float, ...] | None = setting(None, broadcast=True)
-    fixed: bool = False
     prior_std: tuple[float, ...] | None = setting(None, positive=True, broadcast=True)
     prior_mean: tuple[float, ...] | None = setting(None, broadcast=True)
     name: str | None = None
@@ -47,15 +45,8 @@ class FreeConfig:
     def __post_init__(self):
         if bool(self.inertia) == bool(self.path):
             raise ValueError("give either inertia (names of bodies) or path (an array of the plant)")
-        if self.inertia and self.fixed:
-            raise ValueError("fixed is for arrays of the plant; leave these bodies out of inertia instead")
         if self.chart != "bounded" and (self.lower, self.upper) != (FreeConfig.lower, FreeConfig.upper):
             raise ValueError('lower and upper are the bounds of chart = "bounded"; add this key, or remove the bounds')
-
-    @property
-    def label(self) -> str:
-        """Name of a free array in tables."""
-        return self.name or self.path.rpartition(".")[2]
 
 
 @dataclasses.dataclass(frozen=True)

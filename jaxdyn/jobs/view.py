@@ -1,4 +1,4 @@
-"""The command `jaxdyn view`: a replay of a run, or a mechanism with sliders, in the browser or as one file."""
+"""The command `jaxdyn view`: a replay of a run, or a mechanism with sliders, in the browser."""
 
 import contextlib
 from pathlib import Path
@@ -13,6 +13,7 @@ from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.interrupts import ctrl_c_is_the_usual_end
 from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.jobs.source import load_source
+from jaxdyn.view.mechanism_page import write_mechanism_page
 
 if TYPE_CHECKING:
     from jaxdyn.view.serving import Served
@@ -22,7 +23,7 @@ _OVERLAY = 3
 
 
 def view(arguments: ViewArguments) -> None:
-    """Write an HTML page, serve a scene in the browser, or do both."""
+    """Write the page of a mechanism, or write the page of a run and serve a replay in the browser."""
     source: Path = arguments.source
     is_run = (source.is_dir() and not holds_plant(source)) or not (source.is_dir() or source.suffix)
     (_view_run if is_run else _view_mechanism)(source, arguments)
@@ -54,17 +55,9 @@ def _view_mechanism(file: Path, arguments: ViewArguments) -> None:
     system = load_source(arguments, file)
     with warnings_as_notes():
         visuals = load_visuals(file, system, folder=arguments.folder)
-    if arguments.no_serve or arguments.html is not None:
-        from jaxdyn.view.mechanism_page import write_mechanism_page
-
-        page: Path = arguments.html or Path(f"{file.stem}.html")
-        write_mechanism_page(system, page, visuals=visuals)
-        _name_page(page)
-    if not arguments.no_serve:
-        with needs("view"):
-            from jaxdyn.view.served_mechanism import ServedMechanism
-        served = ServedMechanism(system, arguments.port, arguments.host, visuals=visuals)
-        _wait_for(served, f"{system.model.name} with its sliders")
+    page: Path = arguments.html or Path(f"{file.stem}.html")
+    write_mechanism_page(system, page, visuals=visuals)
+    _name_page(page)
 
 
 def _name_page(page: Path) -> None:

@@ -8,7 +8,7 @@ from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.inverse import refuse_prescribed_motion
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.model import Model
-from jaxdyn.simulate.integrators import Integrator, RungeKutta4
+from jaxdyn.simulate.integrators import RungeKutta4
 from jaxdyn.simulate.trajectory import Trajectory, rollout
 
 
@@ -20,7 +20,6 @@ def geodesic(
     *,
     dt: float | Float[Array, ""],
     steps: int,
-    integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
 ) -> Trajectory:
     """Geodesic of the metric of the kinetic energy through q with velocity v.
 
@@ -35,7 +34,6 @@ def geodesic(
         v: Initial velocities, rad/s or m/s.
         dt: Length of a time step, s.
         steps: Number of time steps.
-        integrator: One-step method.
 
     Raises:
         ValueError: The model has prescribed motions.
@@ -44,4 +42,4 @@ def geodesic(
     """
     refuse_prescribed_motion(model, "a geodesic")
     weightless = eqx.tree_at(lambda m: m.gravity, model, jnp.zeros_like(model.gravity))
-    return rollout(System(weightless), State(q, v), dt=dt, steps=steps, integrator=integrator)
+    return rollout(System(weightless), State(q, v), dt=dt, steps=steps, integrator=RungeKutta4())

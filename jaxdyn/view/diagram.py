@@ -22,7 +22,7 @@ _HEIGHT = 0.4  # inches, height of a box
 _MARGIN = 0.25  # inches
 
 
-def tree_diagram(model: Model, *, title: str = "") -> Figure:
+def tree_diagram(model: Model) -> Figure:
     """Draw the tree of bodies of a mechanism. Each box is a body with its mass; each line is a joint with its name and kind,
     colored by its motion.
 
@@ -34,7 +34,7 @@ def tree_diagram(model: Model, *, title: str = "") -> Figure:
     ]
     joints = [f"{_cut(name)}\n{joint_kind(model, i)}" for i, name in enumerate(model.topology.joint_names)]
     motions = [joint_motion(model, i) for i in range(model.nb)]
-    title = title or f"{model.name}: tree of {model.nb} bodies"
+    title = f"{model.name}: tree of {model.nb} bodies"
     box, label = _width(bodies) + 0.16, _width(joints) + 0.1
     x, y, to_the_right = _positions(model, box, label)
 

@@ -189,14 +189,13 @@ def scale_bar(axes: Any, low: Values, high: Values) -> None:
     axes.text(x, y, z + length, f"{length:g} m", fontsize=8, ha="left", va="bottom")
 
 
-def mechanism_picture(mechanism: Mechanism, q: Values, *, time: float = 0.0, title: str = "") -> Figure:
+def mechanism_picture(mechanism: Mechanism, q: Values, *, time: float = 0.0) -> Figure:
     """A mechanism in one configuration: sticks, joints with their axes, and the inertia ellipsoid of each body, on ground axes.
 
     Args:
         mechanism: A model, or a system, whose loops, ground and contact points are drawn too.
         q: Coordinates (nq,), rad or m.
         time: Time at which prescribed motions are evaluated, s.
-        title: Title of the figure.
     """
     model = skeleton.model_of(mechanism)
     figure = Figure(figsize=(6.6, 7.0))
@@ -216,7 +215,7 @@ def mechanism_picture(mechanism: Mechanism, q: Values, *, time: float = 0.0, tit
     figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=8.5)
     count = len(mechanism.constraints) if isinstance(mechanism, System) else 0
     size = f"{model.nb} bodies, nv = {model.nv}" + (f", constraints: {count}" if count else "")
-    figure.suptitle(title or f"{model.name}: {size}", fontsize=11, y=0.98)
+    figure.suptitle(f"{model.name}: {size}", fontsize=11, y=0.98)
     return figure
 
 

@@ -23,19 +23,18 @@ _SHOWN_CONTACTS = 12
 _CONTACT_COLORS = (BLUE, ORANGE, GREEN, PURPLE, RED, GRAY)
 
 
-def joint_fans(model: Model, time: Values, q: Values, *, title: str = "") -> Figure:
+def joint_fans(model: Model, time: Values, q: Values) -> Figure:
     """Distribution of every coordinate over a batch: median, middle 50 %, middle 90 %, some single samples, and joint limits.
 
     Args:
         model: The mechanism.
         time: Times (T,), s.
         q: Coordinates (samples, T, nq), rad or m.
-        title: Title of the figure.
     """
     time, q = np.asarray(time), np.asarray(q)
     columns, size = (4, (3.25, 2.6)) if model.nq <= 12 else (6 if model.nq <= 30 else 8, (2.4, 1.75))
     names = map(with_unit, coordinate_names(model), coordinate_units(model))
-    title = title or f"{model.name}: {len(q)} samples; median, middle 50 %, middle 90 %; limits dashed"
+    title = f"{model.name}: {len(q)} samples; median, middle 50 %, middle 90 %; limits dashed"
     figure, axes = panels([*names], title, columns=columns, size=size)
     for index, axis in enumerate(axes[:, 0]):
         samples = q[:, :, index]
@@ -71,20 +70,19 @@ def energy_balance(time: Values, energy: Values, work: Values, *, title: str = "
     return figure
 
 
-def normal_forces(names: Sequence[str], time: Values, forces: Values, *, title: str = "") -> Figure:
+def normal_forces(names: Sequence[str], time: Values, forces: Values) -> Figure:
     """Normal forces of the contacts of one sample over time; of many contacts, those with the largest forces.
 
     Args:
         names: Names of the contacts.
         time: Times (T,), s.
         forces: Normal forces (T, contacts), N.
-        title: Title of the figure.
     """
     forces = np.asarray(forces)
     shown = np.sort(np.argsort(-forces.max(axis=0), kind="stable")[:_SHOWN_CONTACTS])
     left = len(names) - len(shown)
     rest = f"; {left} with smaller forces are not shown" if left else ""
-    title = title or f"Normal forces of the contacts of one sample{rest}"
+    title = f"Normal forces of the contacts of one sample{rest}"
     figure, ((axis,),) = panels([""], title, size=(9, 4.4))
     for k, contact in enumerate(shown):
         line, color = "--" if k >= len(_CONTACT_COLORS) else "-", _CONTACT_COLORS[k % len(_CONTACT_COLORS)]

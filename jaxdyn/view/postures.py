@@ -177,7 +177,6 @@ class Postures:
         return skeleton.box_around([placed], self.system.model, visuals)
 
     def _precision(self):
-        # A thread of the server asks too, and threads do not inherit the precision set where the model was loaded.
         return jax.enable_x64(self.system.model.dtype == np.float64)
 
     def _at(self, values: Float[np.ndarray, "sliders"]) -> Posture | None:

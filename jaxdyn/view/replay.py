@@ -183,4 +183,4 @@ class ServedReplay(Served):
 
 
 def _scene(server: viser.ViserServer, recording: RecordedSamples, visuals: Sequence[Visual]) -> Scene:
-    return Scene(server, recording.mechanism, *recording.box(visuals), visuals, moving=True)
+    return Scene(server, recording.mechanism, *recording.box(visuals), visuals)

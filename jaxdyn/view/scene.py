@@ -30,7 +30,6 @@ class Scene:
         low, high: Corners of the box around the motion, m; they determine the camera, the floor and the thickness of the sticks.
         visuals: Shapes of the bodies. Sticks, joint axes and inertia ellipsoids are hidden at first if every body with mass has a
             shape.
-        moving: Whether contact forces are drawn.
     """
 
     def __init__(
@@ -40,8 +39,6 @@ class Scene:
         low: Float[np.ndarray, "3"],
         high: Float[np.ndarray, "3"],
         visuals: Sequence[Visual] = (),
-        *,
-        moving: bool = False,
     ):
         self._scene = scene = server.scene
         model = skeleton.model_of(mechanism)
@@ -75,7 +72,7 @@ class Scene:
         self.frames = scene.add_batched_axes(
             "/frames", *_at_origin(model.nb), axes_length=length, axes_radius=0.04 * length, visible=False
         )
-        self._add_contacts(mechanism, moving=moving)
+        self._add_contacts(mechanism)
         self._add_visuals(visuals)
         if skeleton.is_covered(model, visuals):
             for part in (self.skeleton, self.axes, self.ellipsoids):
@@ -113,8 +110,8 @@ class Scene:
             lines, color = contacts.lines_of(ground).astype(np.float32), _FLOOR[1]
             scene.add_line_segments(f"/ground{k or ''}/lines", lines, color, thickness=0.002 * size)
 
-    def _add_contacts(self, mechanism: Mechanism, *, moving: bool) -> None:
-        """Add the spheres of the contacts, and for a motion the arrows of their forces."""
+    def _add_contacts(self, mechanism: Mechanism) -> None:
+        """Add the spheres of the contacts and the arrows of their forces."""
         self._spheres = spheres = contacts.spheres_of(mechanism)
         self._arrow_scale = contacts.Arrows.of(mechanism, self._size)
         self.contacts: Any = None
@@ -124,9 +121,8 @@ class Scene:
             radii = np.maximum(spheres.radii, _CONTACT * self._size)[:, None]
             options = {"opacity": 0.55, "cast_shadow": False}
             self.contacts = self._add("/contacts", sphere(), len(radii), radii, rgb(GRAY), **options)
-            if moving:
-                count = int(spheres.contacts.max()) + 1
-                self.forces = self._add("/contact forces", contacts.arrow(), count, 1e-6, rgb(RED), cast_shadow=False)
+            count = int(spheres.contacts.max()) + 1
+            self.forces = self._add("/contact forces", contacts.arrow(), count, 1e-6, rgb(RED), cast_shadow=False)
 
     @property
     def legend(self) -> str:

@@ -25,7 +25,6 @@ from jaxdyn import (
     bias_force,
     center_of_mass,
     christoffel_first_kind,
-    christoffel_second_kind,
     forward_dynamics,
     forward_kinematics,
     gravity_force,
@@ -273,7 +272,6 @@ def test_unknown_methods_are_refused_by_name(as_a_user):
     for call, alternatives in [
         (lambda: mass_matrix(model, q, method="fast"), '"composite" or "closed_form"'),
         (lambda: christoffel_first_kind(model, q, method="fast"), '"closed_form" or "autodiff"'),
-        (lambda: christoffel_second_kind(model, q, method="fast"), '"closed_form" or "autodiff"'),
         (lambda: inverse_dynamics(model, q, v, a, method="fast"), '"recursive" or "covariant"'),
         (lambda: forward_dynamics(model, q, v, a, method="fast"), '"cholesky", "articulated_body" or "contravariant"'),
     ]:

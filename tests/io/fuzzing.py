@@ -25,9 +25,8 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import MechanismError
-from jaxdyn.identify.markers import Markers
 from jaxdyn.io import ConfigError, IgnoredContent, RunDirectory, RunError
-from jaxdyn.io.recordings import Columns, load_film, load_recording
+from jaxdyn.io.recordings import Columns, load_recording
 from jaxdyn.jobs.rollout_config import RolloutConfig
 
 ROOM = 3 * 2**30  # bytes that reading a file may take beyond those of the process
@@ -180,11 +179,9 @@ def formats(folder: Path) -> dict[str, Format]:
     run.write_mechanism(without)
     run.write_arrays("states", time=np.arange(3.0), q=np.ones((2, 3, 2)), v=np.ones((2, 3, 2)))
     data = np.cumsum(np.ones((5, 6)), axis=0)
-    recorded, packed = io.BytesIO(), io.BytesIO()
+    recorded = io.BytesIO()
     np.savez(recorded, t=data[:, 0], q=data[:, :2], tau=data[:, 2:4], names=np.array(["a", "b"]))
-    np.savez_compressed(packed, run=data, other=np.arange(4, dtype=">i2"))
     table = "t, q, tau\n" + "".join(f"{k},{k / 7!r},{-k}\n" for k in range(20))
-    markers = Markers(400.0, (0, 2, 4), (1, 3, 5))
 
     def there(*names: str) -> dict[str, bytes]:
         return {name: (folder / name).read_bytes() for name in names}
@@ -200,7 +197,6 @@ def formats(folder: Path) -> dict[str, Format]:
         "config": Format({"c.toml": CONFIG}, lambda path: jaxdyn.io.read_config(path, RolloutConfig)),
         "table": Format({"r.csv": table.encode()}, lambda path: load_recording(path, Columns())),
         "recording": Format({"r.npz": recorded.getvalue()}, lambda path: load_recording(path, Columns())),
-        "film": Format({"f.npz": packed.getvalue()}, lambda path: load_film(f"{path}:run", markers)),
         "results": Format(there("run/states.npz"), lambda path: jaxdyn.io.load_run(path.parent)),
     }
 

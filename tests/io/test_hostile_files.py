@@ -18,7 +18,6 @@ import pytest
 
 from jaxdyn import MechanismError, library
 from jaxdyn.dynamics.system import System
-from jaxdyn.identify.markers import Markers
 from jaxdyn.io import (
     ConfigError,
     RunDirectory,
@@ -34,7 +33,7 @@ from jaxdyn.io import (
     save_archive,
 )
 from jaxdyn.io.reading import ConfigError as RaisedError
-from jaxdyn.io.recordings import Columns, load_film, load_recording
+from jaxdyn.io.recordings import Columns, load_recording
 from jaxdyn.io.tables import suggestion
 from jaxdyn.io.toml import read_toml
 
@@ -281,12 +280,10 @@ def written_npz(path, entries: dict[str, bytes], method: int = zipfile.ZIP_STORE
 
 
 def measurements(tmp_path, entries: dict[str, bytes], method: int = zipfile.ZIP_STORED):
-    """Calls that read the same arrays as a recording, a film and results, with the errors that they may raise."""
+    """Calls that read the same arrays as a recording and as results, with the errors that they may raise."""
     path = written_npz(tmp_path / "states.npz", entries, method)
-    film = Markers(1.0, (0,), (1,))
     return [
         (ConfigError, load_recording, path, Columns()),
-        (ConfigError, load_film, f"{path}:t", film),
         (RunError, RunDirectory(tmp_path).read_arrays, "states"),
     ]
 
@@ -352,11 +349,6 @@ def test_arrays_of_numpy_come_back_whatever_their_order_and_packing(tmp_path):
 def test_arrays_that_make_no_recording_are_refused(tmp_path, refusal, arrays, fragment):
     np.savez(tmp_path / "r.npz", **arrays)
     assert fragment in refusal(ConfigError, load_recording, tmp_path / "r.npz", Columns())
-
-
-def test_a_film_without_any_array_is_refused(tmp_path, refusal):
-    np.savez(tmp_path / "r.npz")
-    assert "there is no" in refusal(ConfigError, load_film, tmp_path / "r.npz", Markers(1.0, (0,), (1,)))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from small_jobs import without_digests
 import jaxdyn
 from jaxdyn import io
 from jaxdyn.dynamics.forces import JointSpring
-from jaxdyn.identify import Markers, Plant, Processing, Sensors, Smoothing, WindowsCheck
+from jaxdyn.identify import Plant, Processing, Sensors, Smoothing, WindowsCheck
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import outside_bounds
@@ -42,8 +42,7 @@ def identified() -> Plant:
         (Follower(Address(("inputs.offset",), (0, 1), 2), 0, jnp.array([0.5, 0.5])),),
         held_out=HeldOut(jnp.array([0.0, 0.5]), jnp.array([[0.001, 0.002], [0.01, 0.03]])),
     )
-    markers = Markers(400.0, (0, 2), (1, 3), tilt=(0.1, 0.2, 0.3, 0.4))
-    processing = Processing(Smoothing(cutoff=8.0), 0.05, 30.0, markers, (WindowsCheck(durations=(0.2, 0.4)),))
+    processing = Processing(Smoothing(cutoff=8.0), 0.05, 30.0, (WindowsCheck(durations=(0.2, 0.4)),))
     sensors = eqx.tree_at(lambda s: s.zeros, plain.sensors, jnp.ones((3, 2)))
     return Plant(system, sensors, plain.inputs, processing, estimates)
 
@@ -73,6 +72,16 @@ def test_a_plant_of_an_earlier_version_lacks_later_fields_of_the_estimates(tmp_p
     estimates = io.load_plant(file).estimates
     assert estimates is not None
     assert getattr(estimates, name) is None
+
+
+def test_a_plant_of_an_earlier_version_may_have_an_empty_field_that_was_removed(tmp_path):
+    io.save_plant(identified(), tmp_path)
+    file = tmp_path / "plant.json"
+    earlier = re.sub(r'("velocity_cutoff": [\d.]+,)', r'\1 "markers": null,', file.read_text())
+    assert '"markers": null' in earlier
+    file.write_text(earlier)
+    without_digests(tmp_path / "plant.npz")
+    assert io.load_plant(file).processing == identified().processing
 
 
 def test_errors_of_left_out_data_that_do_not_match_the_noise_are_refused(tmp_path):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from jaxdyn.identify.markers import Markers
 from jaxdyn.io import ConfigError
 from jaxdyn.io.recordings import Columns, load_recording
 
@@ -54,33 +53,19 @@ def test_gaps_in_the_inputs_are_located(tmp_path):
         load_recording(tmp_path / "run.csv", Columns())
 
 
-def test_markers_of_a_hanging_chain(tmp_path):
-    """Angles far from zero keep their turns; the second coordinate is relative to the first link."""
-    first, second = np.linspace(0.0, 8.0, 50), np.linspace(0.3, -5.0, 50)
-    pivot = np.array([10.0, 20.0])
-    elbow = pivot + 100 * np.stack([np.cos(first), np.sin(first)], axis=1)
-    tip = elbow + 80 * np.stack([np.cos(second), np.sin(second)], axis=1)
-    np.savez(tmp_path / "film.npz", run=np.concatenate([np.broadcast_to(pivot, (50, 2)), elbow, tip], axis=1), other=1)
-    recording = load_recording(f"{tmp_path}/film.npz:run", Columns(), Markers(400.0, (0, 2, 4), (1, 3, 5)))
-    np.testing.assert_allclose(recording.q, np.stack([first, second - first], axis=1), atol=1e-12)
-    np.testing.assert_allclose(recording.time, np.arange(50) / 400)
-    assert recording.u.shape == (50, 0)
-
-
 @pytest.mark.parametrize(
-    ("arrays", "columns", "markers", "message"),
+    ("arrays", "message"),
     [
-        ({"t": [0, 1], "q": [[1], [2]]}, Columns(), None, "there is no array 'tau'; the file has q, t"),
-        ({"t": [0, 1], "q": [[1], [2]], "tau": ["a", "b"]}, Columns(), None, "'tau' has type"),
-        ({"t": [0, 1], "q": [[1]], "tau": [[1], [2]]}, Columns(), None, "q has 1 rows, but there are 2 time stamps"),
-        ({"t": [0], "q": [[1]], "tau": [[1]]}, Columns(), None, "time stamps are not ascending"),
-        ({"run": np.ones((3, 4))}, Columns(), Markers(1.0, (0, 2, 4), (1, 3, 5)), "it has 4 columns"),
+        ({"t": [0, 1], "q": [[1], [2]]}, "there is no array 'tau'; the file has q, t"),
+        ({"t": [0, 1], "q": [[1], [2]], "tau": ["a", "b"]}, "'tau' has type"),
+        ({"t": [0, 1], "q": [[1]], "tau": [[1], [2]]}, "q has 1 rows, but there are 2 time stamps"),
+        ({"t": [0], "q": [[1]], "tau": [[1]]}, "time stamps are not ascending"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(tmp_path, arrays, columns, markers, message):
+def test_what_does_not_fit_is_refused_in_one_line(tmp_path, arrays, message):
     np.savez(tmp_path / "run.npz", **arrays)
     with pytest.raises(ConfigError, match=message) as refusal:
-        load_recording(tmp_path / "run.npz", columns, markers)
+        load_recording(tmp_path / "run.npz", Columns())
     assert "\n" not in str(refusal.value)
     assert "run.npz" in str(refusal.value)
 

@@ -15,7 +15,6 @@ import pytest
 from recorded import pendulum_plant
 
 import jaxdyn
-from jaxdyn.identify import Markers
 from jaxdyn.io import ConfigError, RunDirectory, RunError, load_recording, load_run, load_visuals, read_config
 from jaxdyn.io.mesh_files import read_mesh_file
 from jaxdyn.io.recording_columns import Columns
@@ -449,11 +448,6 @@ def packed(arrays: Callable[[int], dict], read: Callable[[Path, int], object]) -
     return write
 
 
-def filmed(path: Path, markers: int) -> object:
-    down, sideways = tuple(range(0, 2 * markers, 2)), tuple(range(1, 2 * markers, 2))
-    return load_recording(f"{path}:run", Columns(), Markers(400.0, down, sideways))
-
-
 def archive(change: Callable[[str, int], str]) -> Write:
     def write(folder: Path, count: int) -> Callable[[], object]:
         jaxdyn.io.save_archive(jaxdyn.library.system("pendulum"), folder / "x")
@@ -527,8 +521,6 @@ DATA = {
             lambda path, n: load_recording(path, Columns()),
         ),
     ),
-    "frames of a film": Family(20_000, packed(lambda n: {"run": np.ones((n, 4))}, lambda path, n: filmed(path, 2))),
-    "markers": Family(2000, packed(lambda n: {"run": np.ones((5, 2 * n))}, filmed)),
     "a repeated key": Family(3000, archive(lambda text, n: "{" + many(n, '"k#": 1', ",") + ', "z": 1, "z": 2}')),
     "keys": Family(3000, archive(lambda text, n: text.replace("{", "{" + many(n, '"k#": 1,'), 1))),
     "unknown fields": Family(

@@ -149,7 +149,7 @@ def test_plans_and_recordings_are_pinned_and_no_path_of_a_config_is_forgotten(tm
     head, rest = text.split("[[study]]", 1)
     assert "[synthetic]" in head
     (tmp_path / "identify.toml").write_text(f'data = "records"\n[[study]]{rest}')
-    overrides = ['study=[{name="arm", mechanism_in_data="arm.urdf", train=["a.csv"], validation=["b.npz:run_2"]}]']
+    overrides = ['study=[{name="arm", mechanism_in_data="arm.urdf", train=["a.csv"], validation=["b.npz"]}]']
     config = read_config(tmp_path / "identify.toml", IdentifyConfig, overrides)
     assert inputs(IDENTIFY, config) == [
         ("mechanism", tmp_path / "records" / "arm.urdf"),

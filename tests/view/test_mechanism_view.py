@@ -1,13 +1,11 @@
-"""A mechanism with one slider per joint coordinate: the postures, the page without a server, and the page that is served."""
+"""A mechanism with one slider per joint coordinate: the postures, and the page without a server."""
 
 import json
 import re
-import time
 
-import jax
 import numpy as np
 import pytest
-from browsers import FIRST_PICTURE, chromium, handshake_status, wait_until
+from browsers import chromium
 from mixed_mechanisms import every_joint
 
 import jaxdyn
@@ -93,12 +91,6 @@ def test_the_other_coordinates_close_the_loops(closed):
     assert closed.moved(closed.middle, values) is None, "the rod is not that long"
 
 
-def test_a_thread_computes_in_the_precision_of_the_model(closed):
-    with jax.enable_x64(False):
-        posture = closed.random(1)
-        assert closed.placed([posture]).origins.dtype == np.float64
-
-
 def test_a_prescribed_motion_has_a_slider_of_time():
     builder = jaxdyn.MechanismBuilder("crank")
     joint = Rheonomic(jaxdyn.Revolute((0, 0, 1)), ConstantRate(3.0))
@@ -180,47 +172,6 @@ def test_names_of_strangers_stay_text_in_the_page(tmp_path):
         write_mechanism_page(builder.build(), path / "inside.html")
 
 
-# --- the page that is served ---
-
-
-def test_a_served_mechanism_follows_its_sliders_without_a_browser():
-    pytest.importorskip("viser", reason="serving needs viser")
-    from jaxdyn.view.served_mechanism import ServedMechanism
-
-    with ServedMechanism(jaxdyn.library.double_pendulum(), port=0) as served:
-        served._controls[1].value = 0.4
-        ends = time.monotonic() + 20.0
-        while abs(served.posture.values[1] - 0.4) > 1e-6 and time.monotonic() < ends:
-            time.sleep(0.02)
-        assert served.posture.values[1] == pytest.approx(0.4)
-
-
-def test_sliders_and_buttons_of_the_served_page_move_the_mechanism(mixed, browser):
-    pytest.importorskip("viser", reason="serving needs viser")
-    from jaxdyn.view.served_mechanism import ServedMechanism
-
-    with ServedMechanism(jaxdyn.library.double_pendulum(), port=0) as served:
-        port = served.server.get_port()
-        assert " 101 " in handshake_status(port, f"127.0.0.1:{port}", f"http://127.0.0.1:{port}")
-        assert " 403 " in handshake_status(port, f"127.0.0.1:{port}", "https://example.org")
-
-        context = browser.new_context(viewport={"width": 720, "height": 500})
-        page = context.new_page()
-        page.goto(served.address)
-        page.get_by_text("random", exact=True).wait_for(timeout=FIRST_PICTURE)
-        for text in ("shoulder (rad)", "elbow (rad)", "neutral", "middle", "ellipsoids", "frames"):
-            assert page.get_by_text(text, exact=True).count() == 1, text
-        page.get_by_text("random", exact=True).click()
-        wait_until(page, lambda: np.any(served.posture.values != 0))
-        for control, value in zip(served._controls.values(), served.posture.values, strict=True):
-            assert control.value == pytest.approx(value, abs=1e-4)
-        served._controls[1].value = 0.25  # as if the slider had been moved
-        wait_until(page, lambda: served.posture.values[1] == 0.25)
-        page.get_by_text("neutral", exact=True).click()
-        wait_until(page, lambda: np.all(served.posture.values == 0))
-        context.close()
-
-
 # --- the command ---
 
 
@@ -228,10 +179,10 @@ def test_view_of_a_file_writes_a_page_with_its_sliders(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     body = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial>'
     (tmp_path / "robot.urdf").write_text(f'<robot name="rod"><link name="rod">{body}</link></robot>')
-    assert main(["view", "robot.urdf", "--no-serve", "--base", "free"]) == 0
+    assert main(["view", "robot.urdf", "--base", "free"]) == 0
     assert "robot.html" in capsys.readouterr().out
     assert "about z" in (tmp_path / "robot.html").read_text()
-    assert main(["view", "robot.urdf", "--no-serve", "--samples", "1"]) == 2
+    assert main(["view", "robot.urdf", "--samples", "1"]) == 2
     assert "--samples" in capsys.readouterr().err
     assert main(["view", "nowhere.urdf"]) == 2
     assert "no such file" in capsys.readouterr().err
