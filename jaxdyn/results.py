@@ -19,6 +19,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxdyn.display import counted, known
+from jaxdyn.errors import Error
 
 
 class ResultCode(enum.IntEnum):
@@ -63,7 +64,7 @@ def message_text(codes: type[ResultCode], result: Any) -> str:
     return "unknown" if value is None else codes(int(value)).message
 
 
-class UnsuccessfulError(RuntimeError):
+class UnsuccessfulError(Error, RuntimeError):
     """A computation did not succeed. With `throw=False` the computation returns a result code and does not raise this error.
 
     Attributes:

@@ -215,7 +215,7 @@ def inverse_kinematics(
         UnsuccessfulError: `throw` is true, and a target is not reached.
         TypeError: A target is not a `FrameTarget`, or the guess for a system is not a `State`.
         ValueError: There is no target, or q has the wrong shape.
-        KeyError: No body or frame has the name of a target; the message lists the existing names.
+        UnknownName: No body or frame has the name of a target; the message lists the existing names.
 
     Example:
         ```python

@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdyn.errors import suggestion
 from jaxdyn.io.mechanism_entries import JointEntry
-from jaxdyn.io.tables import Place, keys_of, made, read_keys, read_kind, read_value, suggestion, table_of
+from jaxdyn.io.tables import Place, keys_of, made, read_keys, read_kind, read_value, table_of
 from jaxdyn.mechanism.components import AnyJoint, component_units, joint_of
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Rheonomic

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from jaxdyn.errors import suggestion
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
@@ -15,7 +16,7 @@ from jaxdyn.identify.recording import cut
 from jaxdyn.io.config import changed, default_of, seed_setting, setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.recording_columns import Columns
-from jaxdyn.io.tables import Place, suggestion
+from jaxdyn.io.tables import Place
 from jaxdyn.jobs.choices import BaseName, DeviceChoice
 from jaxdyn.jobs.identify_tables import ROBUST_LOSSES, ForceTable, LossName
 from jaxdyn.jobs.parameters_config import FreeConfig, TieConfig

@@ -13,6 +13,7 @@ import numpy as np
 from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.forces import JointDrives, JointForce
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import UnknownName
 from jaxdyn.identify.addresses import declared_at
 from jaxdyn.identify.charts import Chart, Real
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
@@ -57,7 +58,7 @@ def as_config_errors() -> Iterator[None]:
     """Context, or decorator, in which errors of identification, whose messages state the remedy, become errors of the config."""
     try:
         yield
-    except (MeasurementError, ParameterError, RecordingError) as error:
+    except (MeasurementError, ParameterError, RecordingError, UnknownName) as error:
         raise ConfigError(str(error)) from None
 
 

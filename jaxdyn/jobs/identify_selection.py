@@ -10,8 +10,8 @@ import numpy as np
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.identify.cross_validation import CrossValidation, cross_validate
 from jaxdyn.identify.fitting import FitError
-from jaxdyn.identify.measurement import MeasurementError, Plant
-from jaxdyn.identify.recording import Part, Recording, RecordingError
+from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.recording import Part, Recording
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.identify_config import SelectConfig
 from jaxdyn.jobs.identify_plant import with_sensors
@@ -52,7 +52,7 @@ def selected(
     candidates = {name: functools.partial(fitted_to, k, own) for k, (name, own) in enumerate(runs.items())}
     try:
         found = cross_validate(candidates, parts, run.config.check, groups=groups, figure=select.figure or None)
-    except (FitError, RecordingError, MeasurementError, ValueError) as error:
+    except (FitError, ValueError) as error:
         raise ConfigError(f"select: {run.study.name}: {error}") from None
     print(found.table)
     run.write_text("select.txt", found.table + "\n")

@@ -92,8 +92,8 @@ def _check_outputs(config: RolloutConfig, system: System) -> None:
     for name in config.outputs:
         try:
             jax.eval_shape(lambda state, name=name: output(system, state, name), state)
-        except (KeyError, ValueError) as error:
-            raise ConfigError(f"outputs: {error.args[0]}") from None
+        except ValueError as error:
+            raise ConfigError(f"outputs: {error}") from None
 
 
 def _samples_at_once(config: RolloutConfig, system: System) -> int:

@@ -156,7 +156,7 @@ def test_several_frames_on_a_spherical_joint_are_placed_together():
     [
         ([], ValueError, "FrameTarget"),
         ([ORIGIN], TypeError, "RigidTransform"),
-        (FrameTarget("hand", ORIGIN), KeyError, "hand"),
+        (FrameTarget("hand", ORIGIN), jaxdyn.UnknownName, "hand"),
     ],
 )
 def test_bad_targets_are_refused(targets, error, word, refusal, as_a_user):

@@ -70,7 +70,7 @@ def test_markers_of_a_hanging_chain(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "columns", "markers", "message"),
     [
-        ({"t": [0, 1], "q": [[1], [2]]}, Columns(), None, "there is no array 'tau'; the file has q, t"),
+        ({"t": [0, 1], "q": [[1], [2]]}, Columns(), None, "there is no array 'tau'; use one of q, t"),
         ({"t": [0, 1], "q": [[1], [2]], "tau": ["a", "b"]}, Columns(), None, "'tau' has type"),
         ({"t": [0, 1], "q": [[1]], "tau": [[1], [2]]}, Columns(), None, "q has 1 rows, but there are 2 time stamps"),
         ({"t": [0], "q": [[1]], "tau": [[1]]}, Columns(), None, "time stamps are not ascending"),

@@ -13,13 +13,11 @@ from random_trees import random_motion
 import jaxdyn
 from jaxdyn import (
     AppliedForce,
-    AsymmetricFriction,
     JointFriction,
     JointServo,
     LoadFriction,
     MechanismBuilder,
     MechanismError,
-    QuadraticDrag,
     Revolute,
     SemiImplicitEuler,
     State,
@@ -30,6 +28,7 @@ from jaxdyn import (
     mass_matrix,
     rollout,
 )
+from jaxdyn.dynamics import AsymmetricFriction, QuadraticDrag
 from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
 from jaxdyn.dynamics.friction import BearingFriction
 from jaxdyn.simulate import RolloutResult
