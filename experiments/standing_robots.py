@@ -165,7 +165,7 @@ def examine(path: Path | None, config: Config) -> Row:
     system, repaired = loaded(path, config.folder)
     model = system.model
     name, q = posture(system, path)
-    q = jaxdyn.assemble(system, system.at_rest(jnp.asarray(q))).q if system.constraints else jnp.asarray(q)
+    q = jaxdyn.assemble(system, system.at_rest(jnp.asarray(q)), throw=False).q if system.constraints else jnp.asarray(q)
     points = contact_forces(system, system.at_rest(q)).position
     q = q.at[2].add(-jnp.min(points[:, 2]))
     weight = float(jnp.sum(model.mass) * jnp.linalg.norm(model.gravity))

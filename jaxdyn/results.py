@@ -18,6 +18,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from jaxdyn.compute.hints import writing_out
 from jaxdyn.display import counted, known
 from jaxdyn.errors import Error
 
@@ -98,7 +99,8 @@ def raise_unsuccessful(
     Raises:
         UnsuccessfulError: Its message names the code and the remedy.
     """
-    _reported.bind(jnp.asarray(result), codes=codes, error=error, mapped=False)
+    if not writing_out():  # else it is a part of a larger program, and known only there
+        _reported.bind(jnp.asarray(result), codes=codes, error=error, mapped=False)
 
 
 @_reported.def_impl
@@ -126,8 +128,8 @@ mlir.register_lowering(_reported, lambda context, result, **_: [result])
 
 
 def raising(codes: type[ResultCode]) -> Callable[[Callable], Callable]:
-    """Decorator of a compiled function with the argument `throw`, whose result has a field or property `result`: if `throw` is
-    true, a call outside of `jit` raises an error for an unsuccessful result.
+    """Decorator of a compiled function with the argument `throw`, whose result has a field or property `result`: unless `throw`
+    is false, a call outside of `jit` raises an error for an unsuccessful result.
 
     Args:
         codes: Enumeration of the codes.
@@ -135,7 +137,7 @@ def raising(codes: type[ResultCode]) -> Callable[[Callable], Callable]:
 
     def decorate(function: Callable) -> Callable:
         @functools.wraps(function)
-        def call(*args: Any, throw: bool = False, **options: Any) -> Any:
+        def call(*args: Any, throw: bool = True, **options: Any) -> Any:
             found = function(*args, **options)
             if throw:
                 raise_unsuccessful(codes, found.result)

@@ -18,6 +18,7 @@ from jaxdyn import (
     Revolute,
     State,
     System,
+    UnknownName,
     acceleration,
     configuration,
     forward_dynamics,
@@ -214,7 +215,7 @@ def test_random_trees_are_reproducible_and_their_kinds_can_be_chosen():
     assert set(arms.topology.joint_classes) == {Revolute, Planar}
     everything = library.random_tree(1, 60)
     assert len(set(everything.topology.joint_classes)) == 8
-    with pytest.raises(jaxdyn.UnknownName, match="kind of joint 'hinge'; use one of revolute, prismatic"):
+    with pytest.raises(UnknownName, match="kind of joint 'hinge'; use one of revolute, prismatic"):
         library.random_tree(0, 3, kinds=("hinge",))
     with pytest.raises(MechanismError, match="chain of 0 pendulums does not exist"):
         library.spherical_pendulum_chain(0)

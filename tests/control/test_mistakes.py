@@ -188,9 +188,9 @@ def test_failures_of_a_mapped_search_are_reported_as_those_of_a_batch_of_rollout
 
 def test_a_controlled_motion_has_value_result_and_stats_and_reports_failures_on_request():
     controller = control.RecedingHorizon(PROBLEM, ILQR(), PLAN, max_steps=0)
-    run = control.run_receding_horizon(controller, START, steps=2, progress=False)
+    run = control.run_receding_horizon(controller, START, steps=2, throw=False, progress=False)
     assert run.value is run.states
     assert run.result is run.results
     np.testing.assert_array_equal(run.stats.iterations, run.iterations)
     with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*RUNNING"):
-        control.run_receding_horizon(controller, START, steps=2, throw=True, progress=False)
+        control.run_receding_horizon(controller, START, steps=2, progress=False)

@@ -103,7 +103,7 @@ class TestHeldInputs:
         np.testing.assert_allclose(both.controls.values[1, :-1, 0], 3.0 * (t[:-1] + 0.005), atol=1e-9)
 
     def test_other_words_are_refused(self, as_a_user):
-        with pytest.raises(UnknownName, match="^run: there is no kind of inputs 'cubic'; use one of held, linear$"):
+        with pytest.raises(UnknownName, match=r"^run: there is no kind of inputs 'cubic'; use one of held, linear$"):
             recording(np.arange(3.0), inputs="cubic")
 
 
