@@ -182,7 +182,7 @@ def inverse_kinematics(
     limits: bool = True,
     restarts: int = 16,
     max_steps: int = 300,
-    throw: bool = False,
+    throw: bool = True,
 ) -> InverseKinematics:
     """Coordinates within the position limits that minimize 1/2 |r|^2, where r are the weighted errors of the target poses.
 
@@ -208,8 +208,8 @@ def inverse_kinematics(
         limits: If true, the result is within the position limits of the model.
         restarts: Largest number of random configurations from which the search is repeated; 0 to search from q only.
         max_steps: Total number of steps; all of them are executed, so that the samples of a batch take the same time.
-        throw: If true, an error is raised outside of `jit` if a target is not reached. The default is false, because the
-            configuration of smallest error is a valid result, which `InverseKinematics.reached` marks.
+        throw: If true, an error is raised outside of `jit` if a target is not reached; if false, the result is the configuration of
+            smallest error, and `InverseKinematics.reached` is false.
 
     Raises:
         UnsuccessfulError: `throw` is true, and a target is not reached.
