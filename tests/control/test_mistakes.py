@@ -61,7 +61,7 @@ MISTAKES = {
     "a negative weight of a user's cost": (lambda: Own(START, -1.0), r"weight of Own is -1.0; .* not negative"),
     "an unknown optimizer": (
         lambda: control.SingleShooting(optimizer="sgd"),
-        r"is 'sgd'; give 'lbfgs', 'adam' or an instance of GradientTransformation",
+        r"'sgd'; use one of lbfgs, adam, an instance of GradientTransformation",
     ),
     "a function for an optimizer": (lambda: control.SingleShooting(optax.adam), r"is a function; give 'lbfgs'"),
     "text for a boolean": (lambda: ILQR(second_order="no"), r"second_order of ILQR is 'no'; give True, False or None"),
