@@ -117,7 +117,7 @@ def loaded(path: Path | None, folder: Path | None) -> tuple[jaxdyn.System, bool]
     """The robot on the ground, and whether its file needed repair. Meshes may lie anywhere in the folder of all robots."""
     if path is None:
         model = jaxdyn.library.quadruped()
-        feet = sum((contact_sphere(f"{leg}_foot", radius=0.02) for leg in ("fl", "fr", "rl", "rr")), ())
+        feet = [contact_sphere(f"{leg}_foot", radius=0.02) for leg in ("fl", "fr", "rl", "rr")]
         return jaxdyn.System(model, (GroundContact.of(model, feet),)), False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IgnoredContent)
