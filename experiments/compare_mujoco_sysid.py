@@ -367,7 +367,7 @@ class Jaxdyn:
         trace.begin()
         fit = begin()
         trace.add(1, float(fit.normal.loss))
-        while int(fit.result) == identify.FitResult.RUNNING and int(fit.iterations) < self.config.max_steps:
+        while int(fit.result) == identify.FitResult.OUT_OF_STEPS and int(fit.iterations) < self.config.max_steps:
             fit = iterate(fit)
             trace.add(len(trace.moments) + 1, float(fit.normal.loss))
         trace.final = np.asarray(self.problem.parameters.values(fit.unknowns.x))

@@ -1,8 +1,8 @@
 """Outcomes of computations: the codes that rollouts, fits and solvers of optimal control return, and the error of a failure.
 
 class SolveResult(ResultCode):
-    RUNNING = 0, "The search reached the largest number of steps; increase max_steps."
-    SOLVED = 1, "The problem is solved.", True
+    OUT_OF_STEPS = 0, "The search made max_steps steps; increase max_steps."
+    SUCCESSFUL = 1, "The problem is solved.", True
 
 raise_unsuccessful(SolveResult, codes)
 """
@@ -24,7 +24,9 @@ from jaxdyn.errors import Error
 
 
 class ResultCode(enum.IntEnum):
-    """Base of result codes. Each member is defined by an integer, a message, and True if the computation succeeded.
+    """Base of result codes, all of which call success SUCCESSFUL.
+
+    Each member is defined by an integer, a message, and True if the computation succeeded.
 
     Attributes:
         message: Full sentence, which names the remedy if the computation failed.

@@ -37,7 +37,8 @@ from jaxdyn.identify import Parameter, Parameters, Recording, Tie
 from jaxdyn.io import load_system
 from jaxdyn.library.files import mechanism_path
 from jaxdyn.mechanism.joints import joint_of_kind
-from jaxdyn.simulate import output, save_contacts_and_frames
+from jaxdyn.results import ResultCode
+from jaxdyn.simulate import RolloutResult, output, save_contacts_and_frames
 from jaxdyn.spatial.transform import RigidTransform
 
 MODEL = library.double_pendulum()
@@ -159,20 +160,30 @@ def test_the_message_suggests_a_name_lists_the_others_and_survives_a_copy():
         raise error
 
 
-def exceptions() -> dict[str, type[Exception]]:
-    """All exceptions that a module of jaxdyn defines, except warnings."""
+def defined(base: type) -> dict[str, type]:
+    """All subclasses of a class that modules of jaxdyn define, except warnings."""
     found = {}
     for name in MODULES:
         if name.endswith("__main__"):
             continue
         for item in vars(importlib.import_module(name)).values():
-            if inspect.isclass(item) and issubclass(item, Exception) and item.__module__ == name:
+            if inspect.isclass(item) and issubclass(item, base) and item.__module__ == name:
                 found[f"{name}.{item.__name__}"] = item
     return {name: item for name, item in found.items() if not issubclass(item, Warning)}
 
 
+def test_all_result_codes_call_success_by_one_word_and_none_reads_as_if_a_computation_went_on():
+    codes = {item for item in defined(ResultCode).values() if len(item)}
+    assert len(codes) == 6
+    for kind in codes:
+        assert "SUCCESSFUL" in kind.__members__
+        assert "RUNNING" not in kind.__members__
+    others = {code for kind in codes for code in kind if code.successful and code.name != "SUCCESSFUL"}
+    assert others == {RolloutResult.STOPPED}  # the stop condition of the user
+
+
 def test_every_exception_is_of_the_family_and_is_documented():
-    found = exceptions()
+    found = defined(Exception)
     assert len(found) > 15
     assert not [name for name, item in found.items() if not issubclass(item, jaxdyn.Error)]
     assert not [

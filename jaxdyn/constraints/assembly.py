@@ -21,7 +21,7 @@ from jaxdyn.spatial.arrays import dot
 class AssemblyResult(ResultCode):
     """Outcome of `assemble` and `random_closed`."""
 
-    CLOSED = 0, "Every constraint is satisfied.", True
+    SUCCESSFUL = 0, "Every constraint is satisfied.", True
     NOT_CLOSED = (
         1,
         "The constraints are not satisfied, or not by the desired one of their solutions; start from another configuration, hold "
@@ -64,7 +64,9 @@ class Assembly(NamedTuple):
     @property
     def result(self) -> Int[Array, ""]:
         """Code of `AssemblyResult`."""
-        return jnp.where(self.closed, AssemblyResult.CLOSED.value, AssemblyResult.NOT_CLOSED.value).astype(jnp.int32)
+        return jnp.where(self.closed, AssemblyResult.SUCCESSFUL.value, AssemblyResult.NOT_CLOSED.value).astype(
+            jnp.int32
+        )
 
     @property
     def stats(self) -> AssemblyStats:

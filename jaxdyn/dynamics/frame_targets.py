@@ -106,7 +106,7 @@ def pose_error(placed: RigidTransform, target: RigidTransform) -> Float[Array, "
 class InverseKinematicsResult(ResultCode):
     """Outcome of `inverse_kinematics`."""
 
-    REACHED = 0, "All targets are reached.", True
+    SUCCESSFUL = 0, "All targets are reached.", True
     NOT_REACHED = (
         1,
         "A target is not reached, or the constraints are not satisfied; the target may be out of reach or in conflict with another "
@@ -146,7 +146,7 @@ class InverseKinematics(NamedTuple):
     def result(self) -> Int[Array, ""]:
         """Code of `InverseKinematicsResult`."""
         codes = InverseKinematicsResult
-        return jnp.where(self.reached, codes.REACHED.value, codes.NOT_REACHED.value).astype(jnp.int32)
+        return jnp.where(self.reached, codes.SUCCESSFUL.value, codes.NOT_REACHED.value).astype(jnp.int32)
 
     @property
     def stats(self) -> InverseKinematicsStats:

@@ -103,7 +103,7 @@ class Recording(eqx.Module):
         """
         states = trajectory.saved
         check_instance("the records of a rollout", states, State, "a rollout without `save`")
-        if np.any(np.asarray(trajectory.result) != RolloutResult.COMPLETED) or trajectory.time.ndim != 1:
+        if np.any(np.asarray(trajectory.result) != RolloutResult.SUCCESSFUL) or trajectory.time.ndim != 1:
             raise RecordingError(f"{name}: give one sample that completed its rollout")
         if isinstance(controls, Knots):
             u = jax.vmap(controls)(trajectory.time)

@@ -175,10 +175,10 @@ def test_failures_of_a_mapped_search_are_reported_as_those_of_a_batch_of_rollout
         return control.solve(PROBLEM, ILQR(), control.rollout_controls(PROBLEM, u), max_steps=steps).result
 
     far = jnp.stack([jnp.ones((4, 1)), jnp.zeros((4, 1))])
-    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*RUNNING: .* throw=False") as caught:
+    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*OUT_OF_STEPS: .* throw=False") as caught:
         jax.vmap(lambda u: searched(u, 0))(far)
-    assert caught.value.result == control.ControlResult.RUNNING
-    codes = jnp.array([control.ControlResult.SOLVED, control.ControlResult.RUNNING])
+    assert caught.value.result == control.ControlResult.OUT_OF_STEPS
+    codes = jnp.array([control.ControlResult.SUCCESSFUL, control.ControlResult.OUT_OF_STEPS])
     with pytest.warns(UnsuccessfulWarning, match="1 of 2 failed, the first has index 1"):
         jax.vmap(lambda code: raise_unsuccessful(control.ControlResult, code))(codes)
     with pytest.raises(UnsuccessfulError, match="1 of 2 failed"):
@@ -192,5 +192,5 @@ def test_a_controlled_motion_has_value_result_and_stats_and_reports_failures_on_
     assert run.value is run.states
     assert run.result is run.results
     np.testing.assert_array_equal(run.stats.iterations, run.iterations)
-    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*RUNNING"):
+    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*OUT_OF_STEPS"):
         control.run_receding_horizon(controller, START, steps=2, progress=False)

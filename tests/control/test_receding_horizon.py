@@ -33,7 +33,7 @@ def test_linear_problem():
     gain = cost_to_go_of_regulator()[1][0]
     np.testing.assert_allclose(run.controls, run.states[:-1] @ gain.T, rtol=1e-8, atol=1e-10)
     np.testing.assert_array_equal(run.stats.iterations, [1, 1, 1, 1])
-    np.testing.assert_array_equal(run.result, [ControlResult.RUNNING] * 4)
+    np.testing.assert_array_equal(run.result, [ControlResult.OUT_OF_STEPS] * 4)
     assert run.seconds.shape == (4,)
     assert run.rate > 1.0
 

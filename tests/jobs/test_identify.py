@@ -63,7 +63,7 @@ def test_base_parameters_are_recovered_and_intervals_hold(arm):
 def test_bodies_are_physical_and_the_fit_is_better_than_its_start(arm):
     metrics = json.loads((arm / "metrics.json").read_text())["arm"]
     assert metrics["unphysical_bodies"] == []
-    assert metrics["result"] == "converged"
+    assert metrics["result"] == "successful"
     assert metrics["undetermined_predictions"] == []
     start, found = (metrics["figures"][f"{name}, validation"]["relative"] for name in ("start", "identified"))
     assert found < 0.02
