@@ -23,7 +23,7 @@ from jaxdyn.identify import FitResult, Uncertainty
 
 TRAJECTORY = """\
 Trajectory('double pendulum', 11 records)
-  result   completed
+  result   successful
   time     0 to 0.2 s
   steps    20
   dt       0.01 s
@@ -136,7 +136,7 @@ def test_a_search_for_a_plan_states_its_result_and_its_cost():
     assert rows(problem)["duration"] == "1 s in 5 steps"
     assert rows(problem)["final constraints"] == "still"
     found = unfinished_solution()
-    assert title(found) == "Solution(running, cost = 1.25)"
+    assert title(found) == "Solution(out of steps, cost = 1.25)"
     assert rows(found)["result"] == ControlResult.OUT_OF_STEPS.message
     assert rows(found)["violation"] == "0.001"
     assert "controls: float64[5,2]" in rows(found)["value"]
@@ -150,7 +150,7 @@ def test_a_fit_states_its_result_its_loss_and_its_parameters():
     found = ended_fit()
     assert title(found.parameters) == "Parameters(2 values, 2 unconstrained)"
     assert rows(found.parameters)["subject"] == title(pendulum_plant())
-    assert title(found) == "Fit(converged, loss = 2.5)"
+    assert title(found) == "Fit(successful, loss = 2.5)"
     assert rows(found)["result"] == "The fit converged, or took all steps of a solver that has no test of convergence."
     assert rows(found)["iterations"] == "7"
     assert rows(found)["values"].startswith("mass [")

@@ -198,7 +198,7 @@ def test_no_module_raises_a_bare_error_or_looks_for_similar_names_by_itself():
 
 
 def test_shapes_of_contacts_may_be_given_as_a_list_or_as_a_sum():
-    upper, lower = contact_capsule("upper", ((0, 0, 0), (0, 0, -1)), 0.1), contact_sphere("lower", radius=0.2)
+    upper, lower = contact_capsule("upper", ((0.0, 0.0, 0.0), (0.0, 0.0, -1.0)), 0.1), contact_sphere("lower", radius=0.2)
     for given in ([upper, lower], [*upper, lower], upper + lower, (list(upper), lower)):
         assert GroundContact.of(MODEL, given).bodies == (0, 0, 1)
     assert [len(rolling(MODEL, "wheel", given)) for given in ([upper, lower], upper + lower)] == [6, 6]
