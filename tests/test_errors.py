@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_layers import MODULES
+from test_public_api import FUNCTIONS
 
 import jaxdyn
 from jaxdyn import (
@@ -182,6 +183,13 @@ def test_all_result_codes_call_success_by_one_word_and_none_reads_as_if_a_comput
     assert others == {RolloutResult.STOPPED}  # the stop condition of the user
 
 
+def test_every_function_that_may_not_succeed_raises_unless_told_otherwise():
+    signatures = {name: inspect.signature(function).parameters for name, function in FUNCTIONS.items()}
+    defaults = {name: parameters["throw"].default for name, parameters in signatures.items() if "throw" in parameters}
+    assert len(defaults) >= 10
+    assert set(defaults.values()) == {True}
+
+
 def test_every_exception_is_of_the_family_and_is_documented():
     found = defined(Exception)
     assert len(found) > 15
@@ -198,7 +206,10 @@ def test_no_module_raises_a_bare_error_or_looks_for_similar_names_by_itself():
 
 
 def test_shapes_of_contacts_may_be_given_as_a_list_or_as_a_sum():
-    upper, lower = contact_capsule("upper", ((0.0, 0.0, 0.0), (0.0, 0.0, -1.0)), 0.1), contact_sphere("lower", radius=0.2)
+    upper, lower = (
+        contact_capsule("upper", ((0.0, 0.0, 0.0), (0.0, 0.0, -1.0)), 0.1),
+        contact_sphere("lower", radius=0.2),
+    )
     for given in ([upper, lower], [*upper, lower], upper + lower, (list(upper), lower)):
         assert GroundContact.of(MODEL, given).bodies == (0, 0, 1)
     assert [len(rolling(MODEL, "wheel", given)) for given in ([upper, lower], upper + lower)] == [6, 6]
