@@ -316,7 +316,7 @@ def timed(solve: Callable[[], control.Solution]) -> tuple[float, float, np.ndarr
     iterations, cost, result = (
         np.atleast_1d(np.asarray(x)) for x in (found.stats.iterations, found.cost, found.result)
     )
-    return seconds, processor, iterations, cost, result == control.ControlResult.SOLVED
+    return seconds, processor, iterations, cost, result == control.ControlResult.SUCCESSFUL
 
 
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:

@@ -260,7 +260,7 @@ def in_jaxdyn(system: jaxdyn.System, machines: Machine, starts: jaxdyn.State, in
         )
 
     trajectories = jax.jit(jax.vmap(sample))(machines, starts)
-    lost = np.asarray(trajectories.result) != jaxdyn.simulate.RolloutResult.COMPLETED
+    lost = np.asarray(trajectories.result) != jaxdyn.simulate.RolloutResult.SUCCESSFUL
     return Runs(np.asarray(trajectories.saved.q), lost, np.abs(trajectories.final.v))
 
 

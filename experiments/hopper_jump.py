@@ -422,7 +422,7 @@ def draw(directory: RunDirectory, config: Config, systems, plans, names, motions
 
 
 def verdict(metrics: dict[str, Any]) -> str | None:
-    if metrics["smoke"] or all(row["result"] == "SOLVED" for row in metrics["solves"]):
+    if metrics["smoke"] or all(row["result"] == "SUCCESSFUL" for row in metrics["solves"]):
         return None
     return "a stage did not converge; use more stages or more iterations"
 

@@ -165,7 +165,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         solve = functools.partial(control.solve_batch, problem, solver, plans, max_steps=config.max_steps, throw=False)
         (_, first), (found, again) = timed(solve), timed(solve)  # the second time nothing is compiled
         seconds = [first, again]
-        solved = np.asarray(found.result) == control.ControlResult.SOLVED
+        solved = np.asarray(found.result) == control.ControlResult.SUCCESSFUL
         best = control.best_of(found)
         q = found.value.states.q
         clearance = np.stack([distances(problem, spheres, sample) for sample in q])

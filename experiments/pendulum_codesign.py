@@ -166,7 +166,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
 
 def only_solved(solutions: control.Solution) -> np.ndarray:
     """Costs; infinite where there is no solution."""
-    solved = np.asarray(solutions.result) == control.ControlResult.SOLVED
+    solved = np.asarray(solutions.result) == control.ControlResult.SUCCESSFUL
     return np.where(solved, np.asarray(solutions.cost), np.inf)
 
 

@@ -161,7 +161,7 @@ def quadruped(**material: float) -> jaxdyn.System:
     """The quadruped on feet, with PD controllers that hold its stance; the policy adds torques that move their targets."""
     whole = jaxdyn.library.system("quadruped")
     model = whole.model
-    feet = sum((contact_sphere(f"{leg}_foot", radius=FOOT_RADIUS) for leg in LEGS), ())
+    feet = [contact_sphere(f"{leg}_foot", radius=FOOT_RADIUS) for leg in LEGS]
     level = Bumps(jnp.zeros(()), jnp.zeros((WAVES, 2)), jnp.zeros(WAVES))
     contact = GroundContact.of(model, feet, HeightFunction(level), **material)
     of_joints = np.arange(model.nv) >= FREE

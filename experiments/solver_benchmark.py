@@ -4,8 +4,8 @@ Method. Ten problems from the literature, which peers/control_problems.py states
 `jaxdyn.control` with their default settings from the guesses of `control.guess.mixed`. `Collocation` and `Auto` solve one start
 after the other here, the other solvers all starts together. `SingleShooting` leaves out the two largest problems, the arm and the
 four-bar linkage: of three guesses it solves none in 3000 iterations. The limits of the iterations are so large that few searches
-need more. A search succeeds if the solver reports SOLVED and an independent check confirms it: the gaps between each state and the
-step from the one before, all constraints and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the
+need more. A search succeeds if the solver reports SUCCESSFUL and an independent check confirms it: the gaps between each state and
+the step from the one before, all constraints and all bounds, evaluated again without the lane compiler, must be below 1e-5, and the
 cost must be the reported one. A reported solution that fails this check counts as refuted. `Collocation` has its own
 discretization, in which controls vary within a step; only its constraints and bounds are checked, at its collocation points, and
 its costs are compared with each other only.
@@ -257,7 +257,7 @@ def judged(problem: str, method: str, results: list[str], plans: Plan, reported,
     """
     (gaps, violation, cost), own = check(plans), len(points) > 0
     violation = np.array(points) if own else violation
-    solved, holds = np.array(results) == "SOLVED", violation <= ALLOWED
+    solved, holds = np.array(results) == "SUCCESSFUL", violation <= ALLOWED
     if not own:
         holds = holds & (gaps <= ALLOWED) & (np.abs(cost - reported) <= ALLOWED * np.maximum(1.0, np.abs(cost)))
     iterations, compiling, seconds = effort
@@ -311,7 +311,9 @@ def casadi(benchmark: Benchmark, problem: ControlProblem, plans: Plan, check, co
     if isinstance(problem.initial, jaxdyn.State):
         states = jaxdyn.State(*jnp.split(states, [problem.initial.q.shape[0]], axis=2))
     there = Plan(states, jnp.asarray(found["controls"]), jnp.asarray(found["design"]))
-    results = ["SOLVED" if ok else str(status) for ok, status in zip(found["success"], found["status"], strict=True)]
+    results = [
+        "SUCCESSFUL" if ok else str(status) for ok, status in zip(found["success"], found["status"], strict=True)
+    ]
     effort = (found["iterations"], float(found["building"]), float(found["seconds"]))
     name = f"CasADi {found['version']}, Ipopt"
     return judged(benchmark.name, name, results, there, found["cost"], effort, check)

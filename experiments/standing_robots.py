@@ -117,7 +117,7 @@ def loaded(path: Path | None, folder: Path | None) -> tuple[jaxdyn.System, bool]
     """The robot on the ground, and whether its file needed repair. Meshes may lie anywhere in the folder of all robots."""
     if path is None:
         model = jaxdyn.library.quadruped()
-        feet = sum((contact_sphere(f"{leg}_foot", radius=0.02) for leg in ("fl", "fr", "rl", "rr")), ())
+        feet = [contact_sphere(f"{leg}_foot", radius=0.02) for leg in ("fl", "fr", "rl", "rr")]
         return jaxdyn.System(model, (GroundContact.of(model, feet),)), False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IgnoredContent)
@@ -165,7 +165,7 @@ def examine(path: Path | None, config: Config) -> Row:
     system, repaired = loaded(path, config.folder)
     model = system.model
     name, q = posture(system, path)
-    q = jaxdyn.assemble(system, system.at_rest(jnp.asarray(q))).q if system.constraints else jnp.asarray(q)
+    q = jaxdyn.assemble(system, system.at_rest(jnp.asarray(q)), throw=False).q if system.constraints else jnp.asarray(q)
     points = contact_forces(system, system.at_rest(q)).position
     q = q.at[2].add(-jnp.min(points[:, 2]))
     weight = float(jnp.sum(model.mass) * jnp.linalg.norm(model.gravity))

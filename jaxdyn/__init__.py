@@ -55,11 +55,9 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
     from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
     from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
-    from jaxdyn.dynamics.friction import AsymmetricFriction as AsymmetricFriction
     from jaxdyn.dynamics.friction import BearingFriction as BearingFriction
     from jaxdyn.dynamics.friction import JointFriction as JointFriction
     from jaxdyn.dynamics.friction import LoadFriction as LoadFriction
-    from jaxdyn.dynamics.friction import QuadraticDrag as QuadraticDrag
     from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
@@ -82,6 +80,8 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
     from jaxdyn.dynamics.system import neutral_state as neutral_state
+    from jaxdyn.errors import Error as Error
+    from jaxdyn.errors import UnknownName as UnknownName
     from jaxdyn.mechanism import configuration as configuration
     from jaxdyn.mechanism.builder import MechanismBuilder as MechanismBuilder
     from jaxdyn.mechanism.joints import Cylindrical as Cylindrical

@@ -1,8 +1,8 @@
 """Outcomes of computations: the codes that rollouts, fits and solvers of optimal control return, and the error of a failure.
 
 class SolveResult(ResultCode):
-    RUNNING = 0, "The search reached the largest number of steps; increase max_steps."
-    SOLVED = 1, "The problem is solved.", True
+    OUT_OF_STEPS = 0, "The search made max_steps steps; increase max_steps."
+    SUCCESSFUL = 1, "The problem is solved.", True
 
 raise_unsuccessful(SolveResult, codes)
 """
@@ -18,11 +18,15 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from jaxdyn.compute.hints import writing_out
 from jaxdyn.display import counted, known
+from jaxdyn.errors import Error
 
 
 class ResultCode(enum.IntEnum):
-    """Base of result codes. Each member is defined by an integer, a message, and True if the computation succeeded.
+    """Base of result codes, all of which call success SUCCESSFUL.
+
+    Each member is defined by an integer, a message, and True if the computation succeeded.
 
     Attributes:
         message: Full sentence, which names the remedy if the computation failed.
@@ -63,7 +67,7 @@ def message_text(codes: type[ResultCode], result: Any) -> str:
     return "unknown" if value is None else codes(int(value)).message
 
 
-class UnsuccessfulError(RuntimeError):
+class UnsuccessfulError(Error, RuntimeError):
     """A computation did not succeed. With `throw=False` the computation returns a result code and does not raise this error.
 
     Attributes:
@@ -97,7 +101,8 @@ def raise_unsuccessful(
     Raises:
         UnsuccessfulError: Its message names the code and the remedy.
     """
-    _reported.bind(jnp.asarray(result), codes=codes, error=error, mapped=False)
+    if not writing_out():  # else it is a part of a larger program, and known only there
+        _reported.bind(jnp.asarray(result), codes=codes, error=error, mapped=False)
 
 
 @_reported.def_impl
@@ -125,8 +130,8 @@ mlir.register_lowering(_reported, lambda context, result, **_: [result])
 
 
 def raising(codes: type[ResultCode]) -> Callable[[Callable], Callable]:
-    """Decorator of a compiled function with the argument `throw`, whose result has a field or property `result`: if `throw` is
-    true, a call outside of `jit` raises an error for an unsuccessful result.
+    """Decorator of a compiled function with the argument `throw`, whose result has a field or property `result`: unless `throw`
+    is false, a call outside of `jit` raises an error for an unsuccessful result.
 
     Args:
         codes: Enumeration of the codes.
@@ -134,7 +139,7 @@ def raising(codes: type[ResultCode]) -> Callable[[Callable], Callable]:
 
     def decorate(function: Callable) -> Callable:
         @functools.wraps(function)
-        def call(*args: Any, throw: bool = False, **options: Any) -> Any:
+        def call(*args: Any, throw: bool = True, **options: Any) -> Any:
             found = function(*args, **options)
             if throw:
                 raise_unsuccessful(codes, found.result)

@@ -24,7 +24,7 @@ class Ended(Search):
     result: jax.Array
 
 
-def ended_fit(loss: Any = 2.5, result: Any = FitResult.CONVERGED.value, history: Any = None) -> Fit:
+def ended_fit(loss: Any = 2.5, result: Any = FitResult.SUCCESSFUL.value, history: Any = None) -> Fit:
     """A fit of mass and offset of a pendulum with these losses and codes, after 7 steps."""
     parameters = Parameters(pendulum_plant(), [Parameter("system.model.mass"), Parameter("inputs.offset")])
     loss = jnp.asarray(loss)
@@ -36,5 +36,5 @@ def unfinished_solution() -> Solution:
     """A plan of five steps for a mechanism with two joints, after 7 iterations; the cost is 1.25."""
     plan = Plan(State(jnp.zeros((6, 2)), jnp.zeros((6, 2))), jnp.ones((5, 2)), jnp.zeros(0))
     multipliers = Multipliers(jnp.zeros((5, 0)), jnp.zeros(2), jnp.asarray(1.0))
-    result, stats = jnp.asarray(ControlResult.RUNNING.value), Stats(jnp.asarray(7))
+    result, stats = jnp.asarray(ControlResult.OUT_OF_STEPS.value), Stats(jnp.asarray(7))
     return Solution(plan, jnp.zeros((5, 2, 4)), multipliers, jnp.asarray(1.25), jnp.asarray(1e-3), result, stats)

@@ -102,13 +102,13 @@ def test_traces_for_xla_have_no_operations_of_this_library_or_of_single_platform
 
 def test_unknown_backends_are_refused(as_a_user):
     with (
-        pytest.raises(ValueError, match=r"unknown backend 'gpu'; use \"auto\", \"lanes\" or \"xla\""),
+        pytest.raises(ValueError, match="no backend 'gpu'; use one of auto, lanes, xla"),
         jaxdyn.backend("gpu"),
     ):
         pass
 
 
-@pytest.mark.parametrize(("name", "expected"), [("xla", "xla"), ("gpu", "unknown JAXDYN_BACKEND 'gpu'; use \"auto\"")])
+@pytest.mark.parametrize(("name", "expected"), [("xla", "xla"), ("gpu", "no JAXDYN_BACKEND 'gpu'; use one of auto")])
 def test_the_environment_states_the_backend_of_a_process(name, expected):
     code = "import jaxdyn; print(jaxdyn.compute.chosen_backend())"
     run = subprocess.run(

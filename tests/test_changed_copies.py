@@ -72,7 +72,7 @@ MOTION = identify.FourierMotion(TWO, jnp.ones((2, 3)), jnp.ones((2, 3)), ONE)
 # One object of each public class whose constructor needs arguments; the others are made without.
 MADE = [
     jaxdyn.AppliedForce(0, THREE, THREE, THREE, True),
-    jaxdyn.AsymmetricFriction(TWO, TWO, TWO),
+    jaxdyn.dynamics.AsymmetricFriction(TWO, TWO, TWO),
     jaxdyn.BearingFriction(TWO, TWO, TWO),
     jaxdyn.ConstantRate(ONE[None]),
     jaxdyn.Coupling("gear", 0, 1, TWO),
@@ -91,7 +91,7 @@ MADE = [
     jaxdyn.LoadFriction(TWO, TWO, TWO),
     jaxdyn.LoopJoint("pin", "revolute", 0, HERE, 1, HERE),
     jaxdyn.Prismatic(THREE),
-    jaxdyn.QuadraticDrag(TWO),
+    jaxdyn.dynamics.QuadraticDrag(TWO),
     jaxdyn.Revolute(THREE),
     jaxdyn.Rheonomic(jaxdyn.Revolute(THREE), jaxdyn.ConstantRate(ONE[None])),
     jaxdyn.Screw(THREE, ONE),

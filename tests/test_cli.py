@@ -49,7 +49,7 @@ def smoke_run(tmp_path_factory) -> Path:
 
 def test_main_job_leaves_a_self_contained_run_directory(smoke_run):
     metrics = json.loads((smoke_run / "metrics.json").read_text())
-    assert metrics["samples"] == {"completed": 8, "stopped": 0, "diverged": 0, "step_failed": 0}
+    assert metrics["samples"] == {"successful": 8, "stopped": 0, "diverged": 0, "step_failed": 0}
     for key in (
         "compile_s",
         "run_s",
@@ -172,7 +172,7 @@ def test_settings_reach_the_simulation(pendulum, tmp_path, integrator, target):
     ]
     assert main(["rollout", pendulum, *overrides, "method=articulated_body", "--out", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["samples"]["completed"] == 3
+    assert metrics["samples"]["successful"] == 3
     # Both methods keep the energy of 20 ms to far better than first order could.
     assert metrics["power_balance_error_max_J"] < (1e-6 if integrator == "runge_kutta_4" else 1e-3)
 

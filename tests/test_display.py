@@ -23,7 +23,7 @@ from jaxdyn.identify import FitResult, Uncertainty
 
 TRAJECTORY = """\
 Trajectory('double pendulum', 11 records)
-  result   completed
+  result   successful
   time     0 to 0.2 s
   steps    20
   dt       0.01 s
@@ -98,7 +98,7 @@ def test_a_batch_of_trajectories_counts_how_they_ended():
         warnings.simplefilter("ignore", jaxdyn.simulate.DivergenceWarning)
         found = jax.vmap(lambda k: moved(State(state.q * k, state.v)))(jnp.array([1.0, 2.0, jnp.nan]))
     assert title(found) == "Trajectory('double pendulum', 3 samples, 11 records)"
-    assert rows(found)["result"] == "2 completed, 1 diverged"
+    assert rows(found)["result"] == "2 successful, 1 diverged"
     assert rows(found)["steps"] == "0 to 20"
     assert rows(found)["dt"] == "0.01 s"
 
@@ -136,13 +136,13 @@ def test_a_search_for_a_plan_states_its_result_and_its_cost():
     assert rows(problem)["duration"] == "1 s in 5 steps"
     assert rows(problem)["final constraints"] == "still"
     found = unfinished_solution()
-    assert title(found) == "Solution(running, cost = 1.25)"
-    assert rows(found)["result"] == ControlResult.RUNNING.message
+    assert title(found) == "Solution(out of steps, cost = 1.25)"
+    assert rows(found)["result"] == ControlResult.OUT_OF_STEPS.message
     assert rows(found)["violation"] == "0.001"
     assert "controls: float64[5,2]" in rows(found)["value"]
     both = jax.tree.map(lambda x: jnp.stack([x, x + 1]), found)
     assert title(both) == "Solution(2 searches, cost = 1.25 to 2.25)"
-    assert rows(both)["result"] == "1 running, 1 solved"
+    assert rows(both)["result"] == "1 out of steps, 1 successful"
     assert rows(both)["iterations"] == "7 to 8"
 
 
@@ -150,13 +150,13 @@ def test_a_fit_states_its_result_its_loss_and_its_parameters():
     found = ended_fit()
     assert title(found.parameters) == "Parameters(2 values, 2 unconstrained)"
     assert rows(found.parameters)["subject"] == title(pendulum_plant())
-    assert title(found) == "Fit(converged, loss = 2.5)"
-    assert rows(found)["result"] == "The fit converged."
+    assert title(found) == "Fit(successful, loss = 2.5)"
+    assert rows(found)["result"] == "The fit converged, or took all steps of a solver that has no test of convergence."
     assert rows(found)["iterations"] == "7"
     assert rows(found)["values"].startswith("mass [")
-    several = ended_fit([2.5, jnp.nan], [FitResult.CONVERGED.value, FitResult.STUCK.value])
+    several = ended_fit([2.5, jnp.nan], [FitResult.SUCCESSFUL.value, FitResult.STUCK.value])
     assert title(several) == "Fit(2 initial guesses, loss = 2.5)"
-    assert rows(several)["result"] == "1 converged, 1 stuck"
+    assert rows(several)["result"] == "1 successful, 1 stuck"
     assert rows(jax.eval_shape(lambda: several))["loss"] == "unknown"
 
 

@@ -13,11 +13,12 @@ PACKAGE = Path(jaxdyn.__file__).parent
 
 # Each package may import itself and those before it. `compute` precedes all mechanics: it compiles any function.
 PACKAGES = [
+    "errors",
     "lazy",
     "version",
     "display",
-    "results",
     "compute",
+    "results",
     "cache",
     "lanes",
     "spatial",

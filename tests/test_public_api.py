@@ -80,7 +80,7 @@ PACKAGES = ["jaxdyn"] + [
         "view",
     )
 ]
-NAMESPACES = ["jaxdyn.library.files", "jaxdyn.library.families"]
+NAMESPACES = ["jaxdyn.errors", "jaxdyn.library.files", "jaxdyn.library.families"]
 PUBLIC = {}
 for package in PACKAGES:
     PUBLIC |= public_members(resolve(package))

@@ -62,7 +62,7 @@ def test_random_mechanisms_are_built_simulated_and_differentiated(number, exhaus
     derivatives = batched(jax.value_and_grad(number_of_the_end, argnums=(0, 1), has_aux=True))
     (values, results), gradients = derivatives(systems, states)
 
-    healthy = np.asarray(results) == RolloutResult.COMPLETED
+    healthy = np.asarray(results) == RolloutResult.SUCCESSFUL
 
     assert np.mean(~healthy) <= FLAGGED
     for path, numbers in jax.tree_util.tree_leaves_with_path((values, gradients)):

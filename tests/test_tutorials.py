@@ -103,7 +103,7 @@ def identification(text: str):
     held = numbers(text, r"linear fit: 95 % intervals contain the true value in # %")[0]
     # 4400 intervals of estimates that depend on each other: the standard deviation of the share is about half a percent.
     assert 93.0 < held < 97.0
-    assert re.search(r"windows: CONVERGED after", text)
+    assert re.search(r"windows: SUCCESSFUL after", text)
     assert "bodies that cannot exist: none" in text
     covered, all_of_them = numbers(
         text, r"output error: 95 % intervals contain the true values of # of # base parameters"
@@ -120,7 +120,7 @@ def trajectory_optimization(text: str):
     several = [float(x) for x in re.findall(r"^([\d.]+)  from \d+ of 256 starts", text, re.MULTILINE)]
     assert len(several) >= 2
     np.testing.assert_allclose(min(several), best, rtol=1e-4)
-    straight = numbers(text, r"from a straight line: # N² m² s, solved")[0]
+    straight = numbers(text, r"from a straight line: # N² m² s, successful")[0]
     assert straight > best
     again, iterations = numbers(text, r"from the best plan of ILQR: # N² m² s after # iterations")
     np.testing.assert_allclose(again, best, rtol=1e-5)  # two methods, one optimum

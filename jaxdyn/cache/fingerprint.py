@@ -36,6 +36,7 @@ import numpy as np
 
 from jaxdyn.compute import internals
 from jaxdyn.compute.constant import Constant
+from jaxdyn.errors import Error
 
 # Packages whose functions and classes are identified by name, because their versions are part of each fingerprint.
 _PACKAGES = ("jaxdyn", "jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
@@ -47,7 +48,7 @@ _STANDARD = sys.stdlib_module_names
 _IRRELEVANT = ("jax_compilation_cache", "jax_persistent_cache", "jax_log", "jax_traceback", "jax_dump")
 
 
-class HasNoName(Exception):
+class HasNoName(Error):
     """Error of a function call that has no name, because an object in the call could differ undetected between processes."""
 
 

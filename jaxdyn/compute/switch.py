@@ -8,11 +8,12 @@ from typing import Any, Literal
 import jax
 
 from jaxdyn.compute import internals
+from jaxdyn.errors import Error, check_name
 
 Backend = Literal["auto", "lanes", "xla"]
 
 
-class CannotCompile(Exception):
+class CannotCompile(Error):
     """Error of a function that a required compiler does not support, or of a compiler that cannot be used."""
 
 
@@ -23,10 +24,10 @@ def check_backend(name: Any, *, where: str = "backend") -> None:
     """Raise an error for an unknown backend; None stands for that of the context.
 
     Raises:
-        ValueError: The message lists the known backends.
+        UnknownName: The message lists the known backends.
     """
-    if name not in (None, "auto", "lanes", "xla"):
-        raise ValueError(f'unknown {where} {name!r}; use "auto", "lanes" or "xla"')
+    if name is not None:
+        check_name(where, name, ("auto", "lanes", "xla"))
 
 
 def _at_start() -> str:
@@ -61,7 +62,7 @@ def backend(name: Backend | None) -> Iterator[None]:
             that pass the self-test, for functions that it supports, and XLA otherwise. None changes nothing.
 
     Raises:
-        ValueError: The backend is unknown. The message lists the known ones.
+        UnknownName: The backend is unknown. The message lists the known ones.
         CannotCompile: In a call of a function within the context: the name is "lanes", and the lane compiler does not support the
             function.
 

@@ -21,7 +21,7 @@ from jaxdyn.spatial.arrays import dot
 class AssemblyResult(ResultCode):
     """Outcome of `assemble` and `random_closed`."""
 
-    CLOSED = 0, "Every constraint is satisfied.", True
+    SUCCESSFUL = 0, "Every constraint is satisfied.", True
     NOT_CLOSED = (
         1,
         "The constraints are not satisfied, or not by the desired one of their solutions; start from another configuration, hold "
@@ -64,7 +64,9 @@ class Assembly(NamedTuple):
     @property
     def result(self) -> Int[Array, ""]:
         """Code of `AssemblyResult`."""
-        return jnp.where(self.closed, AssemblyResult.CLOSED.value, AssemblyResult.NOT_CLOSED.value).astype(jnp.int32)
+        return jnp.where(self.closed, AssemblyResult.SUCCESSFUL.value, AssemblyResult.NOT_CLOSED.value).astype(
+            jnp.int32
+        )
 
     @property
     def stats(self) -> AssemblyStats:
@@ -81,7 +83,7 @@ def assemble(
     *,
     held: tuple[int, ...] = (),
     max_steps: int = 60,
-    throw: bool = False,
+    throw: bool = True,
 ) -> Assembly:
     """Configuration near q that satisfies the constraints, by damped Gauss-Newton steps on the configuration manifold.
 
@@ -102,8 +104,8 @@ def assemble(
         t: Time (s), which matters for joints with prescribed motion.
         held: Indices of velocity components along which q does not change, for example the index of a crank whose angle is given.
         max_steps: Number of steps; all of them are executed, so that the samples of a batch take the same time.
-        throw: If true, an error is raised outside of `jit` if the mechanism does not close. The default is false, because the
-            configuration of smallest error is a valid result, which `Assembly.closed` marks.
+        throw: If true, an error is raised outside of `jit` if the mechanism does not close; if false, the result is the
+            configuration of smallest error, and `Assembly.closed` is false.
 
     Raises:
         UnsuccessfulError: `throw` is true, and the mechanism does not close.
@@ -179,7 +181,7 @@ def random_closed(
     *,
     spread: float | Float[Array, ""] = 1.0,
     tries: int = 16,
-    throw: bool = False,
+    throw: bool = True,
 ) -> Assembly:
     """Random configuration that satisfies the constraints: `assemble` starts from random configurations until it succeeds.
 
@@ -192,15 +194,16 @@ def random_closed(
         t: Time (s), which matters for joints with prescribed motion.
         spread: Spread of the random configurations, as in `configuration.random`.
         tries: Maximum number of random configurations.
-        throw: If true, an error is raised outside of `jit` if no configuration closes. The default is false, because the
-            configuration of smallest error is a valid result, which `Assembly.closed` marks.
+        throw: If true, an error is raised outside of `jit` if no configuration closes; if false, the result is the configuration of
+            smallest error, and `Assembly.closed` is false.
 
     Raises:
         UnsuccessfulError: `throw` is true, and no configuration closes.
     """
 
     def drawn(key: PRNGKeyArray) -> Assembly:
-        return assemble(system, system.at_rest(configuration.random(system.model, key, spread=spread)), t)
+        start = system.at_rest(configuration.random(system.model, key, spread=spread))
+        return assemble(system, start, t, throw=False)
 
     if not system.constraints:
         return drawn(key)

@@ -12,12 +12,13 @@ from jax.typing import DTypeLike
 from jaxdyn.constraints.linkage_parts import CouplingPart, JointPart, RodPart
 from jaxdyn.constraints.spanning import Tree, chosen_tree, given_tree
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed
-from jaxdyn.mechanism.messages import MechanismError, unknown
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model, as_dtype
 
 _ORIGIN = (0.0, 0.0, 0.0)
@@ -210,7 +211,8 @@ class LinkageBuilder:
             dtype: Floating-point type of the parameters; the default of JAX if None.
 
         Raises:
-            MechanismError: A name is unknown; a body has no path to the ground; a joint cannot be cut; a loop remains closed; a
+            UnknownName: There is no body or joint of a given name.
+            MechanismError: A body has no path to the ground; a joint cannot be cut; a loop remains closed; a
                 joint cannot be reversed; or `MechanismBuilder` rejects the tree, for example because the last body of a chain has
                 no mass.
         """
@@ -249,13 +251,11 @@ class LinkageBuilder:
             for name, link in links.items():
                 attached += [(f"{kind} {name!r}", f"body_{x}", body) for x, body in zip("ab", link.bodies, strict=True)]
         for where, role, body in attached:
-            if body not in known:
-                raise MechanismError(f"{where}: its {role} {unknown(body, known)}")
+            check_name("body", body, known, where=f"{where}: its {role}")
         for name, coupling in self._couplings.items():
             for role, joint in zip(("driven", "driver"), coupling.joints, strict=True):
                 where = f"coupling {name!r}: its {role} joint"
-                if joint not in self._joints:
-                    raise MechanismError(f"{where} {unknown(joint, self._joints)}")
+                check_name("joint", joint, self._joints, where=where)
                 size = self._joints[joint].joint.nq
                 if size != 1:
                     raise MechanismError(f"{where} {joint!r} has {size} coordinates; couple joints with one coordinate")

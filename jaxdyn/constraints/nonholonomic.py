@@ -1,6 +1,5 @@
 """Rolling without slip, knife edges, and contact with a surface as constraints; theory.md section (n), (N18) to (N20)."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -9,7 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.constraint import Constraint, VelocityConstraint
 from jaxdyn.dynamics.contact import shape_axes
-from jaxdyn.dynamics.contact_shapes import ContactPoint
+from jaxdyn.dynamics.contact_shapes import Shapes, contact_points_of
 from jaxdyn.dynamics.doors import check_model
 from jaxdyn.dynamics.kinematics import BodyMotion, Coordinates, Poses, Velocities, point_on_body
 from jaxdyn.dynamics.support import support_point
@@ -132,7 +131,7 @@ class Rolling(VelocityConstraint):
 
 
 def rolling(
-    model: Model, name: str, shapes: Sequence[ContactPoint], *, surface: Surface | None = None
+    model: Model, name: str, shapes: Shapes, *, surface: Surface | None = None
 ) -> tuple[Touching | Rolling, ...]:
     """Constraints with which a body rolls on a surface without slip: `Touching` and `Rolling` for each shape.
 
@@ -140,12 +139,12 @@ def rolling(
         model: Mechanism.
         name: Name of the constraint `Rolling`; that of `Touching` is followed by "_contact". From the second shape on, the
             index of the shape follows, from 2.
-        shapes: Shapes of the body, for example from `contact_sphere` or `contact_torus`.
+        shapes: Shapes of the body, for example from `contact_sphere` or `contact_torus`; several of them as a list.
         surface: Surface of the ground; the plane z = 0 if not given.
 
     Raises:
         TypeError: The first argument is not a `Model`.
-        KeyError: No body or frame has one of the names; the message lists the existing names.
+        UnknownName: No body or frame has one of the names; the message lists the existing names.
 
     Example:
         ```python
@@ -163,7 +162,7 @@ def rolling(
     """
     check_model(model, "rolling")
     ground, found = HalfSpace() if surface is None else surface, []
-    for index, shape in enumerate(shapes):
+    for index, shape in enumerate(contact_points_of(shapes)):
         body, center = model.locate(shape.body, shape.center)
         axes = shape_axes(model, [(shape.body, shape.axes)])
         fields = body, center, shape.radius, jnp.zeros((3, 3), model.dtype) if axes is None else axes[0], ground

@@ -6,7 +6,8 @@ the ground. The value of a body is a pair of names: the joint that connects it t
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from jaxdyn.mechanism.messages import MechanismError, unknown
+from jaxdyn.errors import check_name
+from jaxdyn.mechanism.messages import MechanismError
 
 Tree = dict[str, tuple[str, str]]
 Ends = Mapping[str, tuple[str, str]]
@@ -101,13 +102,13 @@ def given_tree(where: str, bodies: Iterable[str], ends: Ends, staying: Mapping[s
         cut: Names of the joints to cut.
 
     Raises:
-        MechanismError: A name is unknown, a joint cannot be cut, a loop remains closed, or a body has no path to the ground.
+        UnknownName: There is no joint of a given name.
+        MechanismError: A joint cannot be cut, a loop remains closed, or a body has no path to the ground.
     """
     if isinstance(cut, str):
         raise MechanismError(f"{where}: cut is {cut!r}; give a tuple of names, ({cut!r},)")
     for joint in cut:
-        if joint not in ends:
-            raise MechanismError(f"{where}: cut: joint {unknown(joint, ends)}")
+        check_name("joint", joint, ends, where=f"{where}: cut")
         if joint in staying:
             raise MechanismError(
                 f"{where}: joint {joint!r} cannot be cut: {staying[joint]}; cut another joint of its loop"

@@ -83,7 +83,7 @@ class Auto(Solver):
     def describe(self, problem: ControlProblem, found: Solution) -> str:
         """Text that states how many plans of a solution, or of a batch of solutions, each solver found."""
         names = [stage.name for stage in self.stages(problem)]
-        solved = np.atleast_1d(np.asarray(found.result) == ControlResult.SOLVED)
+        solved = np.atleast_1d(np.asarray(found.result) == ControlResult.SUCCESSFUL)
         counts = Counter(np.atleast_1d(np.asarray(found.stats.stage))[solved].tolist())
         parts = [f"{counts[k]} by {name}" for k, name in enumerate(names) if counts[k]]
         return f"{int(solved.sum())} of {solved.size} plans verified" + (": " + ", ".join(parts) if parts else "")
@@ -116,7 +116,7 @@ def _(solver: Auto, problem: ControlProblem, initial: Plan, options: Options) ->
     found = _attempt(solver, first, problem, initial, options)
     for index, stage in enumerate(others, start=1):
         results = np.asarray(found.result)
-        solved = results == ControlResult.SOLVED
+        solved = results == ControlResult.SUCCESSFUL
         failed = np.flatnonzero(~solved & (results != ControlResult.COARSE))  # the time steps are those of all solvers
         if not len(failed) or (several and stage.other_guesses) or (not several and np.any(solved)):
             break
@@ -140,7 +140,7 @@ def _attempt(solver: Auto, stage: Stage, problem: ControlProblem, plans: Plan, o
     assert checked is not None  # `solve_each` verifies
     worst = jnp.maximum(jnp.maximum(checked.gap, checked.violation), checked.excess)
     right = worst <= _REFUTED * allowed_violation(solver, problem.lower.dtype)  # false for NaN
-    wrong = ~right & (found.result == ControlResult.SOLVED)
+    wrong = ~right & (found.result == ControlResult.SUCCESSFUL)
     found = eqx.tree_at(lambda f: f.result, found, jnp.where(wrong, ControlResult.REFUTED.value, found.result))
     return _rows(found, np.array([best_of(found)])) if stage.other_guesses else found
 
@@ -152,7 +152,7 @@ def _rows(tree, rows: np.ndarray):
 def _replaced(found: Solution, attempt: Solution, rows: np.ndarray, index: int) -> Solution:
     """The solutions, with those rows replaced that the attempt has solved; iterations of all attempts are added."""
     iterations = found.stats.iterations.at[rows].add(attempt.stats.iterations)
-    better = np.asarray(attempt.result) == ControlResult.SOLVED
+    better = np.asarray(attempt.result) == ControlResult.SUCCESSFUL
     kept = jax.tree.map(lambda old, new: old.at[rows[better]].set(new[better]), found, attempt)
     stage = found.stats.stage.at[rows[better]].set(index)
     return eqx.tree_at(lambda f: (f.stats.iterations, f.stats.stage), kept, (iterations, stage))

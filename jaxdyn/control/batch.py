@@ -149,7 +149,7 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
     packs = following(_begin, [_Pack(part, *_taken((arrays if several else None, initial), part)) for part in rows])
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
         for limit in range(every, max_steps + every, every):
-            running = [np.asarray(pack.tree.result) == ControlResult.RUNNING for pack in packs]
+            running = [np.asarray(pack.tree.result) == ControlResult.OUT_OF_STEPS for pack in packs]
             if not any(np.any(part) for part in running):
                 break
             # The last search of a pack may be repeated.
@@ -162,7 +162,7 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
             if progress:
                 standing = found.state(packs, results(_standing_of, packs))
                 bar.set_postfix_str(_progress_text(standing), refresh=False)
-                bar.update(int(np.sum(np.asarray(standing.result) != ControlResult.RUNNING)) - bar.n)
+                bar.update(int(np.sum(np.asarray(standing.result) != ControlResult.OUT_OF_STEPS)) - bar.n)
                 bar.refresh()
     return verified(solver, problem, found.all(packs, results(_solution, packs)))
 
@@ -313,7 +313,7 @@ def optima(found: Solution, *, alike: float = 1e-4) -> list[Optimum]:
     """
     cost = np.asarray(found.cost)
     rounding = float(np.finfo(cost.dtype).eps)
-    solved = np.flatnonzero(np.asarray(found.result) == ControlResult.SOLVED)
+    solved = np.flatnonzero(np.asarray(found.result) == ControlResult.SUCCESSFUL)
     order = solved[np.argsort(cost[solved], kind="stable")]  # of equal ones the first, like `best_of`
     groups: list[Optimum] = []
     for k in order:
@@ -337,9 +337,9 @@ def describe_optima(found: Solution, *, alike: float = 1e-4, kinds: Sequence[str
     lines = [f"{group.cost:.6g}  from {group.starts} of {total} starts" for group in optima(found, alike=alike)]
     for code in ControlResult:
         lost = int(np.sum(np.asarray(found.result) == code))
-        if code != ControlResult.SOLVED and lost:
+        if code != ControlResult.SUCCESSFUL and lost:
             lines.append(f"{lost} of {total}: {code.message}")
-    solved = np.asarray(found.result) == ControlResult.SOLVED
+    solved = np.asarray(found.result) == ControlResult.SUCCESSFUL
     for kind in dict.fromkeys(kinds or ()):
         of_kind = np.array([other == kind for other in kinds or ()])
         lines.append(f"{kind}: {int(np.sum(solved & of_kind))} of {int(of_kind.sum())} solved")
@@ -356,7 +356,7 @@ def _standing(found: Solution) -> _Standing:
 
 
 def _best(standing: _Standing) -> int:
-    solved = np.asarray(standing.result) == ControlResult.SOLVED
+    solved = np.asarray(standing.result) == ControlResult.SUCCESSFUL
     cost, violation = (np.nan_to_num(np.asarray(x), nan=np.inf) for x in (standing.cost, standing.violation))
     return int(np.lexsort((cost, np.where(solved, 0.0, violation), ~solved))[0])
 

@@ -97,7 +97,7 @@ class MultipleShooting(IterativeSolver):
         problem = problem.with_cost_scale(scale)
         (found, defects), dtype = outcome_and_gaps(problem, plan), problem.lower.dtype
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, defects))]))
-        code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
+        code = jnp.where(finite, ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value)
         slacks = first_slacks(problem, found, distance)
         barrier = first_barrier(problem, start)
         none, zero = jnp.zeros((), int), jnp.zeros((), dtype)
@@ -153,7 +153,7 @@ class MultipleShooting(IterativeSolver):
         step = self._step(problem, search, with_constraint_terms(cost_model, expansion, terms), expansion, terms)
         after, length = line_search(problem, search, cost_model, step)
         after = self._adapted(problem, self._counted(search, after, length), length, use_curvature)
-        code = jnp.where(solved, ControlResult.SOLVED.value, after.result).astype(search.result.dtype)
+        code = jnp.where(solved, ControlResult.SUCCESSFUL.value, after.result).astype(search.result.dtype)
         search = jax.tree.map(lambda old, new: jnp.where(solved, old, new), search, after)
         return eqx.tree_at(lambda s: (s.result, s.iterations), search, (code, after.iterations))
 

@@ -149,7 +149,7 @@ class NewtonSolver(IterativeSolver):
         (found, defects), dtype = outcome_and_gaps(problem, initial), problem.lower.dtype
         leaves = jax.tree.leaves((found, initial))
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-        code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
+        code = jnp.where(finite, ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value)
         infeasible_by = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects)))
         constrained = bool(problem.constraints or problem.final_constraints)
         zero, none = jnp.zeros((), dtype), jnp.zeros((), int)
@@ -282,7 +282,7 @@ class NewtonSolver(IterativeSolver):
         infeasible_by = jnp.maximum(violation(problem, there), jnp.max(jnp.abs(search.gaps)))
         held = infeasible_by <= feasibility
         last = search.settled <= tolerance
-        result = jnp.where(settled & held & last, ControlResult.SOLVED.value, ControlResult.RUNNING.value)
+        result = jnp.where(settled & held & last, ControlResult.SUCCESSFUL.value, ControlResult.OUT_OF_STEPS.value)
         next_multipliers, hopeless = update_multipliers(
             problem, there, multipliers, infeasible_by, search.violation_before, feasibility
         )
@@ -291,7 +291,7 @@ class NewtonSolver(IterativeSolver):
             jnp.max(jnp.abs(search.gaps)) > feasibility, ControlResult.GAPS.value, ControlResult.STUCK.value
         )
         result = jnp.where((search.damping > _MOST_DAMPING) & ~settled, lost, result)
-        running = result == ControlResult.RUNNING
+        running = result == ControlResult.OUT_OF_STEPS
         result = jnp.where(running & (search.flat >= _MOST_FLAT), ControlResult.SLOW.value, result)
 
         def follow(new, old):

@@ -64,9 +64,9 @@ class Minimum(NamedTuple):
 
 # Ipopt's ApplicationReturnStatus; for all other values the plan is not a solution.
 _RESULTS = {
-    0: ControlResult.SOLVED,
+    0: ControlResult.SUCCESSFUL,
     2: ControlResult.INFEASIBLE,
-    -1: ControlResult.RUNNING,
+    -1: ControlResult.OUT_OF_STEPS,
     -13: ControlResult.NOT_FINITE,
 }
 _TOO_FEW_NUMBERS = -10

@@ -128,7 +128,7 @@ def run_receding_horizon(
     *,
     steps: int,
     plant: Dynamics | None = None,
-    throw: bool = False,
+    throw: bool = True,
     progress: bool = True,
 ) -> HorizonRun:
     """Simulate a plant under model-predictive control, and measure the computation time of each plan.
@@ -140,8 +140,8 @@ def run_receding_horizon(
         state: The initial state of the plant.
         steps: The number of time steps.
         plant: The dynamics of the plant; by default the dynamics of the problem.
-        throw: If true, an error is raised at the end if a search for a plan did not converge. By default it is not, because a few
-            iterations in each time step, which need not converge, are usual.
+        throw: If true, an error is raised at the end if a search for a plan did not converge. Pass False if the plans may be
+            inexact, because the controller makes only a few iterations in each time step.
         progress: If true, a progress bar shows the number of plans per second.
 
     Raises:

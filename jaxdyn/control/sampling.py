@@ -192,7 +192,7 @@ class Sampling(IterativeSolver):
             spread = jnp.full_like(problem.lower, self.standard_deviation)
         spread = jnp.broadcast_to(spread, (count, problem.dynamics.nu))
         now = merit(problem, found, no_multipliers(problem, self.penalty))
-        code = jnp.where(jnp.isfinite(now), ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
+        code = jnp.where(jnp.isfinite(now), ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value)
         none = jnp.zeros((), int)
         infeasible_by = violation(problem, found)
         return SampleSearch(
@@ -226,7 +226,9 @@ class Sampling(IterativeSolver):
         gain = search.merit - jnp.minimum(merits[best], search.merit)
         waited = jnp.where(gain > self.tolerance * jnp.abs(search.merit), 0, search.waited + 1)
         infeasible_by = violation(problem, there)
-        end = jnp.where(infeasible_by <= self.feasibility, ControlResult.SOLVED.value, ControlResult.INFEASIBLE.value)
+        end = jnp.where(
+            infeasible_by <= self.feasibility, ControlResult.SUCCESSFUL.value, ControlResult.INFEASIBLE.value
+        )
         return SampleSearch(
             mean,
             spread,

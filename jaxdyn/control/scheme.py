@@ -7,11 +7,13 @@ Hermite-Simpson method, and roots of Legendre polynomials the Gauss methods.
 """
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from jaxdyn.errors import check_name
 
 SchemeName = Literal["trapezoid", "hermite_simpson", "legendre_gauss"]
 
@@ -23,14 +25,14 @@ def collocation_points(scheme: SchemeName, degree: int) -> tuple[float, ...]:
         degree: Number of points of "legendre_gauss"; ignored for the other schemes, whose number of points is fixed.
 
     Raises:
-        ValueError: The scheme is unknown, or the degree is less than 1.
+        UnknownName: There is no such scheme.
+        ValueError: The degree is less than 1.
     """
     if scheme == "trapezoid":
         return 0.0, 1.0
     if scheme == "hermite_simpson":
         return 0.0, 0.5, 1.0
-    if scheme != "legendre_gauss":
-        raise ValueError(f'unknown scheme {scheme!r}; use "trapezoid", "hermite_simpson" or "legendre_gauss"')
+    check_name("scheme", scheme, get_args(SchemeName))
     if degree < 1:
         raise ValueError(f"the degree is {degree}; give 1 or more points for each interval")
     return tuple(float(c) for c in 0.5 * (np.polynomial.legendre.leggauss(degree)[0] + 1.0))

@@ -47,7 +47,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
 
     Args:
         problem: The problem; derivatives are taken with respect to its arrays.
-        solution: A solution of this problem with result SOLVED, from a solver that returns multipliers (`MultipleShooting` or
+        solution: A solution of this problem with result SUCCESSFUL, from a solver that returns multipliers (`MultipleShooting` or
             `ILQR`).
 
     Returns:

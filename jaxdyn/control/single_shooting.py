@@ -96,7 +96,7 @@ class SingleShooting(IterativeSolver):
         plan = self._plan(problem, unknowns)
         found, multipliers = outcome(problem, plan), no_multipliers(problem, self.penalty)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan))]))
-        code = jnp.where(finite, ControlResult.RUNNING.value, ControlResult.NOT_FINITE.value)
+        code = jnp.where(finite, ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value)
         infeasible_by = violation(problem, found)
         return DescentSearch(
             unknowns,
@@ -132,7 +132,7 @@ class SingleShooting(IterativeSolver):
         settled = looks & (search.merit_before - now <= tolerance * jnp.abs(now))
         infeasible_by = violation(problem, found)
         held = infeasible_by <= feasibility
-        result = jnp.where(settled & held, ControlResult.SOLVED.value, search.result)
+        result = jnp.where(settled & held, ControlResult.SUCCESSFUL.value, search.result)
         result = jnp.where(finite, result, ControlResult.STUCK.value).astype(search.result.dtype)
         multipliers, hopeless = update_multipliers(
             problem, found, search.multipliers, infeasible_by, search.violation_before, feasibility

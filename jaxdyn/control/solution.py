@@ -26,8 +26,8 @@ from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_
 class ControlResult(ResultCode):
     """Result codes of a search for a plan; a batch of searches has one code for each search."""
 
-    RUNNING = 0, "The search reached the maximum number of iterations before it converged; increase max_steps."
-    SOLVED = 1, "The problem is solved.", True
+    OUT_OF_STEPS = 0, "The search made max_steps iterations before it converged; increase max_steps."  # or it goes on
+    SUCCESSFUL = 1, "The problem is solved.", True
     STUCK = (
         2,
         "The search stopped before it converged, because no step improves the plan; try another initial guess or solver.",
@@ -102,7 +102,7 @@ class Solution(Displayed, eqx.Module):
         stats: Computational effort of the search.
         history: Cost and violation at each iteration, or None if the history was not requested.
         verification: Check of the plan that does not depend on the solver, see `verify`. If its motion does not happen, `solve`
-            and `solve_batch` replace the code SOLVED by COARSE.
+            and `solve_batch` replace the code SUCCESSFUL by COARSE.
     """
 
     value: Plan
@@ -299,7 +299,7 @@ def verified(solver: Solver, problem: ControlProblem, found: Solution) -> Soluti
     # The check has no derivative.
     arrays, rest = eqx.partition(found.motion(problem), eqx.is_array)
     problem, plans, feedback = eqx.combine(jax.lax.stop_gradient(arrays), rest)
-    solved = found.result == ControlResult.SOLVED
+    solved = found.result == ControlResult.SUCCESSFUL
     checked = verify_each(problem, plans, feedback, solved)
     result = jnp.where(solved & ~checked.happens, ControlResult.COARSE.value, found.result)
     return eqx.tree_at(
@@ -365,7 +365,7 @@ def run_iterations(
     """Iterate a search until it ends or has made `max_steps` iterations in total; finished searches of a batch are not changed."""
 
     def running(search):
-        return (search.result == ControlResult.RUNNING) & (search.iterations < max_steps)
+        return (search.result == ControlResult.OUT_OF_STEPS) & (search.iterations < max_steps)
 
     dynamic, static = eqx.partition(search, eqx.is_array)
 

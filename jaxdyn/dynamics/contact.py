@@ -22,7 +22,7 @@ from jaxdyn.compute.hints import writing_out
 from jaxdyn.display import number_text, plural
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.contact_material import ContactMaterial, Response
-from jaxdyn.dynamics.contact_shapes import ContactPoint
+from jaxdyn.dynamics.contact_shapes import ContactPoint, Shapes, contact_points_of
 from jaxdyn.dynamics.forces import BodyForce, OverStep, Scalar, Slip, Vector3
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.dynamics.support import CONTACTS, ON_RIM, support_point
@@ -190,24 +190,22 @@ class GroundContact(Contact):
     table_name: ClassVar[str] = "ground_contact"
 
     @staticmethod
-    def of(
-        model: Model, points: Sequence[ContactPoint], surface: Surface | None = None, **material: Any
-    ) -> "GroundContact":
+    def of(model: Model, points: Shapes, surface: Surface | None = None, **material: Any) -> "GroundContact":
         """Contacts by the names of bodies and frames.
 
         Args:
             model: Mechanism.
             points: Points and shapes, see `contact_sphere`, `contact_capsule`, `contact_box`, `contact_cylinder`, `contact_torus`
-                and `contact_ellipsoid`.
+                and `contact_ellipsoid`; several of them as a list, or as the sum of their tuples.
             surface: Surface of the ground; the plane z = 0 if not given.
             material: Fields of `ContactMaterial`, whose default values follow from the mass of the mechanism.
 
         Raises:
-            KeyError: No body or frame has one of the names; the message lists the existing names.
+            UnknownName: No body or frame has one of the names; the message lists the existing names.
         """
-        ground = HalfSpace() if surface is None else surface
-        axes = shape_axes(model, [(point.body, point.axes) for point in points])
-        contact = GroundContact(*_spheres(model, points), ContactMaterial.of(model, **material), ground, axes)
+        ground, found = HalfSpace() if surface is None else surface, contact_points_of(points)
+        axes = shape_axes(model, [(point.body, point.axes) for point in found])
+        contact = GroundContact(*_spheres(model, found), ContactMaterial.of(model, **material), ground, axes)
         return as_dtype(contact, model.dtype)
 
     def validate(self, model: Model) -> str | None:
@@ -447,21 +445,24 @@ class SphereContact(Contact):
     table_name: ClassVar[str] = "sphere_contact"
 
     @staticmethod
-    def of(model: Model, pairs: Sequence[tuple[ContactPoint, ContactPoint]], **material: Any) -> "SphereContact":
+    def of(model: Model, pairs: Sequence[Shapes], **material: Any) -> "SphereContact":
         """Contacts by the names of bodies and frames; `contact_sphere` describes one sphere.
 
         Args:
             model: Mechanism.
-            pairs: Pairs of spheres (A, B).
+            pairs: Pairs of spheres (A, B), for example (contact_sphere("left"), contact_sphere("right")).
             material: Fields of `ContactMaterial`, whose default values follow from the mass of the mechanism.
 
         Raises:
-            KeyError: No body or frame has one of the names; the message lists the existing names.
-            ValueError: One of the shapes is not a sphere.
+            UnknownName: No body or frame has one of the names; the message lists the existing names.
+            ValueError: A pair is not one of two spheres.
         """
-        if any(np.any(point.axes) for pair in pairs for point in pair):
-            raise ValueError("a SphereContact has a rim or an ellipsoid; give spheres, or contacts with the ground")
-        a, b = (_spheres(model, [pair[side] for pair in pairs]) for side in (0, 1))
+        spheres = [contact_points_of(pair) for pair in pairs]
+        if any(len(pair) != 2 or np.any([point.axes for point in pair]) for pair in spheres):
+            raise ValueError(
+                "a SphereContact has a rim, an ellipsoid, or not two spheres; give pairs of spheres, or contacts with the ground"
+            )
+        a, b = (_spheres(model, [pair[side] for pair in spheres]) for side in (0, 1))
         return as_dtype(SphereContact(*a, *b, ContactMaterial.of(model, **material)), model.dtype)
 
     def validate(self, model: Model) -> str | None:

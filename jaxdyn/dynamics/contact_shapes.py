@@ -1,8 +1,8 @@
 """Points, spheres, rims and ellipsoids that represent the shapes of bodies in contacts.
 
 A capsule is represented by the spheres at its ends, a box by its corners, and a cylinder by its two rims. A rim touches the ground
-with its lowest point, wherever that is on the body, so a wheel rolls. All functions return a tuple of `ContactPoint`, so that the
-tuples of several shapes can be added.
+with its lowest point, wherever that is on the body, so a wheel rolls. All functions return a tuple of `ContactPoint`. Where shapes
+are given, the tuples of several shapes may be added, or given as a list.
 """
 
 from collections.abc import Sequence
@@ -29,6 +29,15 @@ class ContactPoint(NamedTuple):
     center: tuple[float, float, float]
     radius: float = 0.0
     axes: tuple[tuple[float, float, float], ...] = ((0.0, 0.0, 0.0),) * 3
+
+
+# The points of one shape, or of several shapes, each of which is a point or the tuple of its points.
+Shapes = Sequence[ContactPoint | Sequence[ContactPoint]]
+
+
+def contact_points_of(shapes: Shapes) -> list[ContactPoint]:
+    """The points of all shapes."""
+    return [point for shape in shapes for point in ((shape,) if isinstance(shape, ContactPoint) else shape)]
 
 
 def contact_sphere(body: str, *, center: Point = _ORIGIN, radius: float = 0.0) -> tuple[ContactPoint, ...]:

@@ -18,6 +18,7 @@ from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -52,7 +53,7 @@ def forward_dynamics(
         Accelerations, rad/s^2 or m/s^2. The values are not finite where the mass matrix is singular.
 
     Raises:
-        ValueError: An argument has the wrong shape, the method is unknown, or "articulated_body" does not support a rotor.
+        ValueError: An argument has the wrong shape, there is no such method, or "articulated_body" does not support a rotor.
 
     Example:
         ```python
@@ -105,11 +106,9 @@ def check_method(method: Any) -> None:
         method: Argument to check.
 
     Raises:
-        ValueError: The name is unknown; the message lists the names.
+        UnknownName: There is no such method.
     """
-    if method not in get_args(ForwardMethod):
-        names = '"auto", "cholesky", "articulated_body" or "contravariant"'
-        raise ValueError(f"unknown method {method!r} of forward_dynamics; use {names}")
+    check_name("method of forward_dynamics", method, get_args(ForwardMethod))
 
 
 def _recursion_is_cheaper(model: Model) -> bool:

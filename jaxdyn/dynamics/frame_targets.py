@@ -106,7 +106,7 @@ def pose_error(placed: RigidTransform, target: RigidTransform) -> Float[Array, "
 class InverseKinematicsResult(ResultCode):
     """Outcome of `inverse_kinematics`."""
 
-    REACHED = 0, "All targets are reached.", True
+    SUCCESSFUL = 0, "All targets are reached.", True
     NOT_REACHED = (
         1,
         "A target is not reached, or the constraints are not satisfied; the target may be out of reach or in conflict with another "
@@ -146,7 +146,7 @@ class InverseKinematics(NamedTuple):
     def result(self) -> Int[Array, ""]:
         """Code of `InverseKinematicsResult`."""
         codes = InverseKinematicsResult
-        return jnp.where(self.reached, codes.REACHED.value, codes.NOT_REACHED.value).astype(jnp.int32)
+        return jnp.where(self.reached, codes.SUCCESSFUL.value, codes.NOT_REACHED.value).astype(jnp.int32)
 
     @property
     def stats(self) -> InverseKinematicsStats:
@@ -182,7 +182,7 @@ def inverse_kinematics(
     limits: bool = True,
     restarts: int = 16,
     max_steps: int = 300,
-    throw: bool = False,
+    throw: bool = True,
 ) -> InverseKinematics:
     """Coordinates within the position limits that minimize 1/2 |r|^2, where r are the weighted errors of the target poses.
 
@@ -208,14 +208,14 @@ def inverse_kinematics(
         limits: If true, the result is within the position limits of the model.
         restarts: Largest number of random configurations from which the search is repeated; 0 to search from q only.
         max_steps: Total number of steps; all of them are executed, so that the samples of a batch take the same time.
-        throw: If true, an error is raised outside of `jit` if a target is not reached. The default is false, because the
-            configuration of smallest error is a valid result, which `InverseKinematics.reached` marks.
+        throw: If true, an error is raised outside of `jit` if a target is not reached; if false, the result is the configuration of
+            smallest error, and `InverseKinematics.reached` is false.
 
     Raises:
         UnsuccessfulError: `throw` is true, and a target is not reached.
         TypeError: A target is not a `FrameTarget`, or the guess for a system is not a `State`.
         ValueError: There is no target, or q has the wrong shape.
-        KeyError: No body or frame has the name of a target; the message lists the existing names.
+        UnknownName: No body or frame has the name of a target; the message lists the existing names.
 
     Example:
         ```python

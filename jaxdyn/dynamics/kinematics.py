@@ -218,7 +218,7 @@ def frame_placement(model: Model, q: Coordinates, name: str) -> RigidTransform:
         name: Name of the body or frame.
 
     Raises:
-        KeyError: No body or frame has this name; the message lists the existing names.
+        UnknownName: No body or frame has this name; the message lists the existing names.
 
     Example:
         ```python
@@ -249,7 +249,7 @@ def frame_carrier(model: Model, name: str) -> int:
         name: Name of the body or frame.
 
     Raises:
-        KeyError: No body or frame has this name; the message lists the existing names.
+        UnknownName: No body or frame has this name; the message lists the existing names.
     """
     topology = model.topology
     if name in topology.frame_names:
@@ -368,7 +368,7 @@ def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str) -> Bo
         name: Name of the body or frame.
 
     Raises:
-        KeyError: No body or frame has this name; the message lists the existing names.
+        UnknownName: No body or frame has this name; the message lists the existing names.
 
     Example:
         ```python

@@ -14,6 +14,7 @@ from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import kinematics, response, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Coordinates, Placements, Velocities
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
@@ -43,7 +44,7 @@ def mass_matrix(
         Symmetric matrix; kg m^2, kg m or kg by the kinds of the two coordinates. The diagonal includes the armature.
 
     Raises:
-        ValueError: q has the wrong shape, or the method is unknown.
+        ValueError: q has the wrong shape, or there is no such method.
 
     Example:
         ```python
@@ -55,11 +56,10 @@ def mass_matrix(
 
     Source: theory.md (F1), (F6), (R2); composite bodies: Walker and Orin 1982.
     """
+    check_name("method of mass_matrix", method, ("composite", "closed_form"))
     placed = kinematics.placements(model, q)
     if method == "composite":
         return composite_mass_matrix(model, placed)
-    if method != "closed_form":
-        raise ValueError(f'unknown method {method!r} of mass_matrix; use "composite" or "closed_form"')
     partials = kinematics.partials_at(model, placed, placed.com)
     tensor = jax.vmap(symmetric_matrix)(model.inertia)
     on_ground_axes = einsum("bij,bjk,blk->bil", placed.rotation, tensor, placed.rotation)  # (B9)
@@ -121,7 +121,7 @@ def christoffel_first_kind(
         Array that is symmetric in the first two indices; units of the mass matrix per rad or m.
 
     Raises:
-        ValueError: q has the wrong shape, the method is unknown, or a joint has velocities that are not coordinate rates.
+        ValueError: q has the wrong shape, there is no such method, or a joint has velocities that are not coordinate rates.
 
     Example:
         ```python
@@ -174,7 +174,7 @@ def connection_first_kind(
         Array with units of the mass matrix per rad or m.
 
     Raises:
-        ValueError: q has the wrong shape, or the method is unknown.
+        ValueError: q has the wrong shape, or there is no such method.
 
     Example:
         ```python
@@ -187,10 +187,9 @@ def connection_first_kind(
 
     Source: theory.md (G13)-(G19), (R4).
     """
+    check_name("method of the connection", method, ("closed_form", "autodiff"))
     if method == "autodiff":
         return _koszul_formula(model, q)
-    if method != "closed_form":
-        raise ValueError(f'unknown method {method!r} of the connection; use "closed_form" or "autodiff"')
     placed = kinematics.placements(model, q)
     precedes = model.topology.column_precedes
     coupling = _coupling_vectors(model, placed)

@@ -19,6 +19,7 @@ from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.dynamics.minimal import minimal_motion
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function, or_system, system_function
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism.components import component_names
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import Quantity
@@ -122,7 +123,7 @@ def inverse_dynamics(
         system, the controls, shape (nu,).
 
     Raises:
-        ValueError: An argument has the wrong shape, or the method is unknown.
+        ValueError: An argument has the wrong shape, or there is no such method.
 
     Example:
         ```python
@@ -138,10 +139,9 @@ def inverse_dynamics(
 
     Source: theory.md (I1), (I5), (M3), (M4), (R3), (N9); recursion: Luh, Walker and Paul 1980.
     """
+    check_name("method of inverse_dynamics", method, ("recursive", "covariant"))
     if method == "recursive":
         return inverse.recursive_inverse_dynamics(model, q, v, a)
-    if method != "covariant":
-        raise ValueError(f'unknown method {method!r} of inverse_dynamics; use "recursive" or "covariant"')
     return inverse.covariant_inverse_dynamics(model, q, v, a)
 
 
@@ -169,7 +169,7 @@ def frame_jacobian(model: Model, q: Coordinates, name: str) -> Float[Array, "6 n
         name: Name of the body or frame.
 
     Raises:
-        KeyError: No body or frame has this name; the message lists the existing names.
+        UnknownName: No body or frame has this name; the message lists the existing names.
 
     Example:
         ```python

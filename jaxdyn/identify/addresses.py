@@ -1,7 +1,6 @@
 """Addresses of parameters: dotted paths to arrays of a pytree, names of their rows (bodies, joints or inputs), and their units."""
 
 import dataclasses
-import difflib
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxdyn.constraints.kinds import Coupling
 from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import Error, UnknownName, check_name
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.mechanism.components import component_units, numbered, units_along
 from jaxdyn.mechanism.messages import described
@@ -25,7 +25,7 @@ from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.spatial.transform import RigidTransform
 
 
-class ParameterError(ValueError):
+class ParameterError(Error, ValueError):
     """Error of a parameter that is not valid or does not exist in a pytree; the message names the parameter and the remedy."""
 
 
@@ -41,23 +41,19 @@ def leaf_at(tree: PyTree, leaf: tuple[str, ...], name: str) -> Array:
         name: Name of the parameter, for messages.
 
     Raises:
-        ParameterError: The path does not exist; the message lists the existing names.
+        UnknownName: The path does not exist; the message lists the existing names.
+        ParameterError: There is no array of floating-point values at the path.
     """
     here: Any = tree
     for k, part in enumerate(leaf):
         before = ".".join(leaf[:k]) or "the subject"
         if isinstance(here, tuple | list):
             if not part.isdigit() or int(part) >= len(here):
-                raise ParameterError(
-                    f"parameter {name!r}: {before} has {len(here)} entries, but no entry {part!r}; indices start at 0"
-                )
+                raise UnknownName("entry", part, range(len(here)), f"parameter {name!r}: {before}")
             here = here[int(part)]
             continue
         known = [field.name for field in dataclasses.fields(here)] if dataclasses.is_dataclass(here) else []
-        if part not in known:
-            close = difflib.get_close_matches(part, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known) or 'nothing'}"
-            raise ParameterError(f"parameter {name!r}: {before} has no {part!r}; {hint}")
+        check_name("field", part, known, where=f"parameter {name!r}: {before}")
         here = getattr(here, part)
     if not eqx.is_inexact_array(here):
         raise ParameterError(
@@ -184,7 +180,8 @@ def rows_of(
     """Indices of the selected rows; None for all rows.
 
     Raises:
-        ParameterError: A path or an entry does not exist, or the arrays do not have the same rows.
+        UnknownName: A path or an entry does not exist.
+        ParameterError: The arrays do not have the same rows.
     """
     if entries is None:
         for leaf in leaves:
@@ -202,7 +199,7 @@ def rows_of(
         elif isinstance(entry, numbers.Integral) and 0 <= int(entry) < length:
             rows.append(int(entry))
         else:
-            raise ParameterError(f"parameter {name!r}: there is no entry {entry!r}; use one of {', '.join(known)}")
+            raise UnknownName("entry", entry, known, f"parameter {name!r}")
     return tuple(rows)
 
 

@@ -7,6 +7,7 @@ from jaxtyping import Array, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.errors import check_name
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.held_out import held_out_errors
 from jaxdyn.identify.least_squares import (
@@ -49,15 +50,15 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: The kind is unknown, or the information is not finite, because the fit failed or the measurements of a window do
+        UnknownName: There is no such kind.
+        ValueError: The information is not finite, because the fit failed or the measurements of a window do
             not determine its initial state.
 
     Source: White 1982 for "groups".
     """
     check_problem(problem)
     check_unknowns("unknowns", unknowns)
-    if kind not in ("groups", "noise"):
-        raise ValueError(f'unknown kind {kind!r} of uncertainty; use "groups" or "noise"')
+    check_name("kind of uncertainty", kind, ("groups", "noise"))
     parameters = problem.parameters
     parts = compiled_parts(problem)(unknowns)
     loss, F, scores, values, G, first, P, local = _evaluated(problem.without_data, unknowns, parts)

@@ -8,13 +8,14 @@ from jaxtyping import Float
 from tqdm import tqdm
 
 from jaxdyn.display import Display, Displayed, aligned
+from jaxdyn.errors import check_name
 from jaxdyn.identify.checks import Check
 from jaxdyn.identify.evaluation import evaluate
 from jaxdyn.identify.fitting import FitError
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part, Recording
 from jaxdyn.identify.solver import FitResult
-from jaxdyn.mechanism.messages import closest, described
+from jaxdyn.mechanism.messages import described
 from jaxdyn.results import UnsuccessfulError
 
 
@@ -205,10 +206,7 @@ def _standard_error(values: Float[np.ndarray, "candidates folds"]) -> Float[np.n
 
 def _only(figures: dict[str, float], name: str) -> dict[str, float]:
     """One of the figures of merit."""
-    if name not in figures:
-        close = closest(name, list(figures))
-        remedy = f"did you mean {close!r}?" if close is not None else f"use one of {', '.join(figures)}"
-        raise ValueError(f"there is no figure {name!r}; {remedy}")
+    check_name("figure", name, figures)
     return {name: figures[name]}
 
 

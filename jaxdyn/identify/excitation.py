@@ -61,7 +61,7 @@ class Margins(NamedTuple):
 class ExcitationResult(ResultCode):
     """Outcome of a search for exciting motions."""
 
-    COMPLETED = 0, "The search took all its steps; it has no test of convergence.", True
+    SUCCESSFUL = 0, "The search took all its steps; it has no test of convergence.", True
     NOT_HELD = (
         1,
         "Even very small motions exceed the limits of the mechanism; check that the drives can hold it against gravity.",
@@ -159,7 +159,7 @@ def design_excitation(
         system, first, noise, frequency, independent=chosen, samples=samples, steps=max_steps
     )
     best = int(jnp.argmax(values))
-    result = ExcitationResult.COMPLETED if np.isfinite(values[best]) else ExcitationResult.NOT_HELD
+    result = ExcitationResult.SUCCESSFUL if np.isfinite(values[best]) else ExcitationResult.NOT_HELD
     if throw:
         raise_unsuccessful(ExcitationResult, result, ExcitationError)
     motion, margin = jax.tree.map(lambda x: x[best], (motions, margins))

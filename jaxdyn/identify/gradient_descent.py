@@ -56,7 +56,7 @@ class Descent(Search):
     @property
     def result(self) -> Int[Array, ""]:
         """Code of `FitResult`: all steps were taken, or the loss is not finite."""
-        return jnp.where(jnp.isfinite(self.loss), FitResult.COMPLETED.value, FitResult.NOT_FINITE.value)
+        return jnp.where(jnp.isfinite(self.loss), FitResult.SUCCESSFUL.value, FitResult.NOT_FINITE.value)
 
 
 class GradientDescent(Solver):

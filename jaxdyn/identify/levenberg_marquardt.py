@@ -92,7 +92,7 @@ class LevenbergMarquardt(Solver):
         return eqx.filter_eval_shape(begin, problem, initial)
 
     def running(self, search: DampedSearch) -> bool:
-        return bool(np.any(np.asarray(search.result) == FitResult.RUNNING))
+        return bool(np.any(np.asarray(search.result) == FitResult.OUT_OF_STEPS))
 
     def compiled(
         self, problem: Problem, batched: bool, mesh: Mesh | None
@@ -127,7 +127,7 @@ class LevenbergMarquardt(Solver):
 
 def _begun(unknowns: Unknowns, normal: Normal) -> DampedSearch:
     dtype = unknowns.x.dtype
-    code = jnp.where(jnp.isfinite(normal.loss), FitResult.RUNNING.value, FitResult.NOT_FINITE.value)
+    code = jnp.where(jnp.isfinite(normal.loss), FitResult.OUT_OF_STEPS.value, FitResult.NOT_FINITE.value)
     return DampedSearch(
         unknowns,
         normal,
@@ -168,7 +168,7 @@ def _judged(
     """The search after a step to `trial`, which is accepted if the loss decreases by enough of the prediction."""
     gain = (search.normal.loss - there.loss) / promised.decrease
     better = (promised.decrease > 0) & (gain > _LEAST_GAIN) & jnp.isfinite(there.loss)
-    running = search.result == FitResult.RUNNING
+    running = search.result == FitResult.OUT_OF_STEPS
     taken = running & better
     unknowns, normal = jax.tree.map(
         lambda new, old: jnp.where(taken, new, old), (trial, there), (search.unknowns, search.normal)
@@ -179,8 +179,8 @@ def _judged(
     growth = jnp.where(better, 2.0, 2.0 * search.growth)
     eps = jnp.finfo(search.normal.loss.dtype).eps
     small = (promised.decrease <= jnp.maximum(tolerance, 10.0 * eps) * search.normal.loss + eps) & ~promised.rising
-    result = jnp.where(small & (search.damping <= 1.0), FitResult.CONVERGED.value, FitResult.RUNNING.value)
-    result = jnp.where((result == FitResult.RUNNING) & (damping >= _MOST_DAMPING), FitResult.STUCK.value, result)
+    result = jnp.where(small & (search.damping <= 1.0), FitResult.SUCCESSFUL.value, FitResult.OUT_OF_STEPS.value)
+    result = jnp.where((result == FitResult.OUT_OF_STEPS) & (damping >= _MOST_DAMPING), FitResult.STUCK.value, result)
     return DampedSearch(
         unknowns,
         normal,

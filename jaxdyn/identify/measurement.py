@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from jaxdyn.display import Display, Displayed, plural
 from jaxdyn.dynamics import contact_points
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.errors import Error
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.processing import Processing
 from jaxdyn.mechanism.components import units_along
@@ -65,7 +66,7 @@ OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
 }
 
 
-class MeasurementError(ValueError):
+class MeasurementError(Error, ValueError):
     """Error of sensors or inputs that do not match a plant or its recordings; the message is one line with the remedy."""
 
 

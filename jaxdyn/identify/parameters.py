@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import compiled_outside_jit
 from jaxdyn.display import Display, Displayed
+from jaxdyn.errors import check_name
 from jaxdyn.identify.addresses import (
     INERTIA,
     ParameterError,
@@ -192,7 +193,8 @@ class Parameters(Displayed, eqx.Module):
 
     Raises:
         TypeError: An entry of `free` is not a `Parameter`, or an entry of `ties` is not a `Tie`.
-        ParameterError: A path, an entry, a chart or a prior is not valid, or a value is declared as free twice.
+        UnknownName: A path or an entry does not exist.
+        ParameterError: A chart or a prior is not valid, or a value is declared as free twice.
     """
 
     subject: PyTree
@@ -428,8 +430,7 @@ def _labels(
 
 def _follow(tie: Tie, subject: PyTree, names: list[str], placed: list[_Placed], taken: dict[Any, str]) -> _Following:
     leaf, name = tuple(tie.path.split(".")), f"tie of {tie.path}"
-    if tie.to not in names:
-        raise ParameterError(f"{name}: there is no parameter {tie.to!r}; use one of {', '.join(names)}")
+    check_name("parameter", tie.to, names, where=name)
     rows = rows_of(subject, (leaf,), tie.entries, name)
     _claim(taken, subject, leaf, rows, name)
     leader = names.index(tie.to)

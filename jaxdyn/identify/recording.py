@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics.system import State
+from jaxdyn.errors import Error, check_name
 from jaxdyn.identify.processing import Processing
 from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, plain, quantity
@@ -23,7 +24,7 @@ from jaxdyn.simulate.trajectory import Trajectory
 Samples = Float[np.ndarray, "samples _"]
 
 
-class RecordingError(ValueError):
+class RecordingError(Error, ValueError):
     """Error of a recording that cannot be used; the message is one line with the name of the recording and the remedy."""
 
 
@@ -49,7 +50,8 @@ class Recording(eqx.Module):
             The two differ by a delay of half a sample, which biases friction if the wrong one is chosen and no delay is free.
 
     Raises:
-        RecordingError: Arrays have different lengths, time stamps are not ascending, inputs are not finite, or `inputs` is unknown.
+        RecordingError: Arrays have different lengths, time stamps are not ascending, or inputs are not finite.
+        UnknownName: `inputs` is neither "held" nor "linear".
     """
 
     name: str = eqx.field(static=True)
@@ -62,8 +64,7 @@ class Recording(eqx.Module):
     inputs: Literal["held", "linear"] = eqx.field(static=True, default="held")
 
     def __check_init__(self):
-        if self.inputs not in ("held", "linear"):
-            raise RecordingError(f'{self.name}: inputs are {self.inputs!r}; use "held" or "linear"')
+        check_name("kind of inputs", self.inputs, ("held", "linear"), where=self.name)
         count = len(self.time)
         for what in ("q", "v", "u", "a", "forces"):
             array = getattr(self, what)
@@ -102,7 +103,7 @@ class Recording(eqx.Module):
         """
         states = trajectory.saved
         check_instance("the records of a rollout", states, State, "a rollout without `save`")
-        if np.any(np.asarray(trajectory.result) != RolloutResult.COMPLETED) or trajectory.time.ndim != 1:
+        if np.any(np.asarray(trajectory.result) != RolloutResult.SUCCESSFUL) or trajectory.time.ndim != 1:
             raise RecordingError(f"{name}: give one sample that completed its rollout")
         if isinstance(controls, Knots):
             u = jax.vmap(controls)(trajectory.time)

@@ -15,15 +15,14 @@ from jaxdyn.results import ResultCode
 class FitResult(ResultCode):
     """Outcome of a fit; one code per initial guess of a batch."""
 
-    RUNNING = 0, "The fit reached the maximum number of steps; increase max_steps."
-    CONVERGED = 1, "The fit converged.", True
+    OUT_OF_STEPS = 0, "The fit made max_steps steps before it converged; increase max_steps."  # or it goes on
+    SUCCESSFUL = 1, "The fit converged, or took all steps of a solver that has no test of convergence.", True
     STUCK = (
         2,
         "No step decreases the loss, although its gradient is not zero; start from another initial guess, or compute in "
         "double precision.",
     )
     NOT_FINITE = 3, "The loss is not finite; give a better initial guess, or shorten the windows."
-    COMPLETED = 4, "The fit took all its steps; its solver has no test of convergence.", True
 
 
 class Search(eqx.Module):

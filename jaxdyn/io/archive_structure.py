@@ -25,9 +25,9 @@ from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import Force, JointDrives
 from jaxdyn.dynamics.surfaces import Surface
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.errors import Error, suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_parts import part_classes
-from jaxdyn.io.tables import suggestion
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
@@ -42,7 +42,7 @@ _BASES = (Force, Constraint, Joint, PrescribedMotion, Surface)
 _PARTS = (System, State, JointDrives, ContactMaterial, Model, Topology, Limits, Rotors, RigidTransform)
 
 
-class StructureError(ValueError):
+class StructureError(Error, ValueError):
     """Error of a structure that cannot be written or read; the message contains the path of the part and the remedy."""
 
 

@@ -28,6 +28,7 @@ from jaxdyn.dynamics.contact_shapes import (
 )
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import check_name
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.visuals import Omitted, Place
 from jaxdyn.mechanism.messages import MechanismError
@@ -69,10 +70,10 @@ def check_contact(contact: str, kinematic: bool, path: Path | str) -> None:
     """Check that a value is one of the options in `ContactUse`, and that masses are read if there are contacts.
 
     Raises:
-        ConfigError: The value is not allowed; the message names the file and the allowed values.
+        UnknownName: It is not; the message names the file.
+        ConfigError: There are contacts without masses.
     """
-    if contact not in get_args(ContactUse):
-        raise ConfigError(f"{path}: contact is {contact!r}; use one of {', '.join(get_args(ContactUse))}")
+    check_name("option contact", contact, get_args(ContactUse), where=str(path))
     if contact != "none" and kinematic:
         raise ConfigError(f"{path}: contacts need masses, which kinematic leaves out; give only one of both options")
 

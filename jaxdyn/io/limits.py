@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.errors import ConfigError
+from jaxdyn.errors import check_name
 
 LimitsUse = Literal["data", "enforced"]
 
@@ -14,10 +14,9 @@ def check_limits(limits: str, path: Path | str) -> None:
     """Check that a value is one of the options in `LimitsUse`.
 
     Raises:
-        ConfigError: The value is not allowed; the message names the file and the allowed values.
+        UnknownName: It is not; the message names the file.
     """
-    if limits not in get_args(LimitsUse):
-        raise ConfigError(f"{path}: limits is {limits!r}; use one of {', '.join(get_args(LimitsUse))}")
+    check_name("option limits", limits, get_args(LimitsUse), where=str(path))
 
 
 def with_limits(system: System, limits: LimitsUse) -> System:

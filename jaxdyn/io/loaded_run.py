@@ -65,7 +65,7 @@ class Run(Displayed):
         samples, records = len(q), time.size
         if (time.ndim, q.shape, v.shape) != (1, (samples, records, model.nq), (samples, records, model.nv)):
             raise RunError(f"{self.path}: the states do not fit the system {model.name!r}; give a complete run")
-        completed = np.full(samples, RolloutResult.COMPLETED.value, np.int32)
+        completed = np.full(samples, RolloutResult.SUCCESSFUL.value, np.int32)
         result, steps = arrays.get("result", completed), arrays.get("steps", np.full_like(completed, records - 1))
         states = State(jnp.asarray(q), jnp.asarray(v))
         return Trajectory(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from jaxdyn.errors import Error
 from jaxdyn.io.leftovers import removed_at_end
 
 try:
@@ -22,7 +23,7 @@ except ImportError:  # not on Windows
 LOCK = "run.lock"
 
 
-class LockedError(RuntimeError):
+class LockedError(Error, RuntimeError):
     """Error if another process holds the lock; the message names the process."""
 
 

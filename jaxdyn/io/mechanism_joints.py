@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdyn.errors import suggestion
 from jaxdyn.io.mechanism_entries import JointEntry
-from jaxdyn.io.tables import Place, keys_of, made, read_keys, read_kind, read_value, suggestion, table_of
+from jaxdyn.io.tables import Place, keys_of, made, read_keys, read_kind, read_value, table_of
 from jaxdyn.mechanism.components import AnyJoint, component_units, joint_of
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Rheonomic
@@ -63,7 +64,7 @@ def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
     entry = read_value(JointEntry, {key: table[key] for key in table if key in common}, place)
     geometry, kinds = {key: table[key] for key in table if key not in common}, named_subclasses(Joint)
     if entry.kind not in kinds:
-        raise place.error(f"unknown joint kind {entry.kind!r}; use one of {', '.join(kinds)}")
+        raise place.error(f"unknown joint kind {entry.kind!r}; {suggestion(entry.kind, kinds)}")
     keys = keys_of(kinds[entry.kind])
     for key in geometry:
         if key not in keys:

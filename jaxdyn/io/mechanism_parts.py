@@ -28,6 +28,7 @@ from jaxdyn.dynamics.contact import GroundContact, SphereContact, shape_axes
 from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
+from jaxdyn.errors import UnknownName
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_entries import (
     AppliedForceEntry,
@@ -253,8 +254,8 @@ def _located(
     frame = RigidTransform(jnp.asarray(orientation, float), jnp.asarray(position, float))
     try:
         return model.locate_frame(name, frame)
-    except KeyError as error:
-        raise place.error(f"{error.args[0]}; use one of these names") from None
+    except UnknownName as error:
+        raise place.error(str(error)) from None
 
 
 def _read_applied_force(model: Model, entry: AppliedForceEntry, place: Place) -> AppliedForce:

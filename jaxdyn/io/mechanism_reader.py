@@ -5,6 +5,7 @@ from typing import Any
 
 from jaxdyn.dynamics.forces import JointDrives
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import UnknownName
 from jaxdyn.io.mechanism_entries import DrivesEntry, MechanismEntry
 from jaxdyn.io.mechanism_joints import component_index, joint_index, joint_quantities, read_joint
 from jaxdyn.io.mechanism_parts import part_classes, read_parts
@@ -38,7 +39,7 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
         raise file.error(f"it has {len(entry.body)} bodies, but at most {MOST_BODIES} are read; split the mechanism")
     try:
         model = _model(entry, file)
-    except MechanismError as error:
+    except (MechanismError, UnknownName) as error:
         raise MechanismError(f"{file.file}: {error}") from None
     forces, constraints = read_parts(model, tables, file)
     for part in (*forces, *constraints):

@@ -24,6 +24,7 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
 from jaxdyn.dynamics.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import one_line
 from jaxdyn.io.colliders import ContactUse, check_contact
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
@@ -37,7 +38,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Prismatic, Revolute, Spherical
-from jaxdyn.mechanism.messages import MechanismError, one_line
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix
 from jaxdyn.spatial.transform import RigidTransform

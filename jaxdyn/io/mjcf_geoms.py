@@ -69,7 +69,7 @@ class MjcfGeoms(NamedTuple):
         """Placement of a geom on a body of the mechanism.
 
         Raises:
-            KeyError: The mechanism has no such body.
+            UnknownName: The mechanism has no such body.
         """
         name, offset = self.carriers[int(self.compiled.geom_bodyid[geom])]
         return placed(self.model, name, self.compiled.geom_pos[geom] + offset, self.compiled.geom_quat[geom])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdyn.errors import UnknownName
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mesh_files import Color
 from jaxdyn.io.mjcf import compiled_geoms
@@ -36,8 +37,8 @@ def mjcf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
             continue
         try:
             place = geoms.place(geom)
-        except KeyError as error:
-            raise ConfigError(f"{path}: {error.args[0]}; give the mechanism of this file") from None
+        except UnknownName as error:
+            raise ConfigError(f"{path}: {error}; give the mechanism of this file") from None
         visuals.append(Visual(*place, *shape, _color(geoms.compiled, geom)))
     return visuals
 

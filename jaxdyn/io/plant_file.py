@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxdyn.identify import checks
-from jaxdyn.identify.addresses import ParameterError, declared_at, gather, leaf_at
+from jaxdyn.identify.addresses import declared_at, gather, leaf_at
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
 from jaxdyn.identify.measurement import OBSERVED, Inputs, MeasurementError, Plant, Sensors
 from jaxdyn.identify.processing import Processing, Smoothing
@@ -209,7 +209,7 @@ def _check(plant: Any) -> None:
         plant.__check_init__()
         if plant.estimates is not None:
             _check_estimates(plant, plant.estimates)
-    except (MeasurementError, ParameterError, ValueError, IndexError, TypeError) as error:
+    except (ValueError, IndexError, TypeError) as error:
         raise StructureError(f"{error}; write the file again") from None
 
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from jaxdyn.errors import UnknownName
 from jaxdyn.identify.recording import Recording, RecordingError
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
@@ -103,7 +104,7 @@ def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
 
 def _array(path: Path, arrays: Mapping[str, Any], name: str) -> np.ndarray:
     if name not in arrays:
-        raise ConfigError(f"{path}: there is no array {name!r}; the file has {', '.join(sorted(arrays))}")
+        raise ConfigError(str(UnknownName("array", name, sorted(arrays), str(path))))
     numbers = arrays[name]
     if numbers.dtype.kind not in "fiu":
         raise ConfigError(f"{path}: {name!r} has type {numbers.dtype}; give a numeric array")

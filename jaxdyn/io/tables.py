@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from jaxdyn.errors import suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.toml import toml_value
 from jaxdyn.io.units import quantity
-from jaxdyn.mechanism.messages import closest
 from jaxdyn.mechanism.quantity import Quantity, axes_of, meanings, quantity_of
 
-_MOST_NAMES = 20  # in one message
 _NO_RULES = Quantity()
 _LARGEST = 1e100  # largest magnitude, and inverse of the smallest positive value; products of three values are finite
 
@@ -206,7 +205,7 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
         return {key: read_value(arguments[1], inner, place.key(key), rules) for key, inner in items}
     if origin is Literal:
         if value not in arguments or (isinstance(value, bool) and bool not in map(type, arguments)):
-            raise place.error(f"{reprlib.repr(value)} is unknown; {suggestion(str(value), map(str, arguments))}")
+            raise place.error(f"{reprlib.repr(value)} is unknown; {suggestion(value, map(str, arguments))}")
         return value
     if annotation is Path:
         if not isinstance(value, str) or "\0" in value or not value:
@@ -223,16 +222,6 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
             raise place.error(f"{reprlib.repr(value)} does not fit; give {wanted}")
         return value
     raise TypeError(f"{place.entry}: fields of type {annotation} cannot be read from TOML")
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Text "did you mean ...?" if a known name is similar, otherwise a list of the known names, shortened if it is long."""
-    names = list(known)
-    close = closest(name, names)
-    if close is not None:
-        return f"did you mean {close!r}?"
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"use one of {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def check_keys(table: Mapping[str, Any], known: Iterable[str], place: Place) -> None:

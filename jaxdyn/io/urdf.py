@@ -39,18 +39,18 @@ from typing import Any, Literal
 
 from jaxdyn.dynamics.friction import HOLDING_SCALE
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import UnknownName, check_name, one_line, suggestion
 from jaxdyn.io import urdf_extension
 from jaxdyn.io.colliders import ContactUse, check_contact
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, calculable
-from jaxdyn.io.tables import suggestion
 from jaxdyn.io.urdf_colliders import urdf_collider_count, with_urdf_contact
 from jaxdyn.io.urdf_elements import JOINT_TYPES, inertia, joint_of, limits, origin, repair_inertias
 from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, read_xml, shortened, unused, warn_of_unread
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.joints import Fixed, Free
-from jaxdyn.mechanism.messages import MasslessBody, MechanismError, UnphysicalInertia, one_line
+from jaxdyn.mechanism.messages import MasslessBody, MechanismError, UnphysicalInertia
 
 _OTHER_FORMATS = {
     "mujoco": "a file with <mujoco> is MJCF; read it with jaxdyn.io.load_mjcf",
@@ -117,13 +117,13 @@ def load_urdf(
         kinematic: If true, masses and inertias are not read, so that a file without them can be used for kinematics and pictures.
 
     Raises:
+        UnknownName: An option has another value.
         ConfigError: The file or one of its elements cannot be used; the message is one line with the file, the line, the element
             and the remedy.
         MechanismError: A value is not physically valid; the message is one line with the file, the line, the body and the remedy.
     """
     for option, value, choices in (("base", base or "fixed", _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
-        if value not in choices:
-            raise ConfigError(f"{path}: {option} is {value!r}; use one of {', '.join(choices)}")
+        check_name(f"option {option}", value, choices, where=str(path))
     check_limits(limits, path)
     check_contact(contact, kinematic, path)
     if not velocity_scale > 0.0:
@@ -239,7 +239,7 @@ def _errors_at(element: Element) -> Iterator[None]:
     """Add the file and the line of an element to errors of the builder."""
     try:
         yield
-    except MechanismError as error:
+    except (MechanismError, UnknownName) as error:
         remedy = _FURTHER_REMEDIES.get(type(error))
         hint = "" if remedy is None else f", or {remedy}"
         raise MechanismError(f"{element.file}, line {element.line}: {error}{hint}") from None

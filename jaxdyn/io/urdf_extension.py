@@ -14,8 +14,8 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import UnknownName, suggestion
 from jaxdyn.io.placements import quaternion_from_rpy
-from jaxdyn.io.tables import suggestion
 from jaxdyn.io.urdf_elements import direction, turn_to
 from jaxdyn.io.xml import Element, shortened
 from jaxdyn.mechanism import configuration
@@ -177,7 +177,7 @@ def _frame(model: Model, element: Element) -> tuple[int, RigidTransform]:
     frame = RigidTransform(jnp.asarray(turn, float), jnp.asarray(element.vector("xyz", 3, zero), float))
     try:
         return model.locate_frame(name, frame)
-    except KeyError:
+    except UnknownName:
         known = [*model.topology.body_names, *model.topology.frame_names]
         raise element.error(f"there is no link {name!r}; {suggestion(name, known)}") from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxdyn.errors import UnknownName
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mesh_files import MESH_FILES, Color, MeshPart, missing_package, read_mesh_file
 from jaxdyn.io.solids import solid
@@ -47,7 +48,7 @@ def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
                 continue
             try:
                 place = placed(model, link.name(), *pose)
-            except KeyError:
+            except UnknownName:
                 raise link.error(
                     f"mechanism {model.name!r} has no such body; give the mechanism of this file"
                 ) from None

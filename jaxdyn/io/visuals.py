@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jaxdyn.errors import one_line
 from jaxdyn.io.mesh_files import Color
 from jaxdyn.io.solids import Mesh, simplified, with_sharp_edges
 from jaxdyn.io.xml import IgnoredContent, some
-from jaxdyn.mechanism.messages import one_line
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix, rotation_quaternion
 
@@ -92,7 +92,7 @@ def placed(
     """Convert the pose of a shape in a body or frame to its pose in the body that carries the frame.
 
     Raises:
-        KeyError: No body or frame has this name.
+        UnknownName: No body or frame has this name.
     """
     point, turn = np.asarray(position, float), rotation_matrix(np.asarray(quaternion, float))
     if name not in model.topology.frame_names:

@@ -16,9 +16,9 @@ from xml.sax.handler import ContentHandler
 import defusedxml.sax
 from defusedxml import DefusedXmlException
 
+from jaxdyn.errors import one_line
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.reading import content
-from jaxdyn.mechanism.messages import one_line
 
 _LARGEST_FILE = 16 * 2**20  # bytes; the largest known robot description has 2 MiB
 _DEEPEST = 100

@@ -107,7 +107,7 @@ def _let_go(system: System, arguments: AnimateArguments) -> tuple[np.ndarray, np
             starts = starts.at[:, first : first + 3].add(jnp.outer(heights, up))
     with announced_as("the simulation"):
         time, states, result = stored_jit(jax.vmap(motion))(keys[:, 1], starts)
-    if int(result[0]) != RolloutResult.COMPLETED:
+    if int(result[0]) != RolloutResult.SUCCESSFUL:
         raise ConfigError(
             f"{arguments.source}: from seed {arguments.seed}, {RolloutResult(int(result[0])).message}; try --seed"
         )

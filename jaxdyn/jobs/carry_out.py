@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from jaxdyn.compute import backend
+from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import resolved_toml
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.provenance import environment, provenance
@@ -37,7 +38,7 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
         start = time.perf_counter()
         try:
             metrics = job.work(config, directory)
-        except (ConfigError, MechanismError):
+        except (ConfigError, MechanismError, UnknownName):
             directory.discard()  # nothing was computed, so the corrected command may use the same directory
             raise
         metrics |= {"total_s": time.perf_counter() - start}

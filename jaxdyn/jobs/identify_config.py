@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Literal
 
+from jaxdyn.errors import check_name
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
@@ -248,11 +249,7 @@ class IdentifyConfig:
         if not self.study:
             raise ValueError("there is no study; write [[study]]")
         names = [study.name for study in self.study]
-        known = set(names)
-        if len(known) != len(names):
+        if len(set(names)) != len(names):
             raise ValueError("two studies have the same name; rename one")
         for reference in self.reference:
-            if reference.study not in known:
-                raise ValueError(
-                    f"reference {reference.name!r}: there is no study {reference.study!r}; use one of {', '.join(names)}"
-                )
+            check_name("study", reference.study, names, where=f"reference {reference.name!r}")

@@ -12,6 +12,7 @@ import numpy as np
 from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.forces import JointDrives, JointForce
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import UnknownName
 from jaxdyn.identify.charts import Chart, Real
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
@@ -54,7 +55,7 @@ def as_config_errors() -> Iterator[None]:
     """Context, or decorator, in which errors of identification, whose messages state the remedy, become errors of the config."""
     try:
         yield
-    except (MeasurementError, ParameterError, RecordingError) as error:
+    except (MeasurementError, ParameterError, RecordingError, UnknownName) as error:
         raise ConfigError(str(error)) from None
 
 

@@ -192,7 +192,7 @@ def _report(
     solution = _row(outcome.found, outcome.best)
     code = ControlResult(int(solution.result))
     kept = f"kept: plan {outcome.best}, cost {float(solution.cost):.8g}, violation {float(solution.violation):.1e}"
-    if code == ControlResult.SOLVED:
+    if code == ControlResult.SUCCESSFUL:
         ended = f"solved after {int(solution.stats.iterations)} iterations"
     else:
         ended = f"NOT solved: {code.message}"
@@ -219,7 +219,7 @@ def _from_other_guesses(solver: Solver, problem: ControlProblem, found: Solution
     """Whether `Auto` found each solution from initial guesses that it generated itself."""
     stages = solver.stages(problem) if isinstance(solver, Auto) else ()
     others = [k for k, stage in enumerate(stages) if stage.other_guesses]
-    return np.isin(np.asarray(found.stats.stage), others) & (np.asarray(found.result) == ControlResult.SOLVED)
+    return np.isin(np.asarray(found.stats.stage), others) & (np.asarray(found.result) == ControlResult.SUCCESSFUL)
 
 
 def _by_start(
@@ -242,7 +242,7 @@ def _by_start(
         groups.append(("other guesses", elsewhere, elsewhere))
     rows = []
     for kind, part, counted in groups:
-        solved = part & counted & (np.asarray(found.result) == ControlResult.SOLVED)
+        solved = part & counted & (np.asarray(found.result) == ControlResult.SUCCESSFUL)
         cost = np.asarray(found.cost)[solved]
         rows.append(
             {

@@ -13,6 +13,7 @@ from jaxtyping import Array
 from jaxdyn.control.obstacles import Spheres
 from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.placements import quaternion_from_rpy
@@ -127,7 +128,7 @@ def known_name(name: str, known: tuple[str, ...], noun: str, place: str) -> str:
         ConfigError: The mechanism has no part of this name.
     """
     if name not in known:
-        raise ConfigError(f"{place}: there is no {noun} {name!r}; use one of {', '.join(known)}")
+        raise ConfigError(str(UnknownName(noun, name, known, place)))
     return name
 
 

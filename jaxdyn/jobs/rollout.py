@@ -76,7 +76,7 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
     samples = {name: np.concatenate([part[name] for part in summaries]) for name in summaries[0]}
     metrics = _metrics(config, samples, simulate) | {"chunks": len(chunks)}
     if contact_names(system):
-        metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.COMPLETED)
+        metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.SUCCESSFUL)
     if inputs is not None:
         metrics["inputs"] = vars(inputs)
     if config.outputs:
@@ -92,8 +92,8 @@ def _check_outputs(config: RolloutConfig, system: System) -> None:
     for name in config.outputs:
         try:
             jax.eval_shape(lambda state, name=name: output(system, state, name), state)
-        except (KeyError, ValueError) as error:
-            raise ConfigError(f"outputs: {error.args[0]}") from None
+        except ValueError as error:
+            raise ConfigError(f"outputs: {error}") from None
 
 
 def _samples_at_once(config: RolloutConfig, system: System) -> int:
@@ -208,7 +208,7 @@ def _stretch(
             trajectory.result,
             sample.steps + trajectory.steps,
         )
-        running = sample.result == RolloutResult.COMPLETED
+        running = sample.result == RolloutResult.SUCCESSFUL
         sample = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, sample)
         end = t0 + time.save_every / time.rate
         return sample, record(system, config.outputs, sample, end, trajectory.saved)
@@ -274,7 +274,7 @@ def _summary(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _metrics(config: RolloutConfig, samples: dict[str, np.ndarray], simulate: _Simulator) -> dict[str, Any]:
-    done = samples["result"] == RolloutResult.COMPLETED
+    done = samples["result"] == RolloutResult.SUCCESSFUL
 
     def of_completed(summarize: Callable, name: str) -> float | None:
         return float(summarize(samples[name][done])) if done.any() else None
@@ -320,7 +320,7 @@ def _report(metrics: dict[str, Any], inputs: Inputs | None) -> None:
     for line in contact_lines(metrics):
         print(line)
     for code, count in counts.items():
-        if code is not RolloutResult.COMPLETED and count:
+        if code is not RolloutResult.SUCCESSFUL and count:
             print(f"  {code.name.lower()}: {code.message}")
 
 

@@ -13,7 +13,7 @@ _COARSE = "Power balance; the work of impacts is summed coarsely over the steps"
 
 def draw(system: System, arrays: dict[str, np.ndarray], directory: RunDirectory) -> list[str]:
     """Draw coordinates, energy, stick figures and contact forces of the completed samples; returns the names of the files."""
-    good = arrays["result"] == RolloutResult.COMPLETED
+    good = arrays["result"] == RolloutResult.SUCCESSFUL
     shown = good if good.any() else np.ones_like(good)
     time, q, energy, work = arrays["time"], *(arrays[name][shown] for name in ("q", "energy", "work"))
     contacts = labels(system)

@@ -131,7 +131,7 @@ def sample_source(
     if control.target != "initial":
         # With spread 0 the random coordinates are in the middle of the limits.
         middle = configuration.random(model, jax.random.key(0), spread=0.0)
-        middle = assemble(system, system.at_rest(middle)).q
+        middle = assemble(system, system.at_rest(middle), throw=False).q
 
     def sample(seed, index):
         key = jax.random.fold_in(seed, index)
@@ -144,7 +144,7 @@ def sample_source(
             q, v = configuration.integrate(model, replay.states.q[0], off), replay.states.v[0] + v
         interval = control.random_interval
         torques = random_knots(torque_key, torque, duration=config.time.duration, interval=interval)
-        start = assemble(system, system.at_rest(q))  # the configuration is unchanged if there are no loops
+        start = assemble(system, system.at_rest(q), throw=False)  # the configuration is unchanged if there are no loops
         target = start.q if middle is None else middle
         state = State(start.q, project_velocity(system, State(start.q, v)))
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), dtype)

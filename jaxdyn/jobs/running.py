@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import config_of
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.toml import read_toml
@@ -127,7 +128,7 @@ def exit_status(act: Callable[[], str | None], *, interrupted: str = "interrupte
         with warnings_in_one_line():
             problem = act()
         status = 3 if problem else 0
-    except (ConfigError, MechanismError, RunError) as error:
+    except (ConfigError, MechanismError, RunError, UnknownName) as error:
         status, problem = 2, str(error)
     except OSError as error:
         status, problem = 2, f"{error.filename or 'input and output'}: {error.strerror or error}"

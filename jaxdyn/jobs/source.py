@@ -49,7 +49,7 @@ def random_starts(system: System, keys: PRNGKeyArray, spread: float, source: Pat
     """
     starts = []
     for key in keys:  # one program for any number of keys, which compiles faster than a batch
-        found = random_closed(system, key, spread=spread)
+        found = random_closed(system, key, spread=spread, throw=False)
         if not found.closed:
             raise ConfigError(
                 f"{source}: its loops cannot be closed from random configurations, the smallest error is "

@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxdyn.constraints.kinds import LoopJoint
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import (
@@ -77,13 +78,11 @@ def random_tree(seed: int, bodies: int, *, kinds: Sequence[str] = _RANDOM_KINDS)
             "free".
 
     Raises:
-        MechanismError: A kind is unknown, or there are no bodies.
+        UnknownName: A kind does not exist, or none is given.
+        MechanismError: There are no bodies.
     """
-    unknown = [kind for kind in kinds if kind not in _RANDOM_KINDS]
-    if unknown or not kinds:
-        raise MechanismError(
-            f"kinds are {', '.join(map(repr, kinds)) or 'none'}; give some of {', '.join(_RANDOM_KINDS)}"
-        )
+    for kind in kinds or [""]:
+        check_name("kind of joint", kind, _RANDOM_KINDS)
     rng = np.random.default_rng(seed)
     builder = MechanismBuilder(f"random tree {seed}")
     for i in range(bodies):

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import UnknownName
 from jaxdyn.io.mechanism_file import load_mechanism
-from jaxdyn.mechanism.messages import unknown
 from jaxdyn.mechanism.model import Model
 
 
@@ -12,7 +12,8 @@ def mechanism_path(name: str) -> Path:
     """Path of the file of the mechanism `name` in an installed package or in a checkout.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        UnknownName: There is no such file.
+        FileNotFoundError: The installation is incomplete.
     """
     package = Path(__file__).resolve().parents[1]
     folders = (package / "mechanisms", package.parent / "configs" / "mechanisms")
@@ -22,14 +23,14 @@ def mechanism_path(name: str) -> Path:
     known = sorted({file.stem for folder in folders for file in folder.glob("*.toml")})
     if not known:
         raise FileNotFoundError(f"there are no mechanism files in {' and '.join(map(str, folders))}; reinstall jaxdyn")
-    raise FileNotFoundError(f"mechanism {unknown(name, known)}")
+    raise UnknownName("mechanism", name, known)
 
 
 def system(name: str) -> System:
     """The mechanism `name` with all content of its file: drives, friction, springs and loops.
 
     Raises:
-        FileNotFoundError: There is no file of this name.
+        UnknownName: There is no file of this name.
     """
     return load_mechanism(mechanism_path(name))
 

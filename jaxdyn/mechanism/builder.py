@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 from jax.typing import DTypeLike
 
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.joints import Fixed, joint_of_kind
-from jaxdyn.mechanism.messages import MasslessBody, MechanismError, unknown
+from jaxdyn.mechanism.messages import MasslessBody, MechanismError
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.null_motion import null_motion
 from jaxdyn.mechanism.range import problem_with_range
@@ -214,7 +215,8 @@ class MechanismBuilder:
                 pictures of such a model are available; functions that need masses raise an error.
 
         Raises:
-            MechanismError: A parent is unknown, parents form a cycle, no body can move, a joint moves no mass, a rotor does not
+            UnknownName: There is no body or joint of a given name.
+            MechanismError: Parents form a cycle, no body can move, a joint moves no mass, a rotor does not
                 fit, or inertias underflow or overflow in the floating-point type.
         """
         bodies, frames, rotors = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
@@ -224,12 +226,11 @@ class MechanismBuilder:
 
     def _sorted_bodies(self) -> list[_Body]:
         """Sort the bodies so that parents precede their children; otherwise they keep the order in which they were added."""
-        known = {"ground", *self._bodies}
+        known = ["ground", *self._bodies]
         for item, carrier, role in [(b.name, b.parent, "parent") for b in self._bodies.values()] + [
             (f.name, f.body, "body") for f in self._frames.values()
         ]:
-            if carrier not in known:
-                raise MechanismError(f"{item!r}: its {role} {unknown(carrier, ['ground', *self._bodies])}")
+            check_name("body", carrier, known, where=f"{item!r}: its {role}")
         given = list(self._bodies.values())
         children: dict[str, list[int]] = {name: [] for name in known}
         for i, body in enumerate(given):

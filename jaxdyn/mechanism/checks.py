@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from jaxdyn.errors import one_line
 from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.messages import ImplausibleInertia, MechanismError, UnphysicalInertia, one_line
+from jaxdyn.mechanism.messages import ImplausibleInertia, MechanismError, UnphysicalInertia
 from jaxdyn.spatial.inertia import symmetric_matrix
 from jaxdyn.spatial.plain import rotation_matrix
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism.joint import Joint, Scalar
 from jaxdyn.mechanism.messages import check_function, check_instance
 from jaxdyn.mechanism.prescribed import PrescribedMotion
@@ -586,15 +587,15 @@ def joint_of_kind(kind: str, axis=None) -> Joint:
     """Joint of the kind named in a file: "revolute", "prismatic" (both need a unit `axis`) or "fixed".
 
     Raises:
-        ValueError: The kind is unknown, or an axis is missing or not applicable.
+        UnknownName: There is no such kind.
+        ValueError: An axis is missing or not applicable.
     """
     axial: dict[str, type[Revolute | Prismatic]] = {"revolute": Revolute, "prismatic": Prismatic}
     if kind == "fixed":
         if axis is not None:
             raise ValueError("a fixed joint has no axis; remove it")
         return Fixed()
-    if kind not in axial:
-        raise ValueError(f"unknown joint kind {kind!r}; use one of {', '.join([*axial, 'fixed'])}")
+    check_name("kind of joint", kind, [*axial, "fixed"])
     if axis is None:
         raise ValueError(f"a {kind} joint needs an axis; give a unit vector such as (0, 0, 1)")
     return axial[kind](axis)

@@ -1,30 +1,13 @@
-"""Error messages of one line that name the remedy.
+"""Errors of mechanisms, and checks of arguments whose messages name the remedy."""
 
-This module imports only the standard library, so that the command line can report an unknown word without importing JAX.
-"""
-
-import difflib
 import inspect
 import operator
-from collections.abc import Iterable
 from typing import Any
 
-_LONGEST_MESSAGE = 4000
-_LONGEST_COMPARED = 200  # the time to find the closest name increases with the square of the lengths
+from jaxdyn.errors import Error, one_line
 
 
-def one_line(message: str) -> str:
-    """The message without unprintable characters; the middle part of a long message is omitted.
-
-    A message may quote a file of unknown origin, whose line breaks and control characters could manipulate a terminal.
-    """
-    if len(message) > _LONGEST_MESSAGE:
-        half = _LONGEST_MESSAGE // 2
-        message = f"{message[:half]} ... {message[-half:]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-
-
-class MechanismError(ValueError):
+class MechanismError(Error, ValueError):
     """Error of a mechanism that cannot be built; the message names the body and the remedy."""
 
     def __init__(self, message: str):
@@ -41,20 +24,6 @@ class ImplausibleInertia(UserWarning):
 
 class MasslessBody(MechanismError):
     """Error for a joint that moves no mass."""
-
-
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most similar to a given one; None if no name is similar."""
-    comparable = [other for other in known if len(other) <= _LONGEST_COMPARED]
-    return next(iter(difflib.get_close_matches(name[:_LONGEST_COMPARED], comparable, n=1)), None)
-
-
-def unknown(name: Any, known: Iterable[str]) -> str:
-    """Text stating that a name is unknown, with the most similar known name or all known names."""
-    known = list(known)
-    close = closest(str(name), known)  # an index may be given instead of a name
-    hint = f"did you mean {close!r}?" if close is not None else f"the names are {', '.join(known)}"
-    return f"{name!r} is unknown; {hint}"
 
 
 def described(thing: Any) -> str:

@@ -198,7 +198,7 @@ class Model(Displayed, eqx.Module):
             point: Position of the point on the axes of the named body or frame, relative to its origin, m.
 
         Raises:
-            KeyError: No body or frame has this name.
+            UnknownName: No body or frame has this name.
         """
         point = floating(point)
         body, frame = self.locate_frame(name, RigidTransform(quaternion.identity(point.dtype), point))
@@ -212,7 +212,7 @@ class Model(Displayed, eqx.Module):
             frame: Placement relative to the body or frame `name`.
 
         Raises:
-            KeyError: No body or frame has this name.
+            UnknownName: No body or frame has this name.
         """
         if name in self.topology.frame_names:
             index = self.topology.frame_names.index(name)

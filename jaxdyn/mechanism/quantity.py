@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import numpy as np
 
+from jaxdyn.errors import UnknownName
 from jaxdyn.mechanism.messages import described
 
 
@@ -230,7 +231,8 @@ def check_settings(part: Any) -> None:
 
     Raises:
         TypeError: A value has the wrong type; the message states the remedy.
-        ValueError: A value is not an allowed one, is not finite, or is out of its bounds.
+        UnknownName: A word is not an allowed one.
+        ValueError: A value is not finite, or is out of its bounds.
     """
     for field in dataclasses.fields(part):
         value, place = getattr(part, field.name), f"{field.name} of {type(part).__name__}"
@@ -263,9 +265,9 @@ def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) ->
     allowed = [repr(option) for option in (*options, *((True, False) if bool in classes else ()))]
     allowed += [f"an instance of {kind.__name__}" for kind in others] + ["None"] * (types.NoneType in classes)
     listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}" if len(allowed) > 1 else allowed[0]
-    if isinstance(value, str):
-        raise (ValueError if options else TypeError)(f"{place} is {value!r}; give {listed}")
-    raise TypeError(f"{place} is {described(value)}; give {listed}")
+    if isinstance(value, str) and options:
+        raise UnknownName(place, value, (*options, *allowed[len(options) :]))
+    raise TypeError(f"{place} is {repr(value) if isinstance(value, str) else described(value)}; give {listed}")
 
 
 def _check_values(place: str, value: Any, declared: Quantity, kinds: tuple[Any, ...] | None) -> None:

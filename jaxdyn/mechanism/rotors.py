@@ -10,11 +10,12 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Revolute, axis_problem
-from jaxdyn.mechanism.messages import MechanismError, unknown
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.quantity import GEAR_RATIO, plain, quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.arrays import floating, on_device
@@ -120,16 +121,15 @@ def place_rotors(
         inertia: Entries of the inertia tensors of the moving bodies, kg m^2.
 
     Raises:
-        MechanismError: A name is unknown, a joint has several velocity components, or a carrier does not include the rotor inertia.
+        UnknownName: There is no body or joint of a given name.
+        MechanismError: A joint has several velocity components, or a carrier does not include the rotor inertia.
     """
     by_name = {name: i for names in (topology.body_names, topology.joint_names) for i, name in enumerate(names)}
     indices, columns, axes = [], [], []
     for rotor in rotors:
         where = f"rotor {rotor.name!r}"
-        if rotor.carrier not in carriers:
-            raise MechanismError(f"{where}: its carrier {unknown(rotor.carrier, carriers)}")
-        if rotor.joint not in by_name:
-            raise MechanismError(f"{where}: its joint {unknown(rotor.joint, topology.joint_names)}")
+        check_name("body", rotor.carrier, carriers, where=f"{where}: its carrier")
+        check_name("joint", rotor.joint, by_name, where=f"{where}: its joint")
         carrier, placement = carriers[rotor.carrier]
         driven = by_name[rotor.joint]
         joint = joints[driven]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxdyn.errors import UnknownName, check_name
 from jaxdyn.mechanism.messages import MechanismError
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ class Topology:
     def error_with_bodies(self, *bodies: int) -> str | None:
         """Error message with a remedy if an index is not that of a body or of the ground, else None."""
         for body in bodies:
+            if isinstance(body, str):
+                check_name("body", body, ("ground", *self.body_names))
             if isinstance(body, str) or not GROUND <= body < self.nb:
                 known = f"use 0 to {self.nb - 1}, or -1 for the ground (`Model.locate` finds them by name)"
                 return f"there is no body {body!r}; {known}"
@@ -133,6 +136,8 @@ class Topology:
             return f"{columns} is an int; give a tuple, ({columns},)"
         for column in (columns,) if isinstance(columns, str) else columns:
             if isinstance(column, str) or not 0 <= column < count:
+                if isinstance(column, str):
+                    check_name("joint", column, (*self.joint_names, *self.body_names))
                 names = next((names for names in (self.joint_names, self.body_names) if column in names), None)
                 known = "" if names is None else f", {starts[names.index(column)]} for {column!r}"
                 return f"there is no {concept} {column!r}; use 0 to {count - 1}{known}"
@@ -155,11 +160,11 @@ class Topology:
         """Index of the body called `name`; -1 for "ground".
 
         Raises:
-            KeyError: No body has this name; the message lists the existing names.
+            UnknownName: No body has this name; the message lists the existing names.
         """
         if name == "ground":
             return GROUND
         if name not in self.body_names:
-            known = ", ".join(["ground", *self.body_names, *self.frame_names])
-            raise KeyError(f"mechanism {self.name!r} has no body or frame {name!r}; it has {known}")
+            known = ("ground", *self.body_names, *self.frame_names)
+            raise UnknownName("body or frame", name, known, f"mechanism {self.name!r}")
         return self.body_names.index(name)

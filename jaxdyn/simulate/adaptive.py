@@ -98,7 +98,7 @@ def rollout_adaptive(
     found: Any = solution.ys
     saved = State(jax.vmap(lambda q: configuration.normalize(model, q))(found.q), found.v)
     good = solution.result == diffrax.RESULTS.successful
-    result = jnp.where(good, RolloutResult.COMPLETED.value, RolloutResult.STEP_FAILED.value).astype(jnp.int32)
+    result = jnp.where(good, RolloutResult.SUCCESSFUL.value, RolloutResult.STEP_FAILED.value).astype(jnp.int32)
     final = jax.tree.map(lambda x: x[-1], saved)
     steps, topology = solution.stats["num_accepted_steps"].astype(jnp.int32), model.topology
     groups = equation_groups(system)

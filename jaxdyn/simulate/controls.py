@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism.messages import check_function, described
 from jaxdyn.mechanism.quantity import EFFORT, quantity
 from jaxdyn.simulate.integrators import Control
@@ -177,10 +178,7 @@ class Knots(Controls):
     interpolation: Literal["zero_order", "linear", "cubic"] = eqx.field(static=True, default="linear")
 
     def __check_init__(self):
-        if self.interpolation not in ("zero_order", "linear", "cubic"):
-            raise ValueError(
-                f'unknown interpolation {self.interpolation!r} of Knots; use "zero_order", "linear" or "cubic"'
-            )
+        check_name("interpolation of Knots", self.interpolation, ("zero_order", "linear", "cubic"))
 
     def in_force(self, step: Step, state: State, memory: None) -> tuple[Control, None]:
         if self.interpolation != "zero_order" or step.dt is None:

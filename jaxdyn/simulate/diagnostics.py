@@ -13,6 +13,7 @@ from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.forces import Force
 from jaxdyn.dynamics.system import State, System, checked_system
+from jaxdyn.errors import UnknownName
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial.arrays import dot
 
@@ -85,7 +86,7 @@ def save_contacts_and_frames(system: System, *frames: str) -> Callable[..., dict
         frames: Names of bodies or frames.
 
     Raises:
-        KeyError: No body or frame has one of the names; raised by the rollout.
+        UnknownName: No body or frame has one of the names; raised by the rollout.
     """
 
     def save(t: Float[Array, ""], state: State, u: Float[Array, "nu"] | None) -> dict[str, Any]:
@@ -107,8 +108,8 @@ def output(system: System, state: State, name: str, t: Float[Array, ""] | float 
         t: Time (s).
 
     Raises:
-        KeyError: No body or frame has the given name.
-        ValueError: The output is unknown, or the system has no contacts.
+        UnknownName: There is no such output, body or frame.
+        ValueError: The system has no contacts.
     """
     kind, _, frame = name.partition(":")
     if name == "contact_forces":
@@ -118,7 +119,7 @@ def output(system: System, state: State, name: str, t: Float[Array, ""] | float 
         return kinematics.frame_placement(model, state.q, frame).translation
     if kind == "velocity" and frame:
         return kinematics.frame_velocity(model, state.q, state.v, frame).linear
-    raise ValueError(f'there is no output {name!r}; use "contact_forces", "position:FRAME" or "velocity:FRAME"')
+    raise UnknownName("output", name, ("contact_forces", "position:FRAME", "velocity:FRAME"))
 
 
 def output_columns(system: System, name: str) -> list[str]:

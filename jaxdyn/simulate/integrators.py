@@ -21,6 +21,7 @@ from jaxdyn.dynamics.equations_of_motion import (
     stabilizing_correction,
 )
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
@@ -106,8 +107,7 @@ class SemiImplicitEuler(Integrator):
     order: ClassVar[int] = 1
 
     def __check_init__(self):
-        if self.damping not in ("implicit", "explicit"):
-            raise ValueError(f'SemiImplicitEuler has damping {self.damping!r}; use "implicit" or "explicit"')
+        check_name("damping of SemiImplicitEuler", self.damping, ("implicit", "explicit"))
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         now = instant(system, state, t)

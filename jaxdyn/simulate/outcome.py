@@ -29,7 +29,7 @@ from jaxdyn.simulate.violations import ConstraintWarning, violation_text
 class RolloutResult(ResultCode):
     """Outcome of a rollout; a batch has one code per sample."""
 
-    COMPLETED = 0, "All steps were made.", True
+    SUCCESSFUL = 0, "All steps were made.", True
     STOPPED = 1, "The stop condition was met, and the state was held there.", True
     DIVERGED = (
         2,
@@ -54,7 +54,7 @@ class RolloutError(UnsuccessfulError):
 
 def reached_end(result: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
     """Mask of the samples that completed their steps or met their stop condition."""
-    return (result == RolloutResult.COMPLETED) | (result == RolloutResult.STOPPED)
+    return (result == RolloutResult.SUCCESSFUL) | (result == RolloutResult.STOPPED)
 
 
 def describe(

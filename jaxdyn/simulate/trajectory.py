@@ -278,9 +278,9 @@ class Trajectory(Displayed, eqx.Module):
     def _step_text(self) -> str:
         """Mean length of a step (s) of the first sample that completed its steps."""
         time, steps, result = known(self.time), known(self.steps), known(self.result)
-        if time is None or steps is None or result is None or not np.any(result == RolloutResult.COMPLETED):
+        if time is None or steps is None or result is None or not np.any(result == RolloutResult.SUCCESSFUL):
             return "unknown"
-        first = np.argmax(np.ravel(result) == RolloutResult.COMPLETED)
+        first = np.argmax(np.ravel(result) == RolloutResult.SUCCESSFUL)
         span = np.ptp(time.reshape(-1, time.shape[-1])[first])
         return f"{span / np.ravel(steps)[first]:.6g} s"
 
@@ -500,7 +500,7 @@ class _Loop:
         control, memory = self.in_force(index, row, state, carry.memory)
         new, solved = self.substep(state, control, t)
         healthy = _is_healthy(self.system, state, new, self.divergence_limit)
-        running = carry.result == RolloutResult.COMPLETED
+        running = carry.result == RolloutResult.SUCCESSFUL
         good = running & healthy & solved
         # A held sample keeps a state from which every later (discarded) step is finite.
         kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), new, state)

@@ -107,7 +107,7 @@ class Postures:
         self._held: tuple[int, ...] = tuple(range(model.nv))
         # The middle of the joint limits, else neutral; loops close from somewhere that is not straight.
         spread = jnp.asarray(0.5 if system.constraints else 0.0, model.dtype)
-        start = random_closed(system, jax.random.key(0), spread=spread)
+        start = random_closed(system, jax.random.key(0), spread=spread, throw=False)
         if not bool(start.closed):
             raise ConfigError(f"{model.name}: its loops cannot be closed; check the markers and lengths")
         if system.constraints:
@@ -185,7 +185,8 @@ class Postures:
         with self._precision():
             q = _coordinates(model, jnp.asarray(values[: model.nv], model.dtype))
             if self.system.constraints:
-                found = assemble(self.system, self.system.at_rest(q), jnp.asarray(time, q.dtype), held=self._held)
+                start = self.system.at_rest(q)
+                found = assemble(self.system, start, jnp.asarray(time, q.dtype), held=self._held, throw=False)
                 if not bool(found.closed):
                     return None
                 q = found.q

@@ -49,7 +49,8 @@ def _(mechanism: Mechanism) -> Figure | None:
     q = configuration.random(model, jax.random.key(0), spread=0.0)
     if isinstance(mechanism, System) and mechanism.constraints:
         # Loops close from somewhere that is not straight.
-        q = assemble(mechanism, mechanism.at_rest(configuration.random(model, jax.random.key(0), spread=0.5))).q
+        start = mechanism.at_rest(configuration.random(model, jax.random.key(0), spread=0.5))
+        q = assemble(mechanism, start, throw=False).q
     figure = Figure(figsize=(_HEIGHT, _HEIGHT))
     axes: Any = figure.add_axes((0.0, 0.0, 1.0, 1.0), projection="3d", computed_zorder=False)
     draw_mechanism(axes, mechanism, np.asarray(q), fill=0.95)

@@ -73,7 +73,7 @@ def test_order_of_attempts_follows_the_structure_of_the_problem():
 def test_first_solver_that_supports_the_problem_solves_it():
     problem = double_integrator()
     found = control.solve(problem, control.Auto())
-    assert ControlResult(int(found.result)) == ControlResult.SOLVED
+    assert ControlResult(int(found.result)) == ControlResult.SUCCESSFUL
     assert int(found.stats.stage) == 0
     assert float(found.cost) == pytest.approx(6.0, rel=0.01)
     assert control.Auto().describe(problem, found) == "1 of 1 plans verified: 1 by multiple_shooting"
@@ -82,7 +82,9 @@ def test_first_solver_that_supports_the_problem_solves_it():
 def test_next_solver_is_tried_after_one_that_fails_and_after_one_whose_plan_is_refuted():
     problem = double_integrator()
     shooting = Stage("shooting", control.MultipleShooting())
-    failing, wrong = (Stage(code.name, Pretending(code.value)) for code in (ControlResult.STUCK, ControlResult.SOLVED))
+    failing, wrong = (
+        Stage(code.name, Pretending(code.value)) for code in (ControlResult.STUCK, ControlResult.SUCCESSFUL)
+    )
     found = control.solve(problem, InThisOrder(listed=(failing, wrong, shooting)))
     alone = control.solve(problem, InThisOrder(listed=(shooting,)))
     assert int(found.stats.stage) == 2
@@ -101,7 +103,7 @@ def test_last_attempt_starts_from_other_guesses():
     found = control.solve_batch(problem, InThisOrder(listed=(first, last), starts=3), two, progress=False)
     assert float(found.cost[0]) == pytest.approx(6.0, rel=0.01)
     # The plan counts once, and not as a success of each given guess.
-    assert found.result.tolist() == [ControlResult.SOLVED, ControlResult.STUCK]
+    assert found.result.tolist() == [ControlResult.SUCCESSFUL, ControlResult.STUCK]
 
 
 def test_collocation_prepares_the_guess_of_multiple_shooting():
@@ -117,9 +119,9 @@ def test_several_guesses_of_one_problem_are_tried_again_only_if_all_fail():
     problem = double_integrator(lower=-50.0, upper=50.0)
     shooting = control.MultipleShooting()
     guesses = jax.tree.map(lambda leaf: jnp.stack([leaf, jnp.nan * leaf]), guess.rest(problem))
-    first = InThisOrder(listed=(Stage("a", shooting), Stage("b", Pretending(ControlResult.SOLVED.value))))
+    first = InThisOrder(listed=(Stage("a", shooting), Stage("b", Pretending(ControlResult.SUCCESSFUL.value))))
     found = control.solve_batch(problem, first, guesses, progress=False)
-    assert found.result.tolist() == [ControlResult.SOLVED, ControlResult.NOT_FINITE]
+    assert found.result.tolist() == [ControlResult.SUCCESSFUL, ControlResult.NOT_FINITE]
     assert found.stats.stage.tolist() == [0, 0]
 
 
@@ -132,7 +134,7 @@ def test_each_problem_of_a_batch_is_tried_until_it_is_solved():
     guesses = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), guess.rest(problem))
     listed = (Stage("a", control.MultipleShooting()), Stage("b", control.ILQR(second_order=True)))
     found = control.solve_batch(batch, InThisOrder(listed=listed), guesses, throw=False, progress=False, history=True)
-    assert found.result.tolist()[:2] == [ControlResult.SOLVED] * 2
+    assert found.result.tolist()[:2] == [ControlResult.SUCCESSFUL] * 2
     assert found.result[2] == ControlResult.INFEASIBLE
     np.testing.assert_allclose(found.cost[:2], 6.0 / durations[:2] ** 3, rtol=0.01)
     assert found.history is not None
@@ -142,7 +144,7 @@ def test_each_problem_of_a_batch_is_tried_until_it_is_solved():
 def test_solver_that_is_not_iterative_solves_a_batch_one_after_the_other():
     problem = double_integrator()
     guesses = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), guess.rest(problem))
-    found = control.solve_batch(problem, Pretending(ControlResult.SOLVED.value), guesses, progress=False)
+    found = control.solve_batch(problem, Pretending(ControlResult.SUCCESSFUL.value), guesses, progress=False)
     assert type(found) is control.Solution
     assert found.cost.tolist() == [-1.0, -1.0]
 

@@ -204,9 +204,9 @@ def test_what_cannot_be_is_refused(as_a_user):
     step = DiscreteDynamics(lambda x, u, t, h: x, 2, 1)
     with pytest.raises(TypeError, match=r"EnergyLevel needs MultibodyDynamics.*DiscreteDynamics"):
         EnergyLevel(1.0)(step, jnp.asarray(0.0), jnp.zeros(2), jnp.zeros(1))
-    with pytest.raises(KeyError, match="hand"):
+    with pytest.raises(jaxdyn.UnknownName, match="hand"):
         FramePose("hand", PLACE)(mechanics(), jnp.asarray(0.0), state(), jnp.zeros(4))
-    with pytest.raises(KeyError, match="hand"):
+    with pytest.raises(jaxdyn.UnknownName, match="hand"):
         Spheres(("hand",), jnp.zeros((1, 3)), jnp.ones(1), jnp.zeros((1, 3)), jnp.ones(1))(
             mechanics(), jnp.asarray(0.0), state(), jnp.zeros(4)
         )

@@ -59,14 +59,14 @@ def test_linear_problem_is_solved_by_one_step(second_order):
     np.testing.assert_allclose(one.cost, cost_to_go, rtol=1e-8)
     np.testing.assert_allclose(one.feedback, gains, rtol=1e-8, atol=1e-9)
     end = search(200)
-    assert (int(end.result), int(end.stats.iterations)) == (ControlResult.SOLVED, 2)
+    assert (int(end.result), int(end.stats.iterations)) == (ControlResult.SUCCESSFUL, 2)
 
 
 def test_an_optimum_that_an_inactive_inequality_does_not_change_is_solved():
     """The multipliers are updated although no step decreases the cost any more."""
     problem = regulator(constraints=Inequality(lambda dynamics, t, x, u: x[:1] - 9.0))
     found = solved(problem, ILQR(), start_of(problem), throw=False)
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(found.cost, 0.5 * problem.initial @ cost_to_go_of_regulator()[0] @ problem.initial)
 
 
@@ -81,7 +81,7 @@ def test_acrobot_of_trajax(second_order, digits):
     batch = eqx.filter_jit(
         jax.vmap(lambda u: solve(problem, ILQR(second_order=second_order), rollout_controls(problem, u), max_steps=300))
     )(starts)
-    assert np.all(np.asarray(batch.result) == ControlResult.SOLVED)
+    assert np.all(np.asarray(batch.result) == ControlResult.SUCCESSFUL)
     np.testing.assert_allclose(batch.cost[0], 44.513285, rtol=digits)
     np.testing.assert_allclose(jnp.min(batch.cost), 40.424010, rtol=digits)
     _, slope = both(batch.value.controls[0])
@@ -99,7 +99,7 @@ def test_cart_pole_of_kelly():
     found = eqx.filter_jit(jax.vmap(lambda u: solve(problem, ILQR(second_order=True), rollout_controls(problem, u))))(
         starts
     )
-    assert np.all(np.asarray(found.result) == ControlResult.SOLVED)
+    assert np.all(np.asarray(found.result) == ControlResult.SUCCESSFUL)
     np.testing.assert_allclose(found.cost, [58.04337, 58.88834], rtol=1e-6)
     assert float(jnp.max(found.violation)) <= 1e-6
     np.testing.assert_allclose(found.value.states[:, -1], jnp.stack([UP, UP]), atol=2e-6)
@@ -109,7 +109,7 @@ def test_bounds():
     """With 11 N instead of 13.8 N the swing costs more, and controls at a bound are left alone by feedback."""
     problem = cart_pole(50, 11.0)
     tight = solved(problem, ILQR(second_order=True), rollout_controls(problem, jnp.zeros((50, 1))))
-    assert int(tight.result) == ControlResult.SOLVED
+    assert int(tight.result) == ControlResult.SUCCESSFUL
     assert float(tight.cost) > 58.5
     np.testing.assert_allclose(jnp.max(jnp.abs(tight.value.controls)), 11.0)
     np.testing.assert_array_equal(tight.feedback[jnp.abs(tight.value.controls[:, 0]) >= 11.0], 0.0)
@@ -158,7 +158,7 @@ def test_free_duration():
         design=Design(lambda p, T: eqx.tree_at(lambda x: x.duration, p, T[0]), [1.0], lower=0.1, upper=10.0),
     )
     found = solved(problem, ILQR(second_order=True, penalty=100.0), start_of(problem))
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     # Held controls cost 1 / (1 - 1/N^2) times as much.
     T = (36.0 / (1.0 - 1.0 / 40**2)) ** 0.25
     np.testing.assert_allclose(found.value.design, [T], rtol=1e-5)
@@ -264,11 +264,11 @@ def test_searches_that_do_not_converge_end_with_the_code_of_their_reason():
         return solver._followed(problem, search, outcome(problem, search.plan), settled).result
 
     for damping, gap, flat, settled, expected in (
-        (1e7, 0.0, 19, False, ControlResult.RUNNING),
+        (1e7, 0.0, 19, False, ControlResult.OUT_OF_STEPS),
         (1e9, 0.0, 19, False, ControlResult.STUCK),
         (1e9, 0.1, 19, False, ControlResult.GAPS),
         (1e7, 0.0, 20, False, ControlResult.SLOW),
-        (1e9, 0.0, 20, True, ControlResult.SOLVED),
+        (1e9, 0.0, 20, True, ControlResult.SUCCESSFUL),
     ):
         values = (jnp.asarray(damping), jnp.asarray(gap), jnp.asarray(flat), jnp.asarray(settled))
         assert int(result(*values)) == expected
@@ -323,7 +323,7 @@ def test_a_batch_in_which_searches_end_early(together, monkeypatch):
     np.testing.assert_allclose(batch.cost[0], 44.513285, rtol=2e-8)
     found = optima(batch)
     assert [group.cost for group in found] == sorted(group.cost for group in found)
-    assert sum(group.starts for group in found) == np.sum(np.asarray(batch.result) == ControlResult.SOLVED)
+    assert sum(group.starts for group in found) == np.sum(np.asarray(batch.result) == ControlResult.SUCCESSFUL)
     np.testing.assert_allclose(float(batch.cost[found[0].best]), found[0].cost)
     text = describe_optima(batch)
     assert "1 of 12: The initial guess is not finite; give smaller controls" in text
@@ -356,14 +356,14 @@ def test_recorded_searches_remember_their_violations():
     start = start_of(problem)
     found = solved(problem, ILQR(), start, max_steps=60, history=True)
     history, end = np.asarray(found.history.violation), int(found.stats.iterations)
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(history[0], jnp.max(jnp.abs(start.states[-1] - 0.5)), rtol=1e-12)
     np.testing.assert_array_equal(history[end], found.violation)
     assert history[end] < 1e-6 < history[0]
     assert np.all(np.isnan(history[end + 1 :]))
 
 
-DONE, LOST, BROKEN = (int(x) for x in (ControlResult.SOLVED, ControlResult.INFEASIBLE, ControlResult.NOT_FINITE))
+DONE, LOST, BROKEN = (int(x) for x in (ControlResult.SUCCESSFUL, ControlResult.INFEASIBLE, ControlResult.NOT_FINITE))
 
 
 def ended(cost, violation, result) -> Solution:
@@ -452,6 +452,6 @@ def test_predictions_of_a_policy_at_bounds_are_those_of_its_value_function():
     decrease, cost = predicted()
     assert 0.0 < decrease < cost
     found = solved(problem, solver, plan)
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     assert int(found.stats.iterations) < 30
     np.testing.assert_allclose(found.cost, 532.2596, rtol=1e-6)

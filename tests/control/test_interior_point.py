@@ -75,7 +75,7 @@ def test_an_error_in_any_unknown_is_an_error_of_optimality():
         return search.result, error(search), found
 
     result, none, found = errors()
-    assert int(result) == ControlResult.SOLVED
+    assert int(result) == ControlResult.SUCCESSFUL
     assert float(none) < 1e-7
     for name, values in found.items():
         assert float(jnp.min(values)) > 1e-4, name

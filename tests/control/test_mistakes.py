@@ -61,7 +61,7 @@ MISTAKES = {
     "a negative weight of a user's cost": (lambda: Own(START, -1.0), r"weight of Own is -1.0; .* not negative"),
     "an unknown optimizer": (
         lambda: control.SingleShooting(optimizer="sgd"),
-        r"is 'sgd'; give 'lbfgs', 'adam' or an instance of GradientTransformation",
+        r"'sgd'; use one of lbfgs, adam, an instance of GradientTransformation",
     ),
     "a function for an optimizer": (lambda: control.SingleShooting(optax.adam), r"is a function; give 'lbfgs'"),
     "text for a boolean": (lambda: ILQR(second_order="no"), r"second_order of ILQR is 'no'; give True, False or None"),
@@ -175,10 +175,10 @@ def test_failures_of_a_mapped_search_are_reported_as_those_of_a_batch_of_rollout
         return control.solve(PROBLEM, ILQR(), control.rollout_controls(PROBLEM, u), max_steps=steps).result
 
     far = jnp.stack([jnp.ones((4, 1)), jnp.zeros((4, 1))])
-    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*RUNNING: .* throw=False") as caught:
+    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*OUT_OF_STEPS: .* throw=False") as caught:
         jax.vmap(lambda u: searched(u, 0))(far)
-    assert caught.value.result == control.ControlResult.RUNNING
-    codes = jnp.array([control.ControlResult.SOLVED, control.ControlResult.RUNNING])
+    assert caught.value.result == control.ControlResult.OUT_OF_STEPS
+    codes = jnp.array([control.ControlResult.SUCCESSFUL, control.ControlResult.OUT_OF_STEPS])
     with pytest.warns(UnsuccessfulWarning, match="1 of 2 failed, the first has index 1"):
         jax.vmap(lambda code: raise_unsuccessful(control.ControlResult, code))(codes)
     with pytest.raises(UnsuccessfulError, match="1 of 2 failed"):
@@ -188,9 +188,9 @@ def test_failures_of_a_mapped_search_are_reported_as_those_of_a_batch_of_rollout
 
 def test_a_controlled_motion_has_value_result_and_stats_and_reports_failures_on_request():
     controller = control.RecedingHorizon(PROBLEM, ILQR(), PLAN, max_steps=0)
-    run = control.run_receding_horizon(controller, START, steps=2, progress=False)
+    run = control.run_receding_horizon(controller, START, steps=2, throw=False, progress=False)
     assert run.value is run.states
     assert run.result is run.results
     np.testing.assert_array_equal(run.stats.iterations, run.iterations)
-    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*RUNNING"):
-        control.run_receding_horizon(controller, START, steps=2, throw=True, progress=False)
+    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*OUT_OF_STEPS"):
+        control.run_receding_horizon(controller, START, steps=2, progress=False)

@@ -49,7 +49,7 @@ def test_a_small_barrier_keeps_a_warm_start():
     slow = Inequality(lambda dynamics, t, x, u: -0.58 - x[1:], "rate")
     problem = regulator(lower=-2.0, upper=2.0, constraints=slow)
     first = searched(problem, MultipleShooting(), start_of(problem))(200)
-    assert int(first.result) == ControlResult.SOLVED
+    assert int(first.result) == ControlResult.SUCCESSFUL
     assert np.min(first.value.controls) < -2.0 + 1e-6
     assert np.sum(first.value.states[:, 1] < -0.58 + 1e-6) > 1
     moved = eqx.tree_at(lambda p: p.initial, problem, problem.initial * 1.001)
@@ -57,7 +57,7 @@ def test_a_small_barrier_keeps_a_warm_start():
         searched(moved, MultipleShooting(tolerance=1e-11, **given), first.value)(200)
         for given in ({}, {"barrier": 1e-4})
     )
-    assert int(cold.result) == int(warm.result) == ControlResult.SOLVED
+    assert int(cold.result) == int(warm.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(warm.value.controls, cold.value.controls, atol=1e-6)
     assert int(warm.stats.iterations) < int(cold.stats.iterations) - 2
 
@@ -86,7 +86,7 @@ def test_a_tiny_barrier_leaves_room_within_rounding(dtype):
         )
         on_bound = rollout_controls(problem, jnp.full((8, 1), 100.0, dtype))
         found = searched(problem, MultipleShooting(barrier=1e-20), on_bound)(60)
-        assert int(found.result) == ControlResult.SOLVED
+        assert int(found.result) == ControlResult.SUCCESSFUL
         np.testing.assert_allclose(found.value.controls, 100.0, atol=5e-3)
 
 
@@ -102,7 +102,7 @@ def test_linear_problem_is_solved_by_one_step(parallel):
     np.testing.assert_allclose(one.feedback, gains, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(gaps(problem, one.value), 0.0, atol=1e-13)
     end = search(200)
-    assert (int(end.result), int(end.stats.iterations)) == (ControlResult.SOLVED, 2)
+    assert (int(end.result), int(end.stats.iterations)) == (ControlResult.SUCCESSFUL, 2)
 
 
 def straight(problem: ControlProblem, end) -> Plan:
@@ -124,7 +124,7 @@ def test_cart_pole_of_kelly(parallel, steps, cost):
     """Published, with bounds of force and track and with the goal as a condition."""
     problem = cart_pole(steps, 20.0)
     found = solved(problem, MultipleShooting(parallel=parallel), straight(problem, UP))
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     assert int(found.stats.iterations) < 20
     np.testing.assert_allclose(found.cost, cost, rtol=1e-7)
     assert float(found.violation) <= 1e-8
@@ -137,7 +137,7 @@ def test_acrobot_of_optimtraj():
     for steps in (100, 200):
         problem, guess = folded_acrobot(steps)
         found = solved(problem, MultipleShooting(), guess)
-        assert int(found.result) == ControlResult.SOLVED
+        assert int(found.result) == ControlResult.SUCCESSFUL
         costs.append(float(found.cost))
     np.testing.assert_allclose((4.0 * costs[1] - costs[0]) / 3.0, 34.91878, rtol=4e-5)
 
@@ -145,7 +145,7 @@ def test_acrobot_of_optimtraj():
 def test_acrobot_of_trajax():
     problem = acrobot()
     found = solved(problem, MultipleShooting(), rollout_controls(problem, jnp.zeros((50, 1))))
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(found.cost, 44.513285, rtol=2e-8)
 
 
@@ -156,11 +156,11 @@ def test_bounds_and_conditions_that_act():
     problem = eqx.tree_at(lambda p: p.constraints, problem, (*problem.constraints, slow))
     guess = straight(problem, UP)
     found = solved(problem, MultipleShooting(), guess)
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(jnp.max(jnp.abs(found.value.controls)), 11.0, rtol=1e-8)
     np.testing.assert_allclose(jnp.max(jnp.abs(found.value.states[:-1, 2])), 2.2, rtol=1e-7)
     theirs = solved(problem, ILQR(second_order=True, penalty=1e3), rollout_controls(problem, found.value.controls))
-    assert int(theirs.result) == ControlResult.SOLVED
+    assert int(theirs.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-6)
     np.testing.assert_allclose(found.multipliers.path, theirs.multipliers.path, atol=1e-3)
 
@@ -176,10 +176,10 @@ def test_the_unit_of_the_cost_does_not_matter():
         return solve(eqx.tree_at(lambda p: p.running, problem, costs), MultipleShooting(), guess)
 
     usual, small, large = (scaled(factor) for factor in (1.0, 1e-6, 1e6))
-    assert int(usual.result) == ControlResult.SOLVED
+    assert int(usual.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(jnp.max(jnp.abs(usual.value.controls)), 11.0, rtol=1e-8)
     for found, factor in ((small, 1e-6), (large, 1e6)):
-        assert int(found.result) == ControlResult.SOLVED
+        assert int(found.result) == ControlResult.SUCCESSFUL
         assert int(found.stats.iterations) <= 1.5 * int(usual.stats.iterations)
         np.testing.assert_allclose(found.cost, factor * usual.cost, rtol=1e-7)
         np.testing.assert_allclose(found.value.controls, usual.value.controls, atol=1e-4)
@@ -226,7 +226,7 @@ def test_free_duration():
     found = [search(upper) for upper in (10.0, 2.0)]
     held = 12.0 / (1.0 - 1.0 / 40**2)  # held controls cost that much more
     for one, T in zip(found, ((3.0 * held) ** 0.25, 2.0), strict=True):
-        assert int(one.result) == ControlResult.SOLVED
+        assert int(one.result) == ControlResult.SUCCESSFUL
         np.testing.assert_allclose(one.value.design, [T], rtol=1e-7)
         np.testing.assert_allclose(one.cost, held / T**3 + T, rtol=1e-7)
 
@@ -278,7 +278,7 @@ def test_searches_that_get_nowhere_rest_curvature_then_damp_and_then_give_up():
         search = adapted(search, refused, yes)
         waits.append(int(search.wait))
     assert waits == [1, 3, 7, 15, 16]
-    assert (float(search.damping), int(search.result)) == (0.0, ControlResult.RUNNING)
+    assert (float(search.damping), int(search.result)) == (0.0, ControlResult.OUT_OF_STEPS)
     back = adapted(search, whole, no)
     assert (int(back.wait), int(back.last_wait)) == (15, 16)
     assert int(adapted(search, whole, yes).last_wait) == 0
@@ -340,7 +340,7 @@ def test_samples_that_are_not_finite_leave_the_others_alone():
     batch = solve_batch(problem, solver, plans, every=5, progress=False)
     together = eqx.filter_jit(jax.vmap(lambda plan: solve(problem, solver, plan)))(plans)
     for found in (batch, together):
-        assert found.result.tolist() == [ControlResult.SOLVED, ControlResult.NOT_FINITE, ControlResult.SOLVED]
+        assert found.result.tolist() == [ControlResult.SUCCESSFUL, ControlResult.NOT_FINITE, ControlResult.SUCCESSFUL]
         np.testing.assert_allclose(found.cost[jnp.array([0, 2])], 59.31718, rtol=1e-6)
 
 
@@ -375,7 +375,7 @@ def test_a_batch_of_models():
     numbers = [eqx.filter(problem, eqx.is_array) for problem in problems]
     several = eqx.combine(jax.tree.map(stack, *numbers), problems[0])
     found = solve_batch(several, MultipleShooting(), jax.tree.map(stack, rest, rest, rest), progress=False)
-    assert found.result.tolist() == [ControlResult.SOLVED] * 3
+    assert found.result.tolist() == [ControlResult.SUCCESSFUL] * 3
     np.testing.assert_allclose(found.cost / found.cost[1], np.square(masses), rtol=1e-8)
 
 
@@ -391,7 +391,7 @@ def test_bounded_mass_is_solved_from_every_mixed_guess():
         final_constraints=control.Equality(lambda dynamics, t, x, u: x - jnp.array([0.0, -1.0])),
     )
     found = control.solve_batch(problem, control.MultipleShooting(), starts=40, progress=False)
-    assert np.all(found.result == control.ControlResult.SOLVED)
+    assert np.all(found.result == control.ControlResult.SUCCESSFUL)
     np.testing.assert_allclose(found.cost, found.cost[0], rtol=1e-6)
     assert float(found.cost[0]) == pytest.approx(4.0, rel=1e-3)
 
@@ -410,7 +410,7 @@ def test_least_time_is_solved_from_every_mixed_guess():
         design=control.free_duration(3.0, 0.5, 10.0),
     )
     found = control.solve_batch(problem, control.MultipleShooting(), starts=40, progress=False)
-    assert np.all(found.result == control.ControlResult.SOLVED)
+    assert np.all(found.result == control.ControlResult.SUCCESSFUL)
     np.testing.assert_allclose(found.cost, 2.0, rtol=1e-6)
 
 
@@ -436,10 +436,10 @@ def test_a_restoration_phase_that_fails_is_undone():
     solver = MultipleShooting()
     search = jax.jit(lambda plan: solver.begin(problem, plan))(line)
     iterate, lost = jax.jit(lambda search: solver.iterate(problem, search)), []
-    while search.result == control.ControlResult.RUNNING and len(lost) < 400:
+    while search.result == control.ControlResult.OUT_OF_STEPS and len(lost) < 400:
         search = iterate(search)
         lost.append(int(search.lost))
-    assert search.result == control.ControlResult.SOLVED
+    assert search.result == control.ControlResult.SUCCESSFUL
     assert lost[-1] == 1
     found = solver.solution(problem, search)
     assert float(found.violation) < 1e-8
@@ -462,9 +462,9 @@ def test_searches_whose_cost_stays_the_same_end_as_slow():
     cheaper = eqx.tree_at(lambda s: s.found.cost, before, 0.9 * before.cost)
     violated = eqx.tree_at(lambda s: s.violation, before, jnp.asarray(1e-3))
     assert [int(x) for x in counted(before, whole)] == [20, ControlResult.SLOW]
-    assert [int(x) for x in counted(before, refused)] == [19, ControlResult.RUNNING]
+    assert [int(x) for x in counted(before, refused)] == [19, ControlResult.OUT_OF_STEPS]
     for other in (cheaper, violated):
-        assert [int(x) for x in counted(other, whole)] == [0, ControlResult.RUNNING]
+        assert [int(x) for x in counted(other, whole)] == [0, ControlResult.OUT_OF_STEPS]
 
 
 @pytest.mark.thorough
@@ -475,6 +475,6 @@ def test_long_swing_up_of_an_acrobot(straight_line):
     up = jnp.array([np.pi, np.pi, 0.0, 0.0])
     guess = straight(problem, up) if straight_line else control.guess.rest(problem)
     found = solved(problem, MultipleShooting(), guess, max_steps=1000)
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     checked = control.verify(problem, found.value)
     assert max(float(checked.gap), float(checked.violation), float(checked.excess)) < 1e-7

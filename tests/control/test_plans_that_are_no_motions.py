@@ -70,7 +70,7 @@ def test_the_optimum_is_that_from_a_motion_and_gaps_are_closed_within_bounds_of_
     jump = Plan(line, jnp.zeros((40, 1)), jnp.zeros(0))
     assert largest_gap(problem, jump) > 0.1
     found, from_motion = (solved(problem, ILQR(), plan) for plan in (jump, start_of(problem)))
-    assert (int(found.result), int(from_motion.result)) == (ControlResult.SOLVED, ControlResult.SOLVED)
+    assert (int(found.result), int(from_motion.result)) == (ControlResult.SUCCESSFUL, ControlResult.SUCCESSFUL)
     np.testing.assert_allclose(found.cost, from_motion.cost, rtol=1e-8)
     assert largest_gap(problem, found.value) < 1e-6
     assert float(jnp.max(jnp.abs(found.value.controls))) == 4.0
@@ -130,7 +130,7 @@ def test_an_arm_with_six_joints_reaches_from_its_initial_state_without_torques()
     search = eqx.filter_jit(lambda u: jaxdyn.control.solve(problem, ILQR(), Plan(still, u, jnp.zeros(0)), max_steps=40))
     for controls, cost in ((jnp.zeros((100, 6)), 1.3864527), (noisy, 3.7783263)):
         found = search(controls)
-        assert int(found.result) == ControlResult.SOLVED
+        assert int(found.result) == ControlResult.SUCCESSFUL
         np.testing.assert_allclose(found.cost, cost, rtol=1e-7)
         assert float(found.violation) < 1e-10
 
@@ -153,7 +153,7 @@ def test_free_duration_is_found_without_second_order_dynamics():
     """At the start nothing moves, so that the model is linear in the duration."""
     problem = free_duration(Effort(2.0))
     found = solved(problem, ILQR(second_order=False, penalty=100.0), start_of(problem))
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     T = (36.0 / (1.0 - 1.0 / 40**2)) ** 0.25
     np.testing.assert_allclose(found.value.design, [T], rtol=1e-5)
 

@@ -75,7 +75,7 @@ def test_bounds_of_controls_rates_and_states_are_kept():
     ends = []
     for problem in (free, tight):
         found = solved(problem, MultipleShooting(), rollout_controls(problem, jnp.zeros((30, 1))))
-        assert int(found.result) == ControlResult.SOLVED
+        assert int(found.result) == ControlResult.SUCCESSFUL
         x, u = without_rates(found.value.states)
         jumps = np.diff(np.asarray(u)[:, 0]) / 0.2
         ends.append((float(jnp.min(x[:-1, 1])), float(jnp.min(u)), jumps.min(), jumps.max()))
@@ -139,4 +139,4 @@ def test_guesses_of_a_problem_with_rates_follow_those_of_the_original_problem():
 def test_a_problem_with_rates_is_solved_from_its_own_guess():
     problem = with_rates(reaching(), 0.3, lower=-1.0, upper=1.0)
     found = solved(problem, MultipleShooting(), guess.simplest(problem))
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL

@@ -37,7 +37,7 @@ def test_linear_problem(rule, above):
     P, _ = cost_to_go_of_regulator()
     best = 0.5 * problem.initial @ P @ problem.initial
     assert 1.0 <= float(found.cost / best) < 1.0 + above
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(gaps(problem, found.value), 0.0, atol=1e-14)
     np.testing.assert_allclose(outcome(problem, found.value).cost, found.cost, rtol=1e-12)
 
@@ -66,7 +66,7 @@ def test_swing_up_without_gradients():
     still = rollout_controls(problem, jnp.zeros((50, 1)))
     found = solved(problem, solver, still, max_steps=60)
     assert 40.42 < float(found.cost) < 180.0
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     assert bool(jnp.all(jnp.abs(found.value.controls) <= 20.0))
     several = eqx.filter_jit(jax.vmap(lambda u: solve(problem, solver, rollout_controls(problem, u), max_steps=60)))
     both = several(jnp.zeros((2, 50, 1)).at[1].set(jnp.nan))

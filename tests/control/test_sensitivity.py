@@ -55,7 +55,7 @@ def test_bounds_and_conditions_that_act():
     guess = Plan(line, jnp.zeros((30, 1)), jnp.zeros(0))
     again = jax.jit(lambda p: solve(cart_with(p), MultipleShooting(tolerance=1e-10), guess))
     solution = again(p)
-    assert int(solution.result) == ControlResult.SOLVED
+    assert int(solution.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(jnp.max(jnp.abs(solution.value.controls)), 11.0, rtol=1e-7)
     np.testing.assert_allclose(jnp.max(jnp.abs(solution.value.states[:, 2])), 2.2, rtol=1e-7)
 
@@ -70,7 +70,7 @@ def test_bounds_and_conditions_that_act():
     np.testing.assert_allclose(value, numbers(solution.value), atol=1e-7)
     h = 1e-5
     ends = [again(p + sign * h * direction) for sign in (1.0, -1.0)]
-    assert all(int(end.result) == ControlResult.SOLVED for end in ends)
+    assert all(int(end.result) == ControlResult.SUCCESSFUL for end in ends)
     quotient = (numbers(ends[0].value) - numbers(ends[1].value)) / (2.0 * h)
     np.testing.assert_allclose(forward, quotient, atol=1e-5 * float(jnp.max(jnp.abs(quotient))))
     backward = jax.jit(jax.grad(lambda p: pull @ found(p)))(p)
@@ -100,7 +100,7 @@ def test_designs_and_solutions_of_ilqr(upper):
 
     w = jnp.asarray(1.0)
     solution = again(w)
-    assert int(solution.result) == ControlResult.SOLVED
+    assert int(solution.result) == ControlResult.SUCCESSFUL
     assert bool(solution.value.design[0] == 0.1) == (upper == 0.1)
     _, change = jax.jit(lambda w: jax.jvp(lambda w: optimal_plan(problem(w), solution), (w,), (jnp.ones(()),)))(w)
     ends = [again(w + h) for h in (1e-4, -1e-4)]
@@ -142,7 +142,7 @@ def test_a_plan_of_least_time_with_controls_at_their_bounds():
     assert np.sum(np.abs(np.abs(solution.value.controls) - 10.0) < 1e-3) > 10
     h = 1e-3
     ends = [again(at + sign * h * direction) for sign in (1.0, -1.0)]
-    assert all(int(end.result) == ControlResult.SOLVED for end in (solution, *ends))
+    assert all(int(end.result) == ControlResult.SUCCESSFUL for end in (solution, *ends))
     plans = jax.jit(lambda p: jax.jvp(lambda p: optimal_plan(crane(*p), solution), (p,), (direction,))[1])(at)
     quotient = jax.tree.map(lambda a, b: (a - b) / (2.0 * h), ends[0].value, ends[1].value)
     for ours, theirs in zip(jax.tree.leaves(plans), jax.tree.leaves(quotient), strict=True):

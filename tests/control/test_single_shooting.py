@@ -29,7 +29,7 @@ def test_linear_problem():
     problem = regulator()
     found = solved(problem, SingleShooting(optax.lbfgs(), tolerance=1e-13), start_of(problem), max_steps=400)
     P, _ = cost_to_go_of_regulator()
-    assert int(found.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
     np.testing.assert_allclose(found.cost, 0.5 * problem.initial @ P @ problem.initial, rtol=1e-8)
 
 
@@ -40,7 +40,7 @@ def test_a_batch_that_is_cut_off_has_made_all_its_iterations():
     for max_steps in (5, 10, 14):
         found = solve_batch(problem, solver, plans, max_steps=max_steps, every=7, throw=False, progress=False)
         np.testing.assert_array_equal(found.stats.iterations, max_steps)
-        np.testing.assert_array_equal(found.result, ControlResult.RUNNING)
+        np.testing.assert_array_equal(found.result, ControlResult.OUT_OF_STEPS)
 
 
 def pendulum(**options) -> ControlProblem:
@@ -63,8 +63,8 @@ def test_bounds_and_conditions():
     start = rollout_controls(problem, jnp.full((30, 1), 1.0))
     found = solved(problem, SingleShooting(optax.adam(0.2), penalty=30.0), start, max_steps=6000)
     theirs = solved(problem, MultipleShooting(), start)
-    assert int(found.result) == ControlResult.SOLVED
-    assert int(theirs.result) == ControlResult.SOLVED
+    assert int(found.result) == ControlResult.SUCCESSFUL
+    assert int(theirs.result) == ControlResult.SUCCESSFUL
     assert float(found.violation) <= 1e-6
     np.testing.assert_allclose(found.cost, theirs.cost, rtol=1e-5)
     np.testing.assert_allclose(found.multipliers.end, theirs.multipliers.end, rtol=1e-2)
@@ -109,4 +109,4 @@ def test_how_searches_end():
     assert int(found.result[2]) in (ControlResult.NOT_FINITE, ControlResult.STUCK)
     alone = solved(cubic, solver, rollout_controls(cubic, starts[0]), max_steps=60)
     np.testing.assert_allclose(found.cost[0], alone.cost, rtol=1e-12)
-    assert int(alone.result) in (ControlResult.SOLVED, ControlResult.RUNNING)
+    assert int(alone.result) in (ControlResult.SUCCESSFUL, ControlResult.OUT_OF_STEPS)

@@ -25,21 +25,21 @@ def test_messages_of_result_codes_are_sentences_and_only_a_solved_problem_is_suc
     for code in ControlResult:
         assert code.message[0].isupper()
         assert code.message.endswith(".")
-        assert code.successful == (code is ControlResult.SOLVED)
+        assert code.successful == (code is ControlResult.SUCCESSFUL)
         assert ControlResult(int(code)) is code
 
 
 def test_an_unsolved_problem_is_an_error_with_code_and_remedy_unless_codes_are_asked_for():
     problem = regulator()
     initial = start_of(problem)
-    with pytest.raises(UnsolvedError, match=r"RUNNING.*max_steps.*throw=False") as caught:
+    with pytest.raises(UnsolvedError, match=r"OUT_OF_STEPS.*max_steps.*throw=False") as caught:
         solve(problem, ILQR(), initial, max_steps=0)
-    assert caught.value.result is ControlResult.RUNNING
+    assert caught.value.result is ControlResult.OUT_OF_STEPS
     assert isinstance(caught.value, UnsuccessfulError)
-    assert int(solve(problem, ILQR(), initial, max_steps=0, throw=False).result) == ControlResult.RUNNING
+    assert int(solve(problem, ILQR(), initial, max_steps=0, throw=False).result) == ControlResult.OUT_OF_STEPS
     traced = jax.jit(lambda plan: solve(problem, ILQR(), plan, max_steps=0).result)(initial)
-    assert int(traced) == ControlResult.RUNNING
-    assert int(solve(problem, ILQR(), initial).result) == ControlResult.SOLVED
+    assert int(traced) == ControlResult.OUT_OF_STEPS
+    assert int(solve(problem, ILQR(), initial).result) == ControlResult.SUCCESSFUL
 
 
 def test_of_several_initial_guesses_one_that_solves_the_problem_is_enough():
@@ -47,7 +47,7 @@ def test_of_several_initial_guesses_one_that_solves_the_problem_is_enough():
     good, bad = start_of(problem), rollout_controls(problem, jnp.full((30, 1), jnp.nan))
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), bad, good)
     found = solve_batch(problem, ILQR(), both, progress=False)
-    assert found.result.tolist() == [ControlResult.NOT_FINITE, ControlResult.SOLVED]
+    assert found.result.tolist() == [ControlResult.NOT_FINITE, ControlResult.SUCCESSFUL]
     with pytest.raises(UnsolvedError, match="NOT_FINITE"):
         solve_batch(problem, ILQR(), jax.tree.map(lambda leaf: leaf[:1], both), progress=False)
 
@@ -85,12 +85,12 @@ def test_old_attributes_of_solutions_name_the_new_ones():
 
 def test_result_codes_speak_of_constraints_only_where_there_are_some_and_name_a_remedy():
     assert [code for code in ControlResult if "constraint" in code.message] == [ControlResult.INFEASIBLE]
-    for code in set(ControlResult) - {ControlResult.SOLVED}:
+    for code in set(ControlResult) - {ControlResult.SUCCESSFUL}:
         remedy = code.message.split("; ", 1)[1]
         assert remedy.split()[0] in ("increase", "try", "relax", "give", "start", "use"), code
 
 
 def test_optima_whose_costs_differ_by_rounding_are_one(as_a_user):
     costs = jnp.array([0.0, 1e-30, 1.7e-43, 1.0, 1.00005, 1.2])
-    found = SimpleNamespace(cost=costs, result=jnp.full(6, ControlResult.SOLVED.value))
+    found = SimpleNamespace(cost=costs, result=jnp.full(6, ControlResult.SUCCESSFUL.value))
     assert [(group.cost, group.starts) for group in optima(found)] == [(0.0, 3), (1.0, 2), (1.2, 1)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from random_trees import close
 
-from jaxdyn import Free, MechanismBuilder, MechanismError, System, as_dtype
+from jaxdyn import Free, MechanismBuilder, MechanismError, System, UnknownName, as_dtype
 from jaxdyn.dynamics import (
     GroundContact,
     HalfSpace,
@@ -120,7 +120,7 @@ def test_bad_input_is_refused_with_one_line(refusal, as_a_user):
     ):
         assert word in refusal(MechanismError, build, surface)
     assert "function" in refusal(TypeError, HeightFunction, 3.0)
-    assert "bal" in refusal(KeyError, build, point=contact_sphere("bal"))
+    assert "bal" in refusal(UnknownName, build, point=contact_sphere("bal"))
     massless = eqx.tree_at(lambda m: (m.mass, m.inertia), model, (0.0 * model.mass, 0.0 * model.inertia))
     contact = GroundContact.of(model, contact_sphere("ball 0", radius=0.1))
     assert "mass" in refusal(MechanismError, System, massless, (contact,))

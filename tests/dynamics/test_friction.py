@@ -12,13 +12,11 @@ from random_trees import close, random_motion, sample_tree
 from stacked_reactions import stacked
 
 from jaxdyn import (
-    AsymmetricFriction,
     Free,
     JointFriction,
     LoadFriction,
     MechanismBuilder,
     MechanismError,
-    QuadraticDrag,
     State,
     StribeckFriction,
     System,
@@ -27,7 +25,7 @@ from jaxdyn import (
     joint_reactions,
     rollout,
 )
-from jaxdyn.dynamics import GroundContact, HalfSpace, contact_box
+from jaxdyn.dynamics import AsymmetricFriction, GroundContact, HalfSpace, QuadraticDrag, contact_box
 from jaxdyn.dynamics.friction import BearingFriction
 from jaxdyn.io.archive import load_archive, save_archive
 from jaxdyn.io.config import ConfigError

@@ -11,6 +11,7 @@ from jaxdyn import (
     MechanismBuilder,
     Model,
     Revolute,
+    UnknownName,
     body_accelerations,
     body_jacobian,
     body_velocities,
@@ -141,5 +142,5 @@ def test_frames_ride_on_their_bodies():
         placed = frame_placement(model, q, name)
         close(placed.rotation, turned)
         close(placed.translation, origin)
-    with pytest.raises(KeyError, match="hand, finger, camera"):
+    with pytest.raises(UnknownName, match="hand, finger, camera"):
         frame_placement(model, q, "foot")

@@ -270,10 +270,10 @@ def test_unknown_methods_are_refused_by_name(as_a_user):
     model = sample_tree("chain")
     q, v, a = random_motion(np.random.default_rng(0), model)
     for call, alternatives in [
-        (lambda: mass_matrix(model, q, method="fast"), '"composite" or "closed_form"'),
-        (lambda: christoffel_first_kind(model, q, method="fast"), '"closed_form" or "autodiff"'),
-        (lambda: inverse_dynamics(model, q, v, a, method="fast"), '"recursive" or "covariant"'),
-        (lambda: forward_dynamics(model, q, v, a, method="fast"), '"cholesky", "articulated_body" or "contravariant"'),
+        (lambda: mass_matrix(model, q, method="fast"), "composite, closed_form"),
+        (lambda: christoffel_first_kind(model, q, method="fast"), "closed_form, autodiff"),
+        (lambda: inverse_dynamics(model, q, v, a, method="fast"), "recursive, covariant"),
+        (lambda: forward_dynamics(model, q, v, a, method="fast"), "auto, cholesky, articulated_body, contravariant"),
     ]:
-        with pytest.raises(ValueError, match=f"unknown method 'fast' .*{alternatives}"):
+        with pytest.raises(ValueError, match=f"no method .* 'fast'; use one of {alternatives}"):
             call()

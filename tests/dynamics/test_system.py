@@ -57,28 +57,28 @@ def test_drives_act_on_their_components_through_their_gears():
         (lambda s: jaxdyn.mass_matrix(s.model, jnp.zeros(3, int)), r"q has the type int64; give floating-point"),
         (
             lambda s: jaxdyn.mass_matrix(s.model, jnp.zeros(3), method="fast"),
-            r"unknown method 'fast' of mass_matrix; use \"composite\"",
+            "no method of mass_matrix 'fast'; use one of composite",
         ),
         (
             lambda s: jaxdyn.christoffel_first_kind(s.model, jnp.zeros(3), method="fast"),
-            r"unknown method 'fast' of the connection; use \"closed_form\"",
+            "no method of the connection 'fast'; use one of closed_form",
         ),
         (
             lambda s: jaxdyn.inverse_dynamics(s.model, *[jnp.zeros(3)] * 3, method="fast"),
-            r"'fast' of inverse_dynamics; use",
+            "no method of inverse_dynamics 'fast'; use",
         ),
         (
             lambda s: jaxdyn.forward_dynamics(s.model, *[jnp.zeros(3)] * 3, method="fast"),
-            r"'fast' of forward_dynamics; use",
+            "no method of forward_dynamics 'fast'; use",
         ),
         (
             lambda s: jaxdyn.frame_placement(s.model, jnp.zeros(3), "hand"),
-            r"no body or frame 'hand'; it has ground, 1, 2, 3",
+            "no body or frame 'hand'; use one of ground, 1, 2, 3",
         ),
     ],
 )
 def test_wrong_shapes_types_and_methods_are_refused_with_the_remedy(as_a_user, call, message):
-    with pytest.raises((ValueError, KeyError), match=message):
+    with pytest.raises(ValueError, match=message):
         call(System(slider_tree()))
 
 

@@ -181,7 +181,7 @@ def test_groups_are_left_out_together():
         ),
         ({"groups": ["x", "x"]}, "all recordings are in the same group"),
         ({"groups": ["x"]}, "1 labels of groups for 2 recordings"),
-        ({"figure": "relativ"}, "no figure 'relativ'; did you mean 'relative'"),
+        ({"figure": "relativ"}, "no figure 'relativ' .did you mean 'relative'"),
         ({"candidates": {}}, "there is no candidate"),
         ({"candidates": {"a": PLANT}}, "give a dictionary of functions"),
         ({"candidates": {"a": len}}, "the candidate 'a' returns .*return a Plant"),

@@ -73,7 +73,7 @@ def test_designed_motion_tells_more_within_all_limits():
     system = arm()
     found = design_excitation(system, jax.random.key(1), **OPTIONS, history=True)
     motion, rank = found.value, found.base.rank
-    assert found.result == ExcitationResult.COMPLETED
+    assert found.result == ExcitationResult.SUCCESSFUL
     assert found.stats.steps == OPTIONS["max_steps"]
     # The search increases the information of each motion; at first it may exceed limits.
     assert found.history is not None

@@ -29,7 +29,7 @@ def problem():
 
 def test_the_value_of_a_fit_is_the_subject_with_the_parameters_that_were_found(problem):
     found = fit(problem, LevenbergMarquardt(tolerance=1e-6), progress=False, history=True)
-    assert found.result is FitResult.CONVERGED
+    assert found.result is FitResult.SUCCESSFUL
     assert found.result.successful
     expected = problem.parameters.place(found.unknowns.x)
     np.testing.assert_array_equal(found.value.system.forces[0].viscous, expected.system.forces[0].viscous)
@@ -47,20 +47,20 @@ def test_a_looser_tolerance_takes_fewer_steps(problem):
 
 
 def test_an_unsuccessful_fit_raises_an_error_that_names_code_and_remedy(problem):
-    with pytest.raises(FitError, match=r"FitResult\.RUNNING.*increase max_steps.*throw=False") as caught:
+    with pytest.raises(FitError, match=r"FitResult\.OUT_OF_STEPS.*increase max_steps.*throw=False") as caught:
         fit(problem, max_steps=1, progress=False)
-    assert caught.value.result is FitResult.RUNNING
+    assert caught.value.result is FitResult.OUT_OF_STEPS
     found = fit(problem, max_steps=1, progress=False, throw=False)
-    assert found.result is FitResult.RUNNING
+    assert found.result is FitResult.OUT_OF_STEPS
     assert found.history is None
 
 
 def test_messages_of_codes_are_sentences():
-    assert len(FitResult) == 5
+    assert len(FitResult) == 4
     for code in FitResult:
         assert code.message[0].isupper()
         assert code.message.endswith(".")
-    assert {code for code in FitResult if code.successful} == {FitResult.CONVERGED, FitResult.COMPLETED}
+    assert {code for code in FitResult if code.successful} == {FitResult.SUCCESSFUL}
 
 
 def test_wrong_arguments_are_answered_in_one_line_with_the_remedy(problem, as_a_user):
@@ -91,5 +91,5 @@ def test_a_number_of_steps_is_whole_and_not_negative(problem, steps, as_a_user):
 
 def test_solvers_of_optax_are_wrapped(problem):
     found = fit(problem, GradientDescent(optax.sgd(1e-9)), max_steps=2, progress=False)
-    assert found.result is FitResult.COMPLETED
+    assert found.result is FitResult.SUCCESSFUL
     assert int(found.stats.iterations) == 2

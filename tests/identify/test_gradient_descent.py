@@ -53,7 +53,7 @@ def test_random_batches_find_the_truth(problem):
     truth = pendulum_plant().system
     mass, viscous = found.value.system.model.mass[0], found.value.system.forces[0].viscous[0]
     losses = found.history
-    assert found.result is FitResult.COMPLETED
+    assert found.result is FitResult.SUCCESSFUL
     assert losses.shape == (400,)
     assert np.mean(losses[-20:]) < 0.05 * np.mean(losses[:20])
     # Both start 30 % off. Mass and the initial velocities make a valley, along which first-order steps are slow.

@@ -69,8 +69,8 @@ def test_a_step_that_damping_makes_small_is_no_convergence():
     """The fit goes on until a step that is hardly damped promises nothing."""
     _, first, *_, last = iterated(OneResidual(1.0), 1e9, 60)
     np.testing.assert_allclose(first.unknowns.x, 1.0 - 1e-9, rtol=1e-15, atol=1e-12)
-    assert int(first.result) == FitResult.RUNNING
-    assert int(last.result) == FitResult.CONVERGED
+    assert int(first.result) == FitResult.OUT_OF_STEPS
+    assert int(last.result) == FitResult.SUCCESSFUL
     assert 1 < int(last.iterations) < 60
     np.testing.assert_allclose(last.unknowns.x, 0.0, atol=1e-3)
 
@@ -80,7 +80,7 @@ def test_a_fit_that_no_step_improves_is_stuck():
     fits = iterated(OneResidual(-1.0), 1e-3, 30)
     results = [int(fit.result) for fit in fits]
     tried = results.index(FitResult.STUCK)
-    assert results == [FitResult.RUNNING] * tried + [FitResult.STUCK] * (31 - tried)
+    assert results == [FitResult.OUT_OF_STEPS] * tried + [FitResult.STUCK] * (31 - tried)
     dampings = np.array([float(fit.damping) for fit in fits[: tried + 1]])
     growth = 2.0 ** np.cumsum(np.arange(tried + 1))
     np.testing.assert_allclose(dampings, np.minimum(1e-3 * growth, 1e12), rtol=1e-12)
@@ -103,7 +103,7 @@ def test_a_step_that_gains_little_of_what_was_predicted_is_refused():
     before, after = iterated(OneResidual(400.0), 1e-9, 1)
     assert float(after.unknowns.x[0]) == float(before.unknowns.x[0])
     np.testing.assert_allclose(after.damping, 2e-9, rtol=1e-12)
-    assert int(after.result) == FitResult.RUNNING
+    assert int(after.result) == FitResult.OUT_OF_STEPS
 
 
 def test_steps_have_a_limit_and_only_a_limited_decrease_is_convergence():
@@ -111,7 +111,7 @@ def test_steps_have_a_limit_and_only_a_limited_decrease_is_convergence():
     _, falling = iterated(OneResidual(1.0, 1.0, 0.25), 1e-9, 1)
     np.testing.assert_allclose(falling.unknowns.x, 0.75, rtol=1e-12)
     _, ended = iterated(OneResidual(1.0, 1.0, 1e-7), 1e-9, 1)
-    assert int(ended.result) == FitResult.CONVERGED
+    assert int(ended.result) == FitResult.SUCCESSFUL
     rising = iterated(OneResidual(1.0, -1.0, 1e-7), 1e-9, 1)[1]
     np.testing.assert_allclose(rising.unknowns.x, -1.0 + 1e-7, rtol=1e-12)
-    assert int(rising.result) == FitResult.RUNNING
+    assert int(rising.result) == FitResult.OUT_OF_STEPS

@@ -81,7 +81,7 @@ class TestRecovery:
 
     def test_all_comes_back(self, found):
         truth, problem, end = found
-        assert int(end.result) == FitResult.CONVERGED
+        assert int(end.result) == FitResult.SUCCESSFUL
         values = problem.parameters.values(end.unknowns.x)
         expected = problem.parameters.values(problem.parameters.unconstrained(truth))
         np.testing.assert_allclose(values, expected, atol=1e-6)
@@ -213,14 +213,14 @@ class TestPendulum:
         solver = LevenbergMarquardt()
         through = fit(problem, solver, batch, progress=False, max_steps=30, throw=False)
         np.testing.assert_array_equal(
-            through.result, [FitResult.CONVERGED, FitResult.CONVERGED, FitResult.NOT_FINITE, FitResult.CONVERGED]
+            through.result, [FitResult.SUCCESSFUL, FitResult.SUCCESSFUL, FitResult.NOT_FINITE, FitResult.SUCCESSFUL]
         )
         for k in (0, 1, 3):
             np.testing.assert_allclose(through.unknowns.x[k, 2:], [-0.4, 0.05], atol=1e-6)
         seen = []
         half = fit(problem, solver, batch, progress=False, max_steps=2, after_step=seen.append, throw=False)
         assert len(seen) == 2
-        assert int(half.result[0]) == FitResult.RUNNING
+        assert int(half.result[0]) == FitResult.OUT_OF_STEPS
         np.testing.assert_array_equal(
             half.value.sensors.noise, jnp.stack([problem.parameters.subject.sensors.noise] * 4)
         )

@@ -11,6 +11,7 @@ from mechanisms import slider_tree
 from recorded import double_pendulum_plant, pendulum
 
 import jaxdyn
+from jaxdyn import UnknownName
 from jaxdyn.constraints import Coupling
 from jaxdyn.dynamics.forces import JointDrives
 from jaxdyn.identify.charts import Bounded, PhysicalInertia, Positive, Rotation, UnitVector
@@ -269,7 +270,7 @@ MASS = "system.model.mass"
         ([], "nothing is free"),
         ([Parameter("system.model.mas")], "did you mean 'mass'"),
         ([Parameter("system.modell.mass")], "did you mean 'model'"),
-        ([Parameter("system.forces.3.viscous")], "1 entries, but no entry '3'"),
+        ([Parameter("system.forces.3.viscous")], "no entry '3'"),
         ([Parameter("system.model")], "not an array of floating-point values"),
         ([Parameter("system.model.topology.nb")], "topology"),
         ([Parameter(MASS, ("lower",))], f"no entry 'lower'; use one of {FIRST}, {SECOND}"),
@@ -290,7 +291,7 @@ MASS = "system.model.mass"
     ],
 )
 def test_wrong_choices(free, says, as_a_user):
-    with pytest.raises(ParameterError) as caught:
+    with pytest.raises((ParameterError, UnknownName)) as caught:
         Parameters(PLANT, free)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -299,7 +300,7 @@ def test_wrong_choices(free, says, as_a_user):
 @pytest.mark.parametrize(
     ("tie", "says"),
     [
-        (Tie("inputs.gain", "masses"), "there is no parameter 'masses'; use one of mass"),
+        (Tie("inputs.gain", "masses"), "no parameter 'masses' (did you mean 'mass'?)"),
         (Tie(MASS, "mass"), "already free as 'mass'"),
         (Tie("inputs.gains", "mass"), "did you mean 'gain'"),
         (Tie("inputs.gain", "mass", (0,)), "it has 1 values, but 'mass' has 2"),
@@ -307,7 +308,7 @@ def test_wrong_choices(free, says, as_a_user):
     ],
 )
 def test_wrong_ties(tie, says, as_a_user):
-    with pytest.raises(ParameterError) as caught:
+    with pytest.raises((ParameterError, UnknownName)) as caught:
         Parameters(PLANT, [Parameter(MASS)], [tie])
     assert says in str(caught.value)
 

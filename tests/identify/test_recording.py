@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
+from jaxdyn import UnknownName
 from jaxdyn.identify.recording import Recording, RecordingError, cut, low_passed
 from jaxdyn.simulate.controls import Knots
 
@@ -102,7 +103,7 @@ class TestHeldInputs:
         np.testing.assert_allclose(both.controls.values[1, :-1, 0], 3.0 * (t[:-1] + 0.005), atol=1e-9)
 
     def test_other_words_are_refused(self, as_a_user):
-        with pytest.raises(RecordingError, match=r"^run: inputs are 'cubic'; use .held. or .linear.$"):
+        with pytest.raises(UnknownName, match=r"^run: there is no kind of inputs 'cubic'; use one of held, linear$"):
             recording(np.arange(3.0), inputs="cubic")
 
 

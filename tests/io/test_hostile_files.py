@@ -18,6 +18,7 @@ import pytest
 
 from jaxdyn import MechanismError, library
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import suggestion
 from jaxdyn.io import (
     ConfigError,
     RunDirectory,
@@ -34,7 +35,6 @@ from jaxdyn.io import (
 )
 from jaxdyn.io.reading import ConfigError as RaisedError
 from jaxdyn.io.recordings import Columns, load_recording
-from jaxdyn.io.tables import suggestion
 from jaxdyn.io.toml import read_toml
 
 pytestmark = pytest.mark.usefixtures("as_a_user")

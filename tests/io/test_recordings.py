@@ -56,7 +56,7 @@ def test_gaps_in_the_inputs_are_located(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"t": [0, 1], "q": [[1], [2]]}, "there is no array 'tau'; the file has q, t"),
+        ({"t": [0, 1], "q": [[1], [2]]}, "there is no array 'tau'; use one of q, t"),
         ({"t": [0, 1], "q": [[1], [2]], "tau": ["a", "b"]}, "'tau' has type"),
         ({"t": [0, 1], "q": [[1]], "tau": [[1], [2]]}, "q has 1 rows, but there are 2 time stamps"),
         ({"t": [0], "q": [[1]], "tau": [[1]]}, "time stamps are not ascending"),

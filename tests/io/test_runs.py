@@ -226,7 +226,7 @@ def test_a_loaded_run_holds_what_was_written_and_shows_itself(run):
     assert trajectory.backend == "lanes"
     shown = repr(loaded)
     assert shown.startswith("Run('double_pendulum', 2 samples)")
-    assert "1 completed, 1 diverged" in shown
+    assert "1 successful, 1 diverged" in shown
     assert "batch, time" in shown
     assert shown.count("\n") < 10
     assert "\x1b" not in shown

@@ -330,14 +330,14 @@ def test_a_declaration_after_a_blank_line_is_forgiven(read):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"base": "floating"}, "base is 'floating'; use one of fixed, free"),
-        ({"unphysical": "ignore"}, "unphysical is 'ignore'; use one of refuse, repair"),
+        ({"base": "floating"}, "no option base 'floating'; use one of fixed, free"),
+        ({"unphysical": "ignore"}, "no option unphysical 'ignore'; use one of refuse, repair"),
         ({"velocity_scale": 0.0}, "velocity_scale is 0.0; give a positive value such as 0.01"),
     ],
 )
 @pytest.mark.usefixtures("as_a_user")
 def test_options_are_checked(read, options, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(jaxdyn.Error, match=message):
         read(robot(body("b")), **options)
 
 

@@ -97,7 +97,7 @@ def test_a_new_solver_is_chosen_by_a_config_and_solves_its_problem(config, tmp_p
     assert solver_of(read, problem_of(read)) == Polished(coarse=2)
     command = ["optimize", str(config), POLISHED, POWER, "start=[{kind='constant'}]", "--out", str(tmp_path / "run")]
     assert main(command) == 0
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["result"] == "solved"
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["result"] == "successful"
     again = read_config(tmp_path / "run" / "config.toml", OptimizeConfig)
     assert (again.solver.kind, again.solver.values["coarse"]) == ("polished", 2)
 

@@ -139,7 +139,7 @@ def test_four_devices_give_the_bits_of_one(folder):
 def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(folder, two_hosts):
     first, second = two_hosts
     assert "2 devices, 2 processes" in first
-    assert "samples: 10 completed" in first
+    assert "samples: 10 successful" in first
     assert "samples:" not in second
     assert not [*folder.glob("nowhere*")]
     assert_same(folder, "two")

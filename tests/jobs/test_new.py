@@ -51,7 +51,7 @@ def test_a_new_rollout_runs_with_the_mechanism_that_is_written_beside_it(here, c
     new("rollout")
     assert "jaxdyn rollout rollout.toml" in capsys.readouterr().out
     assert main(["rollout", "rollout.toml", *SMALL["rollout"], "--out", "run"]) == 0
-    assert json.loads(Path("run/metrics.json").read_text())["samples"]["completed"] == 4
+    assert json.loads(Path("run/metrics.json").read_text())["samples"]["successful"] == 4
 
 
 def test_a_new_optimization_is_a_problem_whose_initial_guesses_lead_to_its_target(here):

@@ -98,7 +98,7 @@ def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_mis
 
 def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
     metrics = json.loads((swing / "metrics.json").read_text())
-    assert (metrics["starts"], metrics["results"]["solved"], metrics["result"]) == (6, 6, "solved")
+    assert (metrics["starts"], metrics["results"]["successful"], metrics["result"]) == (6, 6, "successful")
     assert [(row["kind"], row["count"]) for row in metrics["by_start"]] == [
         ("constant", 1),
         ("random", 3),
@@ -133,7 +133,7 @@ def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
     assert "solved after" in told
     with jax.enable_x64(True):
         run = load_run(swing)
-        assert "completed" in repr(run.trajectory)
+        assert "successful" in repr(run.trajectory)
     assert run.system.model.name == "pendulum"
     np.testing.assert_array_equal(run.arrays["q"][0], plan["q"])
     assert read_config(swing / "config.toml", OptimizeConfig).start[2].count == 2
@@ -151,7 +151,7 @@ def test_mixed_initial_guesses_are_those_of_the_library_and_are_reported_by_kind
         ("mixed: random path", 2),
         ("mixed: random motion", 1),
     ]
-    assert sum(row["solved"] for row in metrics["by_start"]) == metrics["results"]["solved"] == 8
+    assert sum(row["solved"] for row in metrics["by_start"]) == metrics["results"]["successful"] == 8
     assert "mixed: random motion" in (tmp_path / "run" / "optima.txt").read_text()
     with jax.enable_x64(True):
         settings = read_config(config, OptimizeConfig, [start])
@@ -168,7 +168,7 @@ def test_solutions_from_other_guesses_of_the_solver_are_no_successes_of_the_give
         problem = problem_of(settings)
     solver = Auto()
     last = len(solver.stages(problem)) - 1
-    solved, lost = ControlResult.SOLVED.value, ControlResult.STUCK.value
+    solved, lost = ControlResult.SUCCESSFUL.value, ControlResult.STUCK.value
     found = SimpleNamespace(
         result=np.array([solved, lost, lost, lost]),
         cost=np.array([2.0, 1.0, 1.0, 1.0]),
@@ -367,7 +367,7 @@ def test_a_free_duration_is_found_and_replayed(config, tmp_path):
     assert main(["optimize", config, "--out", str(tmp_path / "run"), *overrides]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     plan = arrays_of(tmp_path / "run" / "plan.npz")
-    assert metrics["result"] == "solved"
+    assert metrics["result"] == "successful"
     assert 0.4 / 1.2 < metrics["duration_s"] < 0.9
     np.testing.assert_allclose(plan["design"], [metrics["duration_s"]])
     np.testing.assert_allclose(plan["time"][-1], metrics["duration_s"])

@@ -80,7 +80,7 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
 @pytest.mark.thorough
 def test_the_plan_is_one_of_the_mechanism_within_the_bounds_of_controls_and_rates(run):
     plan, metrics = arrays_of(run / "plan.npz"), json.loads((run / "metrics.json").read_text())
-    assert metrics["results"]["solved"] == 2
+    assert metrics["results"]["successful"] == 2
     shapes = {"q": (11, 2), "v": (11, 2), "controls": (10, 1), "feedback": (10, 1, 4), "rates": (10, 1)}
     assert {name: plan[name].shape for name in shapes} == shapes
     assert plan["rate_feedback"].shape == (10, 1, 5)

@@ -356,7 +356,7 @@ def test_rollouts(name, exhaustive):
         # Errors grow along a path: by less than tenfold over the at most six seconds here.
         agree(found, expected, f"{name} in {dtype.__name__}", 1e5)
     if name == "stop":
-        assert set(expected[0][4].tolist()) == {RolloutResult.STOPPED, RolloutResult.COMPLETED}
+        assert set(expected[0][4].tolist()) == {RolloutResult.STOPPED, RolloutResult.SUCCESSFUL}
 
 
 @pytest.mark.thorough
@@ -382,7 +382,7 @@ def test_lanes_that_end_early_are_told_apart():
 
         def masked(q):
             y = jax.vmap(lane)(q, v, u)
-            return jnp.sum(jnp.where(y.result == RolloutResult.COMPLETED, y.final.q[:, 0], 0.0)), y
+            return jnp.sum(jnp.where(y.result == RolloutResult.SUCCESSFUL, y.final.q[:, 0], 0.0)), y
 
         (_, y), gradient = jax.value_and_grad(masked, has_aux=True)(q)
         return y.result, y.steps, y.final, gradient[np.abs(np.asarray(speeds)) < 10]

@@ -7,7 +7,7 @@ import pytest
 from first_cases import first
 from random_trees import close, random_parents, random_unit
 
-from jaxdyn import Prismatic, Revolute
+from jaxdyn import Prismatic, Revolute, UnknownName
 from jaxdyn.mechanism import Topology, tree
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -172,5 +172,5 @@ def test_a_body_that_does_not_exist_is_named_with_those_that_do():
     topology = topology_of([-1, 0])
     assert topology.body_index("ground") == -1
     assert topology.body_index("1") == 1
-    with pytest.raises(KeyError, match="no body or frame 'elbow'; it has ground, 0, 1"):
+    with pytest.raises(UnknownName, match="no body or frame 'elbow'; use one of ground, 0, 1"):
         topology.body_index("elbow")

@@ -118,7 +118,7 @@ def quadruped(stiffer=1.0):
     q[7:] = np.tile([0.0, 0.6, -1.2], 4)
     q = jnp.asarray(q)
     usual = ContactMaterial.of(model)
-    points = sum((contact_sphere(foot, radius=0.02) for foot in FEET), ())
+    points = [contact_sphere(foot, radius=0.02) for foot in FEET]
     contact = GroundContact.of(
         model, points, stiffness=stiffer * usual.stiffness, damping=np.sqrt(stiffer) * usual.damping, slip_speed=2e-4
     )

@@ -110,7 +110,7 @@ def test_loops_stay_closed_and_energy_bounded(swinging, integrator, dtype, resid
         )
     )(state)
     errors, energy = found.saved
-    assert int(found.result) == RolloutResult.COMPLETED.value
+    assert int(found.result) == RolloutResult.SUCCESSFUL.value
     assert np.abs(found.final.q[0]) > 5e-3 * steps  # it turned over and over
     assert np.abs(errors.residual).max() < residual
     assert np.abs(errors.rate).max() < rate
@@ -264,6 +264,6 @@ def test_a_batch_of_4096_random_four_bars_flags_those_that_cannot_close():
     assert not np.any(closed & ~possible)  # none is said to be closed that cannot be
     # Assembly may end where it goes no further though another start would do: rarely.
     assert np.mean(closed[possible]) > 0.97
-    assert np.all(result[closed] == RolloutResult.COMPLETED.value)
+    assert np.all(result[closed] == RolloutResult.SUCCESSFUL.value)
     assert error[closed].max() < 1e-9
     assert np.all(np.isfinite(q))

@@ -55,7 +55,7 @@ def _shaken() -> tuple[System, State]:
 def reference():
     system, state = _shaken()
     run = jax.jit(lambda s: rollout_adaptive(system, s, times=jnp.array([0.0, _END]), rtol=1e-13, atol=1e-13))(state)
-    assert run.result == RolloutResult.COMPLETED
+    assert run.result == RolloutResult.SUCCESSFUL
     return run.final
 
 
@@ -90,7 +90,7 @@ def test_variational_free_body_keeps_both_momenta_to_rounding():
     system = System(builder.build())
     start = State(_shaken()[1].q[4:], _shaken()[1].v[3:])
     run = jax.jit(lambda s: rollout(system, s, dt=1e-2, steps=1000, save_every=1000, integrator=Variational()))(start)
-    assert run.result == RolloutResult.COMPLETED
+    assert run.result == RolloutResult.SUCCESSFUL
     end = run.final
     for measure in (jaxdyn.momentum, jaxdyn.angular_momentum):
         before, after = (measure(system.model, state.q, state.v) for state in (start, end))
@@ -122,7 +122,7 @@ def test_adaptive_rollout_agrees_with_short_steps_at_irregular_times_and_differe
         return rollout_adaptive(system, State(state.q, velocity), knots, times=times, rtol=1e-10, atol=1e-10)
 
     run = eqx.filter_jit(adaptive)(state.v, system)
-    assert run.result == RolloutResult.COMPLETED
+    assert run.result == RolloutResult.SUCCESSFUL
     np.testing.assert_array_equal(run.time, times)
     np.testing.assert_allclose(jnp.linalg.norm(run.saved.q, axis=1), np.ones(6), atol=1e-14)
     fine = jax.jit(lambda s: rollout(system, s, knots, dt=1e-3, steps=1000, integrator=RungeKutta4()))(state)
@@ -182,7 +182,7 @@ def steps(exhaustive) -> int:
 def _long_run(system, state, dt, steps, save):
     options = {"dt": dt, "steps": steps, "save_every": steps // 1000, "integrator": Variational()}
     run = jax.jit(lambda s: rollout(system, s, save=save, **options))(state)
-    assert run.result == RolloutResult.COMPLETED
+    assert run.result == RolloutResult.SUCCESSFUL
     return jax.tree.map(np.asarray, run.saved)
 
 

@@ -42,7 +42,7 @@ def test_a_batch_outside_of_jit_warns_once_with_counts_steps_joint_and_remedy(ba
     text = str(caught[0].message)
     for part in (
         "4 rollouts",
-        "2 completed",
+        "2 successful",
         "2 diverged",
         "Sample 3",
         f"after {batch.steps[3]} steps",
@@ -77,7 +77,7 @@ def test_one_rollout_and_derivatives_of_it_raise_an_error_outside_of_jit_or_warn
 def test_a_batch_raises_an_error_only_if_no_sample_reaches_its_end():
     with pytest.raises(RolloutError, match="2 rollouts of"):
         jax.vmap(sample)(DAMPING[1::2])
-    with pytest.warns(DivergenceWarning, match="2 rollouts of.*1 completed, 1 diverged"):
+    with pytest.warns(DivergenceWarning, match="2 rollouts of.*1 successful, 1 diverged"):
         jax.vmap(sample)(DAMPING[:2])
     ends = jax.jit(jax.vmap(sample))(DAMPING[1::2])
     np.testing.assert_array_equal(ends.result, RolloutResult.DIVERGED)
@@ -102,7 +102,7 @@ def test_healthy_marks_the_samples_that_completed_or_stopped_and_describe_counts
     np.testing.assert_array_equal(batch.healthy, [True, False, True, False])
     text = batch.describe()
     assert "4 rollouts of" in text
-    assert "2 completed, 2 diverged" in text
+    assert "2 successful, 2 diverged" in text
     system = System(PENDULUM)
     stopped = jax.jit(lambda s: rollout(system, s, dt=0.02, steps=5, stop=lambda t, s: t > 0.05))(swinging())
     assert stopped.result == RolloutResult.STOPPED
@@ -129,7 +129,7 @@ def test_a_model_without_degrees_of_freedom_runs_and_is_described_without_a_join
     model = builder.build()
     start = State(jnp.zeros(model.nq), jnp.zeros(0))
     end = jax.jit(lambda s: rollout(System(model), s, dt=0.1, steps=2))(start)
-    assert end.describe() == "1 rollout of 'driven': 1 completed."
+    assert end.describe() == "1 rollout of 'driven': 1 successful."
     text = describe(np.array(2), np.array(0), np.zeros(0), model.topology)
     assert text.startswith("1 rollout of 'driven': 1 diverged. Sample 0 diverged first, after 0 steps. A coordinate")
 

@@ -10,7 +10,6 @@ from random_trees import random_model, random_motion
 import jaxdyn
 from jaxdyn import (
     AppliedForce,
-    AsymmetricFriction,
     Damper,
     Free,
     JointFriction,
@@ -19,7 +18,6 @@ from jaxdyn import (
     LoadFriction,
     MechanismBuilder,
     Prismatic,
-    QuadraticDrag,
     RungeKutta4,
     SemiImplicitEuler,
     Spring,
@@ -30,7 +28,7 @@ from jaxdyn import (
     rollout,
     total_energy,
 )
-from jaxdyn.dynamics import GroundContact, HalfSpace, contact_sphere, kinematics
+from jaxdyn.dynamics import AsymmetricFriction, GroundContact, HalfSpace, QuadraticDrag, contact_sphere, kinematics
 from jaxdyn.dynamics.friction import BearingFriction
 
 G = 9.81

@@ -59,7 +59,7 @@ def test_samples_of_a_batch_are_chosen_by_their_indices():
     assert drawn.keys() == {first, other}
     assert drawn[first] > drawn[other]
     assert len(motion.plot().axes[0].lines) == 12
-    assert "20 completed" in motion.plot(samples=[3]).get_suptitle()
+    assert "20 successful" in motion.plot(samples=[3]).get_suptitle()
     for wrong in ([20], [-1], []):
         with pytest.raises(IndexError, match="0 to 19"):
             motion.plot(samples=wrong)

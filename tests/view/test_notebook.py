@@ -90,7 +90,7 @@ def test_a_batch_of_mechanisms_has_no_picture():
 
 def test_a_picture_that_fails_says_so_and_leaves_the_table():
     odd = eqx.tree_at(lambda trajectory: trajectory.saved.v, MOTION, jnp.ones((2, 1)))
-    assert table(odd)["result"] == "completed"
+    assert table(odd)["result"] == "successful"
     assert "no picture: " in odd._repr_html_()
 
 
