@@ -192,6 +192,8 @@ MADE = [
     io.Run(Path("run"), SYSTEM, {"q": np.ones(3)}, None, None, None),
     lanes.Record("f", "lanes"),
     compute.Served("lanes"),
+    identify.Finding("sign", "the force acts in the opposite direction"),
+    identify.Verdict(FIT.result, 1.0, ()),
     view.Animation(b"", ".gif"),
 ]
 

@@ -52,7 +52,7 @@ def write_and_keep(directory, name, **arrays):
 def run(out, devices, *more):
     for verb, overrides in jobs.items():
         command = [verb, str(folder / f"{verb}.toml"), f"devices={devices}", "--out", str(out / verb), *overrides, *more]
-        assert main(command) == 0, verb
+        assert main(command) == (3 if verb == "identify" else 0), verb  # four steps of a fit are not enough
 
 RunDirectory.write_arrays = write_and_keep
 for name, devices in outs.items():

@@ -70,7 +70,8 @@ def attempt(out, seconds, files=0):
     while end is None or time.monotonic() < end:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            assert status == 0, (folder / "said.txt").read_text()[-3000:]
+            # A fit of few steps ends with 3.
+            assert os.waitstatus_to_exitcode(status) in (0, 3), (folder / "said.txt").read_text()[-3000:]
             return False
         written |= stamps(out) - before
         if end is None and len(written) >= files:
