@@ -26,7 +26,7 @@ from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_
 class ControlResult(ResultCode):
     """Result codes of a search for a plan; a batch of searches has one code for each search."""
 
-    OUT_OF_STEPS = 0, "The search made max_steps iterations before it converged; increase max_steps."  # or it goes on
+    OUT_OF_STEPS = 0, "The search made max_steps iterations before it converged; increase max_steps."  # or it continues
     SUCCESSFUL = 1, "The problem is solved.", True
     STUCK = (
         2,

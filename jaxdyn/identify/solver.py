@@ -15,7 +15,7 @@ from jaxdyn.results import ResultCode
 class FitResult(ResultCode):
     """Outcome of a fit; one code per initial guess of a batch."""
 
-    OUT_OF_STEPS = 0, "The fit made max_steps steps before it converged; increase max_steps."  # or it goes on
+    OUT_OF_STEPS = 0, "The fit made max_steps steps before it converged; increase max_steps."  # or it continues
     SUCCESSFUL = 1, "The fit converged, or took all steps of a solver that has no test of convergence.", True
     STUCK = (
         2,
