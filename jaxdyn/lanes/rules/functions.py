@@ -36,8 +36,8 @@ from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 _MOST_COLLECTED = 256
 # A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and are folded.
 _UNROLLED_EQUATIONS = 2000
-# Largest number of equations of the unrolled form of an iteration of a loop whose length depends on values. Longer ones are searches
-# for whole motions, which are as fast as loops of XLA around compiled functions.
+# Largest number of equations of the unrolled form of an iteration of a loop whose length depends on values. Longer ones are
+# searches for whole motions, which are as fast as loops of XLA around compiled functions.
 _LONGEST_WHILE = 15_000
 _USUAL_OPERATIONS = 64  # operations of an equation of usual size
 
