@@ -173,7 +173,7 @@ MADE = [
     identify.GradientDescent(optax.sgd(1.0)),
     identify.HeldOut(TWO, jnp.ones((2, 1))),
     identify.InverseDynamicsError(FIT.parameters, MOTIONS, jnp.ones(1)),
-    identify.LinearFit(TWO, jnp.eye(2), jnp.ones((4, 1)), ONE, ONE, 2),
+    identify.LinearFit(TWO, jnp.eye(2), jnp.ones((4, 1)), ONE, ONE, 2, jnp.eye(2)),
     PLANT.inputs,
     PLANT.sensors,
     PLANT,

@@ -207,7 +207,7 @@ def inverse_kinematics(
         targets: Target pose of a frame, or several of them.
         limits: If true, the result is within the position limits of the model.
         restarts: Largest number of random configurations from which the search is repeated; 0 to search from q only.
-        max_steps: Total number of steps; all of them are executed, so that the samples of a batch take the same time.
+        max_steps: Largest total number of steps. A search ends when the error of the targets is at the level of rounding.
         throw: If true, an error is raised outside of `jit` if a target is not reached; if false, the result is the configuration of
             smallest error, and `InverseKinematics.reached` is false.
 
@@ -299,12 +299,21 @@ def _solution(task: _Task, q: Coordinates, restarts: int, max_steps: int) -> Inv
     curvature, rows = jax.jacfwd(functools.partial(conditions, fixed))(zero)
     slope, phi = conditions(task, zero)
     step = -_solved_on(free, curvature, eps**0.5, slope, rows, phi)
-    q = configuration.integrate(fixed.model, best, step - jax.lax.stop_gradient(step))
+    q = configuration.integrate(fixed.model, best, _derivative_of(step))
     error = jnp.max(jnp.abs(_errors(task, q)))
     reached = error < _tolerance(q.dtype)
     if constraints:
         reached = reached & (jnp.max(jnp.abs(task.residuals(q))) < eps**0.5) & ~task.is_on_wrong_branch(q)
     return InverseKinematics(q, error, reached)
+
+
+@jax.custom_jvp
+def _derivative_of(step: Float[Array, "nv"]) -> Float[Array, "nv"]:
+    """Zero with the derivative of a step, so that a step is computed for derivatives only."""
+    return jnp.zeros_like(step)
+
+
+_derivative_of.defjvp(lambda primals, tangents: (_derivative_of(*primals), *tangents))
 
 
 def _errors(task: _Task, q: Coordinates) -> Float[Array, "m"]:
@@ -345,8 +354,10 @@ class _Search(NamedTuple):
     """State of the search.
 
     Attributes:
+        index: Number of steps.
+        done: True if further steps have no effect.
         q: Coordinates.
-        square: |r|^2 there.
+        square: |r|^2 there; infinite where it is not known yet.
         damping: The damping mu, relative to the mean diagonal entry of J'J.
         started: Number of random configurations from which the search has been repeated; one more once it has returned to the best
             configuration.
@@ -355,6 +366,8 @@ class _Search(NamedTuple):
         shift: Shift of the constraints.
     """
 
+    index: Int[Array, ""]
+    done: Bool[Array, ""]
     q: Float[Array, "nq"]
     square: Float[Array, ""]
     damping: Float[Array, ""]
@@ -373,7 +386,7 @@ def _searched(
     constraints, additional steps continue from the best configuration, and shift the constraints whenever they stall.
     """
     dtype, model = q.dtype, task.model
-    floor = jnp.finfo(dtype).eps ** (2 / 3)
+    eps = float(jnp.finfo(dtype).eps)
 
     def square(q, shift):
         r = _errors(task._replace(shift=shift), q)
@@ -387,20 +400,23 @@ def _searched(
 
     guesses = jax.lax.scan(drawn, None, jax.random.split(jax.random.key(0), restarts + 1))[1]
 
-    def improve(search: _Search, index: Int[Array, ""]):
-        shift = search.shift
+    def improve(search: _Search) -> _Search:
+        index, shift = search.index, search.shift
         r, J = _linearized(task._replace(shift=shift), search.q)
+        before = jnp.minimum(search.square, dot(r, r))  # other rounding errors are not an improvement
         gradient = dot(J.T, r)
         free = ~_blocked(model, task.bounds, search.q, gradient)
         candidate = task.moved(search.q, -_solved_on(free, dot(J.T, J), search.damping, gradient))
         after = square(candidate, shift)
-        better = after < search.square
-        q, now = jnp.where(better, candidate, search.q), jnp.where(better, after, search.square)
-        damping = jnp.where(better, jnp.maximum(0.1 * search.damping, floor), 10.0 * search.damping)
+        better, fast = after < before, after < (1.0 - _LEAST_DECREASE) * before
+        q, now = jnp.where(better, candidate, search.q), jnp.where(better, after, before)
+        damping = jnp.where(better, jnp.maximum(0.1 * search.damping, eps ** (2 / 3)), 10.0 * search.damping)
         # The error of targets that can be reached decreases faster and faster; otherwise the search is near another minimum.
-        slow = better & (after > (1.0 - _LEAST_DECREASE) * search.square) | (damping > _MOST_DAMPING)
+        slow = ~fast & (better | (damping > _MOST_DAMPING))
         grade, solved = graded(q, now), now <= _tolerance(dtype) ** 2
         leaves = jnp.where(solved, grade > now, slow) & (search.started <= restarts)
+        # An error this small is that of rounding once a step does not decrease it; a larger one, once no step does.
+        done = ~fast & ~leaves & ((now <= eps**1.5) | (damping > _MOST_DAMPING))
         best, best_square = (
             jnp.where(grade < search.best_square, a, b) for a, b in ((q, search.best), (grade, search.best_square))
         )
@@ -412,27 +428,26 @@ def _searched(
                 jnp.where(index < max_steps, to, best),
             )
             begins = leaves | (slow & (index > max_steps))
+            done = done & solved & (grade <= now) & (index < max_steps)
             shift = jnp.where(begins & ~leaves, shift + task.residuals(q), shift)
-        q = jnp.where(leaves, to, q)
         return _Search(
-            q,
-            jnp.where(begins, square(q, shift), now),
+            index + 1,
+            done,
+            jnp.where(leaves, to, q),
+            jnp.where(begins, jnp.inf, now),
             jnp.where(begins, _FIRST_DAMPING, damping),
             jnp.where(leaves, search.started + 1, search.started),
             best,
             best_square,
             shift,
-        ), None
+        )
 
-    q = task.moved(q, jnp.zeros(model.nv, dtype))
-    start = square(q, task.shift)
-    first = _Search(
-        q, start, jnp.asarray(_FIRST_DAMPING, dtype), jnp.zeros((), jnp.int32), q, graded(q, start), task.shift
-    )
-    steps = jnp.arange(max_steps + _CLOSING_STEPS if task.constraints else max_steps)
-    last = jax.lax.scan(improve, first, steps)[0]
-    keeps = last.square < last.best_square if task.shift is None else True
-    return jnp.where(keeps, last.q, last.best), last.shift
+    q, zero = task.moved(q, jnp.zeros(model.nv, dtype)), jnp.zeros((), jnp.int32)
+    damping, worst = jnp.asarray(_FIRST_DAMPING, dtype), jnp.asarray(jnp.inf, dtype)
+    first = _Search(zero, jnp.asarray(False), q, worst, damping, zero, q, worst, task.shift)
+    most = max_steps + _CLOSING_STEPS if task.constraints else max_steps
+    last = jax.lax.while_loop(lambda search: ~search.done & (search.index < most), improve, first)
+    return last.best if task.shift is None else last.q, last.shift
 
 
 def _solved_on(

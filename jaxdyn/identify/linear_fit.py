@@ -9,7 +9,10 @@ Weighted rows are decomposed once, without normal equations, which would square 
     Y / noise = Q R,   z = Q^T tau / noise,   theta = R^-1 z,   cov(theta) = s^2 R^-1 R^-T,
     s^2 = ||tau / noise - Q z||^2 / (rows - parameters).
 
-Source: Golub and Van Loan 2013, section 5.3; weights per joint: Gautier 1997, Swevers et al. 1997.
+Blocks of rows are decomposed one after the other, each together with R and z of the rows before it. Thus a large Q is never
+formed, and `LinearFit.update` continues a fit with more measurements.
+
+Source: Golub and Van Loan 2013, sections 5.3 and 6.5; weights per joint: Gautier 1997, Swevers et al. 1997.
 """
 
 from collections.abc import Sequence
@@ -26,6 +29,8 @@ from jaxdyn.compute import stored_outside_jit
 from jaxdyn.mechanism.quantity import plain
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, floating
+
+_BLOCK = 1024  # rows that are decomposed at once; they and their factor Q are in the cache of a processor
 
 
 class Prior(NamedTuple):
@@ -48,6 +53,7 @@ class LinearFit(eqx.Module):
         residual_variance: Variance s^2 of the weighted residuals; 1 if the noise was as assumed.
         condition: Condition number of the weighted regressor with columns scaled to norm 1, in the Frobenius norm.
         degrees_of_freedom: Number of equations minus number of parameters.
+        triangle: Factor R of all weighted regressors.
     """
 
     estimate: Float[Array, "parameters"]
@@ -56,6 +62,41 @@ class LinearFit(eqx.Module):
     residual_variance: Float[Array, ""]
     condition: Float[Array, ""]
     degrees_of_freedom: int = eqx.field(static=True, converter=plain)
+    triangle: Float[Array, "parameters parameters"]
+
+    def update(
+        self,
+        Y: Float[Array, "samples channels parameters"],
+        tau: Float[Array, "samples channels"],
+        noise: Float[Array, "#samples channels"] | Float[Array, "channels"] | None = None,
+    ) -> "LinearFit":
+        """Fit of all measurements so far and further ones, in memory that depends on the number of further ones only.
+
+        Args:
+            Y: Further regressors.
+            tau: Further measured forces, N m or N.
+            noise: Their standard deviations, as for `weighted_least_squares`; by default that of the last sample. The result has
+                the attribute `noise` of the further measurements.
+
+        Example:
+            ```python
+            import jax, jax.numpy as jnp
+            from jaxdyn import identify
+
+            Y, theta = jax.random.normal(jax.random.key(0), (4, 100, 1, 3)), jnp.array([1.0, 2.0, 3.0])
+            fit = identify.weighted_least_squares(Y[0], Y[0] @ theta)
+            for part in Y[1:]:
+                fit = fit.update(part, part @ theta)
+            assert abs(fit.estimate - theta).max() < 1e-5
+            ```
+        """
+        Y, tau = _rows(Y, tau)
+        noise = jnp.broadcast_to(self.noise[-1] if noise is None else floating(noise), tau.shape)
+        square = self.residual_variance * self.degrees_of_freedom
+        # The triangle acts like measurements without residuals.
+        before = self.triangle, dot(self.triangle, self.estimate), jnp.ones_like(self.estimate)
+        rows = map(jnp.concatenate, zip(before, _flat(Y, tau, noise), strict=True))
+        return _fit(*rows, noise, self.degrees_of_freedom + tau.size, square)
 
     @property
     def standard_deviation(self) -> Float[Array, "*batch parameters"]:
@@ -114,12 +155,11 @@ def weighted_least_squares(
     Y, tau = _rows(Y, tau)
     _, channels, parameters = Y.shape
     noise = jnp.broadcast_to(jnp.ones(channels, tau.dtype) if noise is None else floating(noise), tau.shape)
-    columns, right = (Y / noise[..., None]).reshape(-1, parameters), (tau / noise).ravel()
-    if prior is not None:
-        mean, std = floating(prior.mean), floating(prior.std)
-        columns = jnp.concatenate([columns, jnp.diag(1.0 / std)])
-        right = jnp.concatenate([right, mean / std])
-    return _fit(columns, right, noise)
+    if prior is None:
+        return _fit(Y, tau, noise, noise, tau.size - parameters)
+    expected = jnp.eye(parameters, dtype=tau.dtype), floating(prior.mean), floating(prior.std)
+    rows = map(jnp.concatenate, zip(_flat(Y, tau, noise), expected, strict=True))
+    return _fit(*rows, noise, tau.size)
 
 
 def reweighted_least_squares(
@@ -175,13 +215,32 @@ def _rows(Y: Any, tau: Any) -> tuple[Float[Array, "samples channels parameters"]
     return Y, tau
 
 
+def _flat(Y: Array, tau: Array, noise: Array) -> tuple[Array, Array, Array]:
+    """Arrays with one row per equation."""
+    return Y.reshape(-1, Y.shape[-1]), tau.ravel(), noise.ravel()
+
+
 def _fit(
-    columns: Float[Array, "equations p"], right: Float[Array, "equations"], noise: Float[Array, "samples channels"]
+    columns: Float[Array, "*equations p"],
+    right: Float[Array, "*equations"],
+    std: Float[Array, "*equations"],
+    noise: Float[Array, "samples channels"],
+    freedom: int,
+    square: Float[Array, ""] | float = 0.0,
 ) -> LinearFit:
-    """Fit of weighted rows Y / noise to tau / noise."""
-    equations, p = columns.shape
-    _check_size(equations, p)
-    Q, R = factorizations.qr(columns)
+    """Fit of rows columns / std to right / std, with the given degrees of freedom.
+
+    Args:
+        columns: Regressors.
+        right: Measured forces.
+        std: Standard deviations of the equations.
+        noise: Standard deviations in the result.
+        freedom: Degrees of freedom.
+        square: Sum of the squared residuals of earlier measurements.
+    """
+    p = columns.shape[-1]
+    _check_size(freedom + p, p)
+    R, z, rest = _decomposed(columns, right, std)
     # The Frobenius norm is used because singular values would require another decomposition.
     size = jnp.linalg.norm(R, axis=0)
     inverse = _inverse(R / size[None]) / size[:, None]
@@ -191,9 +250,46 @@ def _fit(
             f"the columns of the regressor are linearly dependent (condition {float(condition):.1e}); fit base parameters, "
             "BaseParameters.columns(Y), or give a prior"
         )
+    variance = (square + rest) / freedom
+    return LinearFit(dot(inverse, z), variance * dot(inverse, inverse.T), noise, variance, condition, freedom, R)
+
+
+@stored_outside_jit
+def _decomposed(
+    columns: Float[Array, "*m p"], right: Float[Array, "*m"], std: Float[Array, "*m"]
+) -> tuple[Float[Array, "p p"], Float[Array, "p"], Float[Array, ""]]:
+    """R, z and the sum of the squared residuals of the rows columns / std and right / std."""
+    return _of_blocks(*_flat(columns, right, std))
+
+
+@jax.custom_jvp
+def _of_blocks(columns: Array, right: Array, std: Array) -> tuple[Array, Array, Array]:
+    m, p = columns.shape
+    length = min(m, _BLOCK)
+
+    def add(index, found):
+        R, z, square = found
+        start = jnp.minimum(index * length, m - length)
+        block, values, scale = (jax.lax.dynamic_slice_in_dim(x, start, length) for x in (columns, right, std))
+        # The last block begins with rows of the one before it.
+        weights = jnp.where(start + jnp.arange(length) < index * length, 0.0, 1.0 / scale)
+        return _joined(jnp.concatenate([R, weights[:, None] * block]), jnp.concatenate([z, weights * values]), square)
+
+    nothing = jnp.zeros((p, p), right.dtype), jnp.zeros(p, right.dtype), jnp.zeros((), right.dtype)
+    return jax.lax.fori_loop(0, -(-m // length), add, nothing)
+
+
+@_of_blocks.defjvp
+def _of_blocks_jvp(primals, tangents):
+    """Derivatives of the decomposition of all rows at once, since the triangle of the first blocks may be singular."""
+    return jax.jvp(lambda columns, right, std: _joined(columns / std[:, None], right / std, 0.0), primals, tangents)
+
+
+def _joined(rows: Array, right: Array, square: Array | float) -> tuple[Array, Array, Array]:
+    """R, z and the sum of the squared residuals, to which `square` is added, of rows with unit standard deviation."""
+    Q, R = factorizations.qr(rows)
     z = dot(Q.T, right)
-    variance = jnp.sum((right - dot(Q, z)) ** 2) / (equations - p)
-    return LinearFit(dot(inverse, z), variance * dot(inverse, inverse.T), noise, variance, condition, equations - p)
+    return R, z, square + jnp.sum((right - dot(Q, z)) ** 2)
 
 
 def _inverse(triangle: Float[Array, "p p"]) -> Float[Array, "p p"]:

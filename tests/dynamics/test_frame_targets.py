@@ -138,6 +138,23 @@ def test_the_derivative_moves_a_redundant_arm_with_its_target_and_agrees_in_both
     np.testing.assert_allclose(null @ np.asarray(forward), 0.0, atol=1e-6)
 
 
+def test_a_search_ends_when_its_error_is_at_rounding_or_when_no_step_decreases_it():
+    """With all of these steps, a search would take hours."""
+    model = planar_arm()
+    points = jnp.array([[1.2, -0.4], [0.3, 0.9], [3.0, -4.0]])
+
+    def tip(p):
+        q = jaxdyn.inverse_kinematics(model, jnp.array([0.1, 0.3]), place(*p), max_steps=10**9).q
+        return jaxdyn.frame_placement(model, q, "tip").translation[::2], q
+
+    (reached, _), (slopes, _), (back, _) = jax.jit(
+        jaxdyn.batched(lambda p: (tip(p), jax.jacfwd(tip)(p), jax.jacrev(tip)(p)))
+    )(points)
+    np.testing.assert_allclose(reached, [*points[:2], 0.4 * points[2]], atol=1e-14, rtol=1e-7)
+    np.testing.assert_allclose(slopes[:2], np.broadcast_to(np.identity(2), (2, 2, 2)), atol=1e-7)
+    np.testing.assert_allclose(slopes, back, atol=1e-7)
+
+
 def test_several_frames_on_a_spherical_joint_are_placed_together():
     builder = jaxdyn.MechanismBuilder("fork")
     builder.add_body("stem", joint=jaxdyn.Spherical())

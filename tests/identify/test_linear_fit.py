@@ -117,6 +117,76 @@ def test_fit_is_that_of_numpy():
     assert fit.degrees_of_freedom == 40
 
 
+def stiff_rows(condition: float):
+    """Rows in several blocks, the first of which is a machine at rest, with columns of a given condition, and exact parameters."""
+    rng = np.random.default_rng(1)
+    left, right = (np.linalg.qr(rng.normal(size=(n, 6)))[0] for n in (2400, 6))
+    Y = np.concatenate([np.zeros((1100, 1, 6)), ((left * np.geomspace(1.0, 1.0 / condition, 6)) @ right.T)[:, None]])
+    return Y, rng.normal(size=6), rng.normal(size=Y.shape[:2])
+
+
+@pytest.mark.parametrize("condition", [1e8, 1e10])
+def test_a_fit_of_blocks_keeps_the_digits_that_normal_equations_lose(condition):
+    Y, theta, _ = stiff_rows(condition)
+    fit = weighted_least_squares(jnp.asarray(Y), jnp.asarray(Y @ theta))
+    np.testing.assert_allclose(fit.estimate, theta, atol=1e-15 * condition)
+    A = Y[:, 0]
+    assert np.abs(np.linalg.solve(A.T @ A, A.T @ (A @ theta)) - theta).max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_a_fit_that_is_continued_is_the_fit_of_all_measurements(dtype):
+    Y, theta, noise = stiff_rows(10.0)
+    std = np.array([0.02])
+    Y, tau, std = (jnp.asarray(x, dtype) for x in (Y, Y @ theta + 0.02 * noise, std))
+    whole = weighted_least_squares(Y, tau, std)
+    fit = weighted_least_squares(Y[:1500], tau[:1500], std)
+    for a, b in ((1500, 1503), (1503, 3500)):  # fewer rows than parameters, and several blocks
+        fit = fit.update(Y[a:b], tau[a:b])
+    assert fit.degrees_of_freedom == whole.degrees_of_freedom == 3494
+    eps = float(jnp.finfo(dtype).eps)
+    for name in ("estimate", "covariance", "residual_variance", "condition"):
+        value, expected = getattr(fit, name), getattr(whole, name)
+        assert value.dtype == dtype
+        np.testing.assert_allclose(
+            value, expected, rtol=1e4 * eps, atol=1e4 * eps * np.abs(expected).max(), err_msg=name
+        )
+
+
+def test_derivatives_of_a_fit_are_those_of_its_equations_although_the_first_block_is_singular():
+    Y, theta, noise = map(jnp.asarray, stiff_rows(10.0))
+    tau, std = Y @ theta + 0.02 * noise, jnp.linspace(0.5, 2.0, 3500)[:, None]
+
+    def blocks(scale, tau):
+        fit = weighted_least_squares(Y * scale[None, None], tau, std * (1.0 + scale[0]))
+        more = fit.update(Y[-2:] * scale[1], tau[-2:])
+        return jnp.concatenate([fit.estimate, jnp.append(fit.covariance[0], fit.residual_variance), more.estimate])
+
+    def normal(scale, tau):
+        def solved(A, b, freedom):
+            G = A.T @ A
+            x = jnp.linalg.solve(G, A.T @ b)
+            variance = jnp.sum((b - A @ x) ** 2) / freedom
+            return x, variance * jnp.linalg.inv(G)[0], variance
+
+        weights = 1.0 / (std * (1.0 + scale[0]))
+        A, b = weights * Y[:, 0] * scale[None], (weights * tau)[:, 0]
+        x, row, variance = solved(A, b, 3494)
+        A2, b2 = weights[-1:] * Y[-2:, 0] * scale[1], weights[-1] * tau[-2:, 0]
+        more, _, _ = solved(jnp.concatenate([A, A2]), jnp.concatenate([b, b2]), 3496)
+        return jnp.concatenate([x, jnp.append(row, variance), more])
+
+    at = jnp.linspace(1.0, 2.0, 6)
+
+    def all_of(function):
+        batch = jax.vmap(function, (None, 0))(at, jnp.stack([tau, 2.0 * tau]))
+        return function(at, tau), jax.jacfwd(function)(at, tau), jax.jacrev(function)(at, tau), batch
+
+    found, expected = (jax.jit(lambda f=f: all_of(f))() for f in (blocks, normal))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8 * np.abs(other).max())
+
+
 def test_report_marks_what_is_not_told_from_zero():
     rng = np.random.default_rng(2)
     Y = rng.normal(size=(50, 1, 2))

@@ -36,9 +36,9 @@ from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 _MOST_COLLECTED = 256
 # A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and are folded.
 _UNROLLED_EQUATIONS = 2000
-# Largest number of equations of an iteration of a loop whose length depends on values. Longer ones are whole searches, which are
-# as fast as loops of XLA around compiled functions.
-_LONGEST_WHILE = 1000
+# Largest number of equations of the unrolled form of an iteration of a loop whose length depends on values. Longer ones are
+# searches for whole motions, which are as fast as loops of XLA around compiled functions.
+_LONGEST_WHILE = 15_000
 _USUAL_OPERATIONS = 64  # operations of an equation of usual size
 
 
@@ -115,7 +115,7 @@ def _while(flat: Flattener, equation, args: list[Value]) -> list[Value]:
     """
     p, program, outer = equation.params, flat.program, flat.block
     condition, function = p["cond_jaxpr"], p["body_jaxpr"]
-    count = _count_written(condition.jaxpr) + _count_written(function.jaxpr)
+    count = _count_equations(condition.jaxpr) + _count_equations(function.jaxpr)
     if count > _LONGEST_WHILE:
         raise CannotFlatten(f"'while_loop' has an iteration of {count} equations, more than {_LONGEST_WHILE}")
     n_condition = len(arrays_of(equation.invars[: p["cond_nconsts"]]))
@@ -158,11 +158,6 @@ def _divided(scalars: Sequence[Scalar], like: Sequence[np.ndarray]) -> list[np.n
     """Arrays with the shapes of other arrays that contain the scalars one after the other."""
     ends = list(itertools.accumulate((x.size for x in like), initial=0))
     return [objects(scalars[a:b], x.shape) for a, b, x in zip(ends, ends[1:], like, strict=False)]
-
-
-def _count_written(jaxpr) -> int:
-    """Number of equations, with the body of a loop counted once."""
-    return len(jaxpr.eqns) + sum(_count_written(inner) for e in jaxpr.eqns for inner in inner_jaxprs(e))
 
 
 def _count_equations(jaxpr) -> int:
