@@ -163,7 +163,7 @@ SAMPLES = {
 }
 
 
-TREE_NAMES = first(2, ["two roots", "branched", "chain"])
+TREE_NAMES = first(1, ["two roots", "branched", "chain"])  # the first one branches and has a chain
 
 
 def sample_tree(name: str) -> Model:
