@@ -1,6 +1,8 @@
 """Test conventions: double precision available, strict promotion, every annotated shape checked at run time."""
 
 import ctypes
+import dataclasses
+import functools
 import gc
 import itertools
 import os
@@ -15,6 +17,7 @@ from typing import Any
 
 import jax
 import jaxtyping
+import numpy as np
 import pytest
 from deep_calls import with_room
 from jax._src import util as _util
@@ -63,19 +66,58 @@ _jaxtyped = jaxtyping.jaxtyped
 
 
 def _checked(typechecker: Callable) -> Callable:
-    """The decorator that the import hook gives to functions and classes; what it leaves out would take over a tenth of the time.
+    """The decorator that the import hook gives to functions and classes; what it leaves out would take a quarter of the time.
 
     Functions inside of others are defined at each call, and arrays reach them through functions that are checked. The lane compiler
-    handles millions of scalars and annotates no shapes: its types are checked by basedpyright.
+    handles millions of scalars and annotates no shapes: its types are checked by basedpyright. All other functions are checked once
+    for all arguments of the same classes, shapes and types of numbers.
     """
     with_shapes = _jaxtyped(typechecker=typechecker)
 
     def decorate(item: Any) -> Any:
         is_inner = item.__module__.startswith("jaxdyn.lanes.")
         is_plain = isinstance(item, FunctionType) and (not item.__annotations__ or "<locals>" in item.__qualname__)
-        return item if is_inner or is_plain else with_shapes(item)
+        if is_inner or is_plain:
+            return item
+        if isinstance(item, FunctionType):
+            return _once_for_each_shape(item, with_shapes)
+        if isinstance(item, type) and dataclasses.is_dataclass(item):
+            if item.__init__.__globals__ is not globals():  # a method, which is decorated already
+                item.__init__ = _once_for_each_shape(item.__init__, with_shapes)
+            return item
+        return with_shapes(item)
 
     return decorate
+
+
+def _once_for_each_shape(function: Callable, with_shapes: Callable) -> Callable:
+    known: set[Any] = set()
+
+    @functools.cache  # a check is made when it is needed first, as most functions are not called in a process
+    def checked() -> Callable:
+        return with_shapes(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        key = _shape(args), _shape(options)
+        if key in known or jaxtyping.config.jaxtyping_disable:
+            return function(*args, **options)
+        result = checked()(*args, **options)
+        known.add(key)
+        return result
+
+    return call
+
+
+def _shape(x: Any) -> Any:
+    """All of x that the check of an annotation may depend on."""
+    if isinstance(x, tuple | list):
+        return type(x), *map(_shape, x)
+    if isinstance(x, dict):
+        return type(x), *x, *map(_shape, x.values())
+    if isinstance(x, jax.Array | np.ndarray | np.generic):
+        return type(x), x.shape, x.dtype
+    return type(x), x if isinstance(x, str | type) else None
 
 
 jaxtyping.jaxtyped = _checked

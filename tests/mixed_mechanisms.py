@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from random_trees import random_inertia, random_unit
+from random_trees import random_body
 
 from jaxdyn import (
     ConstantRate,
@@ -32,19 +32,10 @@ def _built(name: str, bodies: list[tuple[str, Joint]], seed: int, armature: bool
     rng = np.random.default_rng(seed)
     builder = MechanismBuilder(name, (0.4, -0.8, -9.7))
     for i, (parent, joint) in enumerate(bodies):
-        mass = rng.uniform(0.5, 2.0)
-        com, inertia = random_inertia(rng, mass, 0.3)
-        builder.add_body(
-            f"body {i}",
-            parent=parent,
-            joint=joint,
-            position=rng.normal(0.0, 0.3, 3),
-            orientation=random_unit(rng, 4),
-            mass=mass,
-            com=com,
-            inertia=inertia,
-            armature=rng.uniform(0.05, 0.3, joint.nv) if armature and joint.velocity_is_rate else 0.0,
-        )
+        numbers = random_body(rng)
+        has_rotor = armature and joint.velocity_is_rate
+        armature_of_joint = rng.uniform(0.05, 0.3, joint.nv) if has_rotor else 0.0
+        builder.add_body(f"body {i}", parent=parent, joint=joint, armature=armature_of_joint, **numbers)
     return builder.build()
 
 

@@ -2,9 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from first_cases import first
 from jaxtyping import Array, Float
 
 from jaxdyn import (
@@ -22,6 +26,8 @@ from jaxdyn import (
     Universal,
 )
 from jaxdyn.mechanism import Joint, Rotors
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.transform import RigidTransform
 
 ALL_KINDS = "RPHCUSLF"
 _PARTICLES = 5  # four or more in general position span space, so the second moments are positive
@@ -44,6 +50,14 @@ def random_inertia(
     rho = points - com
     second_moments = np.einsum("p,pi,pj->ij", masses, rho, rho)
     return com, np.trace(second_moments) * np.eye(3) - second_moments
+
+
+def random_body(rng: np.random.Generator) -> dict[str, Any]:
+    """Where a body of some kilograms is attached and what it weighs, as the builder wants it."""
+    mass = rng.uniform(0.5, 2.0)
+    com, inertia = random_inertia(rng, mass, 0.3)
+    where = {"position": rng.normal(0.0, 0.3, 3), "orientation": random_unit(rng, 4)}
+    return where | {"mass": mass, "com": com, "inertia": inertia}
 
 
 def random_parents(rng: np.random.Generator, bodies: int, roots: int | None = None) -> list[int]:
@@ -149,9 +163,21 @@ SAMPLES = {
 }
 
 
+TREE_NAMES = first(1, ["two roots", "branched", "chain"])  # the first one branches and has a chain
+
+
 def sample_tree(name: str) -> Model:
     """The tree of `SAMPLES`, always the same numbers."""
     return random_model(np.random.default_rng(list(SAMPLES).index(name)), 6, name=name, **SAMPLES[name])
+
+
+def moved(model: Model, motion: RigidTransform) -> Model:
+    """The same mechanism with the ground frame elsewhere: every root and gravity are carried along by `motion`."""
+    is_root = np.array(model.topology.parents) < 0
+    carried = jax.vmap(motion.compose)(model.placement)
+    placement = jax.tree.map(lambda new, old: jnp.where(is_root[:, None], new, old), carried, model.placement)
+    gravity = quaternion.rotate(motion.quaternion, model.gravity)
+    return eqx.tree_at(lambda m: (m.placement, m.gravity), model, (placement, gravity))
 
 
 def geared(model: Model, *pairs: tuple[int, int], seed: int = 0) -> Model:
@@ -168,11 +194,14 @@ def geared(model: Model, *pairs: tuple[int, int], seed: int = 0) -> Model:
     return dataclasses.replace(model, rotors=rotors)
 
 
-def close(actual: Array, expected: Array | np.ndarray | float, *, scale: float = 1.0, roundings: float = 1e4) -> None:
+def close(
+    actual: Array, expected: Array | np.ndarray | float, *, scale: float = 1.0, roundings: float = 1e4, law: str = ""
+) -> None:
     """Equal but for some roundings of terms of size `scale`.
 
     Masses, lengths, angles and speeds of random trees are of order one, gravity is ten; with sums over bodies and
     columns, 1e4 roundings (2e-12 in double precision) are generous to the arithmetic and far below any wrong term.
     """
     tolerance = roundings * np.finfo(actual.dtype).eps
-    np.testing.assert_allclose(actual, np.broadcast_to(expected, actual.shape), rtol=tolerance, atol=tolerance * scale)
+    expected = np.broadcast_to(expected, actual.shape)
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * scale, err_msg=law)

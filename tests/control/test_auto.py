@@ -14,19 +14,15 @@ from jaxdyn.control.plan import no_multipliers
 STEPS = 20
 
 
+# Functions of the module, so that problems alike are compiled once.
+INTEGRATOR = control.ContinuousDynamics(lambda x, u, t: jnp.array([x[1], u[0]]), 2, 1)
+AT_REST = control.Equality(lambda dynamics, t, x, u: x - jnp.array([1.0, 0.0]))
+
+
 def double_integrator(duration=1.0, **options):
     """A mass moves by 1 m from rest to rest; the least integral of u^2 / 2 is 6 / T^3."""
-    given = {
-        "running": control.Effort(),
-        "final_constraints": control.Equality(lambda dynamics, t, x, u: x - jnp.array([1.0, 0.0])),
-    }
-    return control.ControlProblem(
-        control.ContinuousDynamics(lambda x, u, t: jnp.array([x[1], u[0]]), 2, 1),
-        jnp.zeros(2),
-        duration=duration,
-        steps=STEPS,
-        **given | options,
-    )
+    given = {"running": control.Effort(), "final_constraints": AT_REST}
+    return control.ControlProblem(INTEGRATOR, jnp.zeros(2), duration=duration, steps=STEPS, **given | options)
 
 
 class Pretending(control.Solver):

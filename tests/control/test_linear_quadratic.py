@@ -113,10 +113,11 @@ def test_costates_away_from_the_optimum_are_those_of_feedback(problem):
 
 
 def test_parallel_recursion_is_the_sequential_one(problem):
-    ours, theirs = parallel_riccati(problem), riccati(problem)
+    ours, theirs = jax.jit(parallel_riccati)(problem), riccati(problem)
     for name in theirs.__dataclass_fields__:
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, atol=1e-10)
-    for a, b in zip(parallel_steps_of(problem, theirs, START), steps_of(problem, theirs, START), strict=True):
+    in_parallel = jax.jit(parallel_steps_of)(problem, theirs, START)
+    for a, b in zip(in_parallel, steps_of(problem, theirs, START), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
 
 
@@ -168,9 +169,15 @@ def test_bounded_policy_and_clipped_steps(problem):
     np.testing.assert_allclose(wide.feedback, riccati(problem).feedback, rtol=1e-10)
 
 
-@pytest.mark.parametrize("route", ["lanes", "single samples"])
-def test_recursions_of_the_size_of_an_arm_agree_with_xla(route):
-    """With 14 states and 7 controls, a program of one sample computes products of matrices by vectors."""
+def of_an_arm(arm, low, high, start):
+    policy = riccati(arm, low, high, 0.1)
+    z, u = steps_of(arm, policy, start, low, high)
+    return policy, z, u, change(arm, z, u)
+
+
+@pytest.fixture(scope="module")
+def arm():
+    """14 states and 7 controls, and the solution of XLA."""
     size, nz, nu = 3, 14, 7
     rng = np.random.default_rng(7)
     both = np.stack([positive(rng, nz + nu) for _ in range(size)])
@@ -182,14 +189,15 @@ def test_recursions_of_the_size_of_an_arm_agree_with_xla(route):
         jnp.asarray(rng.normal(size=nz)),
     )
     low, high, start = jnp.full((size, nu), -0.03), jnp.full((size, nu), 0.02), jnp.asarray(rng.normal(size=nz))
-
-    def solved(arm, low, high, start):
-        policy = riccati(arm, low, high, 0.1)
-        z, u = steps_of(arm, policy, start, low, high)
-        return policy, z, u, change(arm, z, u)
-
     args = jax.tree.map(lambda x: jnp.stack([x, 0.5 * x, 1.1 * x, x]), (arm, low, high, start))
-    found, expected = ROUTES[route](solved)(*args), jax.jit(jax.vmap(solved))(*args)
+    return args, jax.jit(jax.vmap(of_an_arm))(*args)
+
+
+@pytest.mark.parametrize("route", ["lanes", "single samples"])
+def test_recursions_of_the_size_of_an_arm_agree_with_xla(route, arm):
+    """A program of one sample computes products of matrices by vectors."""
+    args, expected = arm
+    found = ROUTES[route](of_an_arm)(*args)
     at_bounds = (expected[0].feedforward <= args[1]) | (expected[0].feedforward >= args[2])
     assert 10 < at_bounds.sum() < at_bounds.size - 10
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxprs import equations
-from random_trees import ALL_KINDS, close, random_model, random_motion, random_unit
+from random_trees import ALL_KINDS, close, moved, random_model, random_motion, random_unit
 from stacked_trees import agree, evaluated
 
 from jaxdyn import (
@@ -309,15 +309,6 @@ def test_velocities_and_accelerations_are_rates_of_placements(name):
         }
 
     agree_all(evaluated(rates, *samples(name), in_lanes=True), scale=10.0)
-
-
-def moved(model, motion: RigidTransform):
-    """The same mechanism with the ground frame elsewhere: every root and gravity are carried along by `motion`."""
-    is_root = np.array(model.topology.parents) < 0
-    carried = jax.vmap(motion.compose)(model.placement)
-    placement = jax.tree.map(lambda new, old: jnp.where(is_root[:, None], new, old), carried, model.placement)
-    gravity = quaternion.rotate(motion.quaternion, model.gravity)
-    return eqx.tree_at(lambda m: (m.placement, m.gravity), model, (placement, gravity))
 
 
 @pytest.mark.parametrize("name", ["grounded"])

@@ -172,8 +172,7 @@ def test_derivatives_of_a_step_by_state_contacts_and_masses_are_difference_quoti
         return weights @ acceleration_over_step(eqx.tree_at(varied, system, moved), at, None, 0.0, 2e-3)
 
     # One program for all points, which contains the step once for each mode and not for each value of the quotients as well.
-    @jax.jit
-    @functools.partial(jax.vmap, in_axes=(None, 0, 0, 0, 0))
+    @functools.partial(batched, in_axes=(None, 0, 0, 0, 0), backend="lanes")
     def along(s, q, v, dq, dv):
         at = lambda s: value(s, q, v, dq, dv)  # noqa: E731
         return *jax.jvp(at, (s,), (jnp.ones(()),)), jax.grad(at)(s)

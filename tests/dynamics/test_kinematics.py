@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_trees import SAMPLES, close, random_motion, random_unit, sample_tree
+from random_trees import TREE_NAMES, close, random_motion, random_unit, sample_tree
 
 from jaxdyn import (
     Fixed,
@@ -24,7 +24,7 @@ from jaxdyn.dynamics import kinematics
 from jaxdyn.spatial import quaternion, rotation
 
 
-@pytest.fixture(scope="module", params=SAMPLES)
+@pytest.fixture(scope="module", params=TREE_NAMES)
 def tree(request) -> Model:
     return sample_tree(request.param)
 

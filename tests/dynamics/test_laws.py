@@ -5,14 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_trees import SAMPLES, close, random_inertia, random_model, random_motion, random_unit, sample_tree
+from random_trees import TREE_NAMES, close, moved, random_inertia, random_model, random_motion, random_unit, sample_tree
+from stacked_trees import evaluated
 
 from jaxdyn import (
     AppliedForce,
     Fixed,
     JointFriction,
     MechanismBuilder,
-    Model,
     Prismatic,
     Revolute,
     Spring,
@@ -42,148 +42,141 @@ from jaxdyn.spatial.transform import RigidTransform
 FORWARD_METHODS = ["cholesky", "articulated_body", "contravariant"]
 
 
-@pytest.fixture(scope="module", params=SAMPLES)
-def tree(request) -> Model:
-    return sample_tree(request.param)
+THERE = RigidTransform(jnp.array([0.5, -0.1, 0.7, 0.5]), jnp.array([0.3, -1.2, 0.7]))
 
 
-@pytest.fixture(scope="module")
-def motion(tree):
-    return random_motion(np.random.default_rng(30), tree)
+def laws(model, q, v, a):
+    """Pairs of results that are equal, by the size of the terms in them."""
+    rng = np.random.default_rng(60)
+    matrix, tau = mass_matrix(model, q), inverse_dynamics(model, q, v, a)
+    energy = lambda q, v: kinetic_energy(model, q, v) + potential_energy(model, q)  # noqa: E731
+    _, power = jax.jvp(energy, (q, v), (v, a))
+    _, mass_center_rate = jax.jvp(lambda q: center_of_mass(model, q), (q,), (v,))
+    sum_of_forces = matrix @ a + bias_force(model, q, v)  # (I1)
+
+    other = moved(model, THERE)
+    turned = lambda x: quaternion.rotate(THERE.quaternion, x)  # noqa: E731
+
+    spring = Spring(1, rng.normal(size=3), 5, rng.normal(size=3), 20.0, 0.5)
+    friction = JointFriction(*rng.uniform(0.1, 1.0, (3, model.nv)))
+    system, state, drives = System(model, (spring, friction)), State(q, v), jnp.asarray(rng.normal(size=model.nv))
+    _, loss = jax.jvp(lambda q, v: total_energy(system, State(q, v)), (q, v), (v, acceleration(system, state, drives)))
+    braked = {method: System(model, (friction,), method=method) for method in FORWARD_METHODS}
+    pushed = applied_forces(braked["cholesky"], state, drives)
+    return (
+        {
+            1.0: {
+                "mass matrix from elsewhere": (mass_matrix(other, q), matrix),
+                "symbols from elsewhere": (christoffel_first_kind(other, q), christoffel_first_kind(model, q)),
+                "kinetic energy from elsewhere": (kinetic_energy(other, q, v), kinetic_energy(model, q, v)),
+            },
+            10.0: {
+                "recursive inverse dynamics": (tau, sum_of_forces),
+                "covariant inverse dynamics": (inverse_dynamics(model, q, v, a, method="covariant"), sum_of_forces),
+                "gravity force is the slope of the potential": (
+                    gravity_force(model, q),
+                    -jax.grad(lambda q: potential_energy(model, q))(q),
+                ),
+                "gravity force is minus the bias at rest": (
+                    gravity_force(model, q),
+                    -bias_force(model, q, jnp.zeros_like(v)),
+                ),
+                "momentum is mass times velocity of the mass center": (
+                    momentum(model, q, v),
+                    jnp.sum(model.mass) * mass_center_rate,
+                ),
+                "angular momentum about another point": (
+                    angular_momentum(model, q, v, about=THERE.translation),
+                    angular_momentum(model, q, v) - jnp.cross(THERE.translation, momentum(model, q, v)),
+                ),
+                "bias from elsewhere": (bias_force(other, q, v), bias_force(model, q, v)),
+                "inverse dynamics from elsewhere": (inverse_dynamics(other, q, v, a), tau),
+                "momentum from elsewhere": (momentum(other, q, v), turned(momentum(model, q, v))),
+                "angular momentum from elsewhere": (
+                    angular_momentum(other, q, v, about=THERE.translation),
+                    turned(angular_momentum(model, q, v)),
+                ),
+            },
+            100.0: {
+                "power of the drives is the rate of the energy": (power, tau @ v),
+                "potential energy is weight times height": (
+                    potential_energy(model, q),
+                    -jnp.sum(model.mass) * model.gravity @ center_of_mass(model, q),
+                ),
+                "energy falls by the power of the friction": (
+                    loss,
+                    v @ (drives + applied_forces(System(model, (friction,)), state)),
+                ),
+            },
+            1000.0: {
+                f"acceleration of a system, {method}": (
+                    acceleration(system, state, drives),
+                    forward_dynamics(model, q, v, pushed, method=method),
+                )
+                for method, system in braked.items()
+            },
+        },
+        {method: (forward_dynamics(model, q, v, tau, method=method), a) for method in FORWARD_METHODS},
+        matrix,
+    )
 
 
-def test_inverse_dynamics_is_mass_times_acceleration_plus_bias_by_both_methods(tree, motion):
-    q, v, a = motion
-    tau = mass_matrix(tree, q) @ a + bias_force(tree, q, v)  # (I1)
-    for method in ("recursive", "covariant"):
-        close(inverse_dynamics(tree, q, v, a, method=method), tau, scale=10.0)
+@pytest.mark.parametrize("name", TREE_NAMES)
+def test_laws_of_trees_of_hinges_and_slides(name):
+    model = sample_tree(name)
+    sample = jax.tree.map(lambda x: x[None], (model, *random_motion(np.random.default_rng(30), model)))
+    found, accelerations, matrix = jax.tree.map(lambda x: x[0], evaluated(laws, *sample, in_lanes=True))
+    # Rounding errors of forces, of order ten, are magnified by the inverse of the mass matrix.
+    magnified = 10.0 / float(np.linalg.eigvalsh(matrix)[0])
+    for scale, pairs in (found | {magnified: accelerations}).items():
+        for law, (one, other) in pairs.items():
+            close(one, other, scale=scale, law=law)
 
 
-@pytest.mark.parametrize("method", FORWARD_METHODS)
-def test_forward_dynamics_undoes_inverse_dynamics(tree, motion, method):
-    q, v, a = motion
-    tau = inverse_dynamics(tree, q, v, a)
-    # Rounding errors of tau, of order ten, are magnified by the inverse of the mass matrix.
-    magnified = 10.0 / np.linalg.eigvalsh(mass_matrix(tree, q))[0]
-    close(forward_dynamics(tree, q, v, tau, method=method), a, scale=magnified)
+@pytest.mark.parametrize("name", TREE_NAMES)
+def test_standing_a_kilometre_away_changes_no_bit_even_in_single_precision(name):
+    def everything(model, q, v, a):
+        return (
+            [function(model, q) for function in (mass_matrix, christoffel_first_kind, gravity_force)],
+            [function(model, q, v) for function in (bias_force, kinetic_energy)],
+            [function(model, q, v, a) for function in (inverse_dynamics, forward_dynamics)],
+        )
+
+    near = as_dtype(sample_tree(name), jnp.float32)
+    motion = as_dtype(random_motion(np.random.default_rng(30), near), jnp.float32)
+    far = moved(near, RigidTransform(quaternion.identity(jnp.float32), jnp.array([600.0, -800.0, 50.0], jnp.float32)))
+    for here, there in zip(*(jax.tree.leaves(everything(model, *motion)) for model in (near, far)), strict=True):
+        np.testing.assert_array_equal(here, there)
 
 
-def test_power_of_the_drives_is_the_rate_of_the_energy(tree, motion):
-    q, v, a = motion
-
-    def energy(q, v):
-        return kinetic_energy(tree, q, v) + potential_energy(tree, q)
-
-    _, rate = jax.jvp(energy, (q, v), (v, a))
-    close(rate, inverse_dynamics(tree, q, v, a) @ v, scale=100.0)
-
-
-def test_gravity_force_is_minus_the_gradient_of_the_potential_energy_and_minus_the_bias_at_rest(tree, motion):
-    q, v, _ = motion
-    close(gravity_force(tree, q), -jax.grad(lambda q: potential_energy(tree, q))(q), scale=10.0)
-    close(gravity_force(tree, q), -bias_force(tree, q, jnp.zeros_like(v)), scale=10.0)
-
-
-def test_potential_energy_is_the_weight_times_the_height_of_the_mass_center(tree, motion):
-    q, _, _ = motion
-    close(potential_energy(tree, q), -jnp.sum(tree.mass) * tree.gravity @ center_of_mass(tree, q), scale=100.0)
-
-
-def test_momentum_is_the_mass_times_the_velocity_of_the_mass_center(tree, motion):
-    q, v, _ = motion
-    _, rate = jax.jvp(lambda q: center_of_mass(tree, q), (q,), (v,))
-    close(momentum(tree, q, v), jnp.sum(tree.mass) * rate, scale=10.0)
-
-
-def test_angular_momentum_about_two_points_differs_by_the_lever_of_the_momentum(tree, motion):
-    q, v, _ = motion
-    point = jnp.asarray(np.random.default_rng(1).normal(size=3))
-    shifted = angular_momentum(tree, q, v) - jnp.cross(point, momentum(tree, q, v))
-    close(angular_momentum(tree, q, v, about=point), shifted, scale=10.0)
-
-
-@pytest.fixture(scope="module")
-def floating():
+def test_momentum_and_angular_momentum_change_by_outer_forces_only():
     """A tree carried by three slides and three hinges without mass: free in space, like a satellite with arms and rotors."""
     parents, kinds = [-1, 0, 1, 2, 3, 4, 5, 5, 6], "PPPRRRRPR"
     model = random_model(np.random.default_rng(40), 9, parents=parents, kinds=kinds, massless=5)
-    rotors = jnp.where(np.arange(9) < 6, 0.0, jnp.asarray(np.random.default_rng(41).uniform(0.1, 0.5, 9)))
-    return eqx.tree_at(lambda m: m.armature, model, rotors)
-
-
-def rates_of_momentum(system: System, q, v, drives):
-    """Momentum and angular momentum about the ground origin, and their rates along the motion."""
-    a = acceleration(system, State(q, v), drives)
-    model = system.model
-    return jax.jvp(lambda q, v: (momentum(model, q, v), angular_momentum(model, q, v)), (q, v), (v, a))[1]
-
-
-def internal_drives(rng, model) -> jax.Array:
-    return jnp.where(np.arange(model.nv) < 6, 0.0, jnp.asarray(rng.normal(size=model.nv)))
-
-
-def test_without_outer_forces_momentum_and_angular_momentum_stay(floating):
-    rng = np.random.default_rng(42)
-    q, v, _ = random_motion(rng, floating)
-    weightless = eqx.tree_at(lambda m: m.gravity, floating, jnp.zeros(3))
-    spring = Spring(
-        5, rng.normal(size=3), 8, rng.normal(size=3), 30.0, 0.4
-    )  # a force between two bodies is no outer one
-    linear, angular = rates_of_momentum(System(weightless, (spring,)), q, v, internal_drives(rng, floating))
-    close(linear, 0.0, scale=100.0)
-    close(angular, 0.0, scale=100.0)
-
-
-@pytest.mark.parametrize("body_fixed", [True, False])
-def test_rate_of_momentum_is_the_outer_force_and_of_angular_momentum_its_moment(floating, body_fixed):
-    rng = np.random.default_rng(43)
-    q, v, _ = random_motion(rng, floating)
+    inner = np.arange(9) >= 6
+    rng = np.random.default_rng(41)
+    model = eqx.tree_at(lambda m: m.armature, model, jnp.asarray(inner * rng.uniform(0.1, 0.5, 9)))
+    weightless = eqx.tree_at(lambda m: m.gravity, model, jnp.zeros(3))
+    q, v, _ = random_motion(rng, model)
+    drives = jnp.asarray(inner * rng.normal(size=9))
+    spring = Spring(5, rng.normal(size=3), 8, rng.normal(size=3), 30.0, 0.4)  # no outer force
     point, force, torque = rng.normal(size=(3, 3))
-    push = AppliedForce(7, point, force, torque, body_fixed)
-    linear, angular = rates_of_momentum(System(floating, (push,)), q, v, internal_drives(rng, floating))
-    placed = jax.tree.map(lambda x: x[7], forward_kinematics(floating, q))
-    turned = np.asarray(placed.rotation) if body_fixed else np.eye(3)
-    where = np.asarray(placed.apply(jnp.asarray(point)))
-    weight = np.sum(floating.mass) * np.asarray(floating.gravity)
-    close(linear, turned @ force + weight, scale=100.0)
-    moment = np.cross(where, turned @ force) + turned @ torque + np.cross(center_of_mass(floating, q), weight)
-    close(angular, moment, scale=100.0)
 
+    def rates(system, q, v):
+        """Of momentum and angular momentum about the ground origin."""
+        a = acceleration(system, State(q, v), drives)
+        return jax.jvp(lambda q, v: (momentum(model, q, v), angular_momentum(model, q, v)), (q, v), (v, a))[1]
 
-def moved(model: Model, motion: RigidTransform) -> Model:
-    """The same mechanism with the ground frame elsewhere: every root and gravity are carried along by `motion`."""
-    is_root = np.array(model.topology.parents) < 0
-    carried = jax.vmap(motion.compose)(model.placement)
-    placement = jax.tree.map(lambda new, old: jnp.where(is_root[:, None], new, old), carried, model.placement)
-    gravity = quaternion.rotate(motion.quaternion, model.gravity)
-    return eqx.tree_at(lambda m: (m.placement, m.gravity), model, (placement, gravity))
-
-
-def test_moving_the_world_frame_changes_no_mechanics(tree, motion):
-    q, v, a = motion
-    rng = np.random.default_rng(3)
-    there = RigidTransform(jnp.asarray(random_unit(rng, 4)), jnp.asarray(rng.normal(size=3)))
-    other = moved(tree, there)
-    close(mass_matrix(other, q), mass_matrix(tree, q))
-    close(christoffel_first_kind(other, q), christoffel_first_kind(tree, q))
-    close(bias_force(other, q, v), bias_force(tree, q, v), scale=10.0)
-    close(inverse_dynamics(other, q, v, a), inverse_dynamics(tree, q, v, a), scale=10.0)
-    close(kinetic_energy(other, q, v), kinetic_energy(tree, q, v))
-    close(momentum(other, q, v), quaternion.rotate(there.quaternion, momentum(tree, q, v)), scale=10.0)
-    origin = angular_momentum(other, q, v, about=there.translation)
-    close(origin, quaternion.rotate(there.quaternion, angular_momentum(tree, q, v)), scale=10.0)
-
-
-def test_standing_a_kilometre_away_changes_no_bit_even_in_single_precision(tree, motion):
-    near = as_dtype(tree, jnp.float32)
-    q, v, a = as_dtype(motion, jnp.float32)
-    far = moved(near, RigidTransform(quaternion.identity(jnp.float32), jnp.array([600.0, -800.0, 50.0], jnp.float32)))
-    for function in (mass_matrix, christoffel_first_kind, gravity_force):
-        assert np.array_equal(function(near, q), function(far, q))
-    for function in (bias_force, kinetic_energy):
-        assert np.array_equal(function(near, q, v), function(far, q, v))
-    for function in (inverse_dynamics, forward_dynamics):
-        assert np.array_equal(function(near, q, v, a), function(far, q, v, a))
+    for rate in rates(System(weightless, (spring,)), q, v):
+        close(rate, 0.0, scale=100.0)
+    placed = jax.tree.map(lambda x: x[7], forward_kinematics(model, q))
+    where, weight = np.asarray(placed.apply(jnp.asarray(point))), np.sum(model.mass) * np.asarray(model.gravity)
+    for body_fixed in (True, False):
+        turned = np.asarray(placed.rotation) if body_fixed else np.eye(3)
+        linear, angular = rates(System(model, (AppliedForce(7, point, force, torque, body_fixed),)), q, v)
+        close(linear, turned @ force + weight, scale=100.0)
+        moment = np.cross(where, turned @ force) + turned @ torque + np.cross(center_of_mass(model, q), weight)
+        close(angular, moment, scale=100.0)
 
 
 def lumped(parts):
@@ -232,29 +225,8 @@ def test_a_body_on_a_fixed_joint_is_lumped_with_its_carrier():
     close(potential_energy(one, q), potential_energy(other, q), scale=10.0)
 
 
-def test_energy_of_a_system_falls_by_the_power_of_its_friction(tree, motion):
-    q, v, _ = motion
-    rng = np.random.default_rng(60)
-    spring = Spring(1, rng.normal(size=3), 5, rng.normal(size=3), 20.0, 0.5)
-    friction = JointFriction(*rng.uniform(0.1, 1.0, (3, tree.nv)))
-    system, state = System(tree, (spring, friction)), State(q, v)
-    drives = jnp.asarray(rng.normal(size=tree.nv))
-    a = acceleration(system, state, drives)
-    _, rate = jax.jvp(lambda q, v: total_energy(system, State(q, v)), (q, v), (v, a))
-    close(rate, v @ (drives + applied_forces(System(tree, (friction,)), state)), scale=100.0)
-
-
-@pytest.mark.parametrize("method", FORWARD_METHODS)
-def test_acceleration_of_a_system_is_forward_dynamics_of_all_its_forces(tree, motion, method):
-    q, v, _ = motion
-    rng = np.random.default_rng(61)
-    system = System(tree, (JointFriction(*rng.uniform(0.1, 1.0, (3, tree.nv))),), method=method)
-    drives = jnp.asarray(rng.normal(size=tree.nv))
-    tau = applied_forces(system, State(q, v), drives)
-    close(acceleration(system, State(q, v), drives), forward_dynamics(tree, q, v, tau, method=method), scale=1e3)
-
-
-def test_neutral_state_is_at_rest_where_every_body_frame_is_its_joint_frame(tree):
+def test_neutral_state_is_at_rest_where_every_body_frame_is_its_joint_frame():
+    tree = sample_tree("two roots")
     state = neutral_state(System(tree))
     assert not np.any(state.v)
     placed = forward_kinematics(tree, state.q)

@@ -180,7 +180,7 @@ def test_articulated_bodies_carry_rotors_beside_their_joints_and_refuse_others()
 def test_derivatives_by_the_rule_written_by_hand_are_difference_quotients():
     model = geared(tree((-1, 0, 1), "SRR"), (0, 1), (1, 2), (2, 2))
     motion = random_motion(np.random.default_rng(10), model)
-    check_derivatives(jax.jit(lambda motion: jaxdyn.inverse_dynamics(model, *motion)), motion, orders=1)
+    check_derivatives(jax.jit(lambda motion: jaxdyn.inverse_dynamics(model, *motion)), motion, orders=1, in_lanes=True)
 
 
 # --- the double pendulum of the DFKI ---

@@ -21,9 +21,9 @@ _FILE = _SHARED / "theory_vectors.json"
 
 def energy_of_particles(model, q, v, a):
     """1/2 sum m |acc|^2 over six particles per body that have its mass, center of mass and second moments; rotors besides."""
-    values, axes = jnp.linalg.eigh(jax.vmap(lambda six: planar_from_inertia(symmetric_matrix(six)))(model.inertia))
-    reach = jnp.sqrt(3.0 * values / model.mass[:, None])
-    arms = jnp.concatenate([axes.swapaxes(1, 2), -axes.swapaxes(1, 2)], axis=1) * jnp.tile(reach, 2)[..., None]
+    roots = jnp.linalg.cholesky(jax.vmap(lambda six: planar_from_inertia(symmetric_matrix(six)))(model.inertia))
+    arms = jnp.sqrt(3.0 / model.mass)[:, None, None] * roots.swapaxes(1, 2)
+    arms = jnp.concatenate([arms, -arms], axis=1)
 
     def positions(q):
         placed = forward_kinematics(model, q)
@@ -71,7 +71,7 @@ def samples():
 
 @pytest.fixture(scope="module")
 def sides(samples):
-    return evaluated(identities, *samples)
+    return evaluated(identities, *samples, in_lanes=True)
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -125,7 +125,7 @@ def loss_of(forces):
 def test_derivatives_by_model_and_motion_are_those_of_inverse_dynamics_also_at_rest(samples):
     *motion, _ = samples
     gradients = [
-        evaluated(jax.grad(loss_of(forces), (0, 1, 2, 3)), *motion)
+        evaluated(jax.grad(loss_of(forces), (0, 1, 2, 3)), *motion, in_lanes=True)
         for forces in (gibbs.gibbs_appell_forces, inverse_dynamics)
     ]
     agree(*gradients)
@@ -138,7 +138,7 @@ def test_single_precision(samples, sides):
             "lagrange": gibbs.lagrange_forces(model, q, v, a),
         }
 
-    single = evaluated(routes, *as_dtype(samples, jnp.float32))
+    single = evaluated(routes, *as_dtype(samples, jnp.float32), in_lanes=True)
     for name, value in single.items():
         assert value.dtype == jnp.float32
         agree(value, sides[name], 1e-4)

@@ -96,6 +96,6 @@ def test_derivatives_of_the_rates_are_those_of_the_covariant_form_also_at_rest()
 
 def test_single_precision(trees):
     (model, q, _, _, tau), r = trees
-    single = evaluated(canonical_rates, *as_dtype((model, q, r["p"], tau), jnp.float32))
+    single = evaluated(canonical_rates, *as_dtype((model, q, r["p"], tau), jnp.float32), in_lanes=True)
     assert {str(x.dtype) for x in jax.tree.leaves(single)} == {"float32"}
     agree(single, r["rates"], 1e-4)

@@ -83,11 +83,11 @@ def test_derivatives_by_model_and_motion_are_those_of_inverse_dynamics_also_at_r
     def recursive(model, q, v, a):
         return weights @ inverse_dynamics(model, q, v, a)
 
-    agree(*(evaluated(jax.grad(f, (0, 1, 2, 3)), *motion) for f in (by_kane, recursive)))
+    agree(*(evaluated(jax.grad(f, (0, 1, 2, 3)), *motion, in_lanes=True) for f in (by_kane, recursive)))
 
 
 def test_single_precision(trees):
     samples, r = trees
-    single = evaluated(kane_forces, *as_dtype(samples, jnp.float32))
+    single = evaluated(kane_forces, *as_dtype(samples, jnp.float32), in_lanes=True)
     assert {str(x.dtype) for x in jax.tree.leaves(single)} == {"float32"}
     agree(single, r["kane"], 1e-5)

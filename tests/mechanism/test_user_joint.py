@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import Array, Float
-from random_trees import close, random_inertia, random_unit
+from random_trees import close, random_body, random_motion, random_unit
 
 from jaxdyn import (
     MechanismBuilder,
@@ -139,19 +139,6 @@ class Turntable(Joint):
         return jnp.array([1.0, 0.0, 0.0], q.dtype) * (self.offset + q[1])
 
 
-def random_body(rng) -> dict:
-    """Where a body is attached and what it weighs, as the builder wants it."""
-    mass = rng.uniform(0.5, 2.0)
-    com, inertia = random_inertia(rng, mass, 0.3)
-    where = {"position": rng.normal(0.0, 0.3, 3), "orientation": random_unit(rng, 4)}
-    return where | {"mass": mass, "com": com, "inertia": inertia}
-
-
-def random_state(rng, model: Model):
-    """Coordinates with quaternions of any norm, velocities, accelerations."""
-    return tuple(jnp.asarray(rng.normal(size=n)) for n in (model.nq, model.nv, model.nv))
-
-
 def along(model: Model, q, v):
     """The rate dq/dt of coordinates that move with velocities v."""
     time = jnp.zeros(())
@@ -180,7 +167,7 @@ def mixed() -> Model:
 
 @pytest.fixture(scope="module")
 def state(mixed):
-    return random_state(np.random.default_rng(1), mixed)
+    return random_motion(np.random.default_rng(1), mixed)
 
 
 def test_velocities_are_the_motion_of_the_frames(mixed, state):
@@ -372,7 +359,7 @@ def test_a_slide_on_a_turntable_is_a_hinge_and_a_slide():
     two.add_body("table", parent="carrier", joint=Revolute((0, 0, 1)), **where)
     two.add_body("tray", parent="table", joint=Prismatic((1, 0, 0)), **carried)
     one, two = one.build(), two.build()
-    q, v, a = random_state(rng, one)
+    q, v, a = random_motion(rng, one)
     close(mass_matrix(one, q), mass_matrix(two, q))
     close(bias_force(one, q, v), bias_force(two, q, v), scale=10.0)
     tau = inverse_dynamics(two, q, v, a)
@@ -391,7 +378,7 @@ def test_a_ball_joint_is_three_hinges_through_one_point():
     hinged.add_body("second", parent="first", joint=Revolute(axes[1]))
     hinged.add_body("limb", parent="second", joint=Revolute(axes[2]), **limb)
     native, hinged = native.build(), hinged.build()
-    q, v, a = random_state(rng, hinged)
+    q, v, a = random_motion(rng, hinged)
 
     def orientation(q):
         turns = [quaternion.from_axis_angle(jnp.asarray(e), x) for e, x in zip(axes, q, strict=True)]

@@ -209,7 +209,7 @@ def test_derivatives_of_a_step_with_pairs_and_sliding_contacts_are_those_of_diff
         return new.v
 
     x = {"mu": jnp.asarray(0.4), "k": jnp.asarray(1e5), "c": jnp.asarray(100.0), "v": jnp.asarray(rng.normal(size=12))}
-    check_derivatives(step, x, orders=1)
+    check_derivatives(step, x, orders=1, in_lanes=True)
 
 
 # Parents and joints of the random mechanisms; "F" is a free joint.
