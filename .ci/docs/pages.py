@@ -165,8 +165,10 @@ def api_pages() -> dict[str, str]:
 
 def _overview() -> str:
     parts = ["# API reference\n", "The names of `jaxdyn` itself, by the package on whose page each is explained.\n"]
+    homes = {f"jaxdyn.{name}": canonical(home) for name, home in sorted(public_names("").items())}
+    alone = {name: home for name, home in homes.items() if not entry_of(home)}
+    parts += ["## Of no package\n", _table(alone), *(f"::: {home}\n" for home in alone.values())]
     for package in PACKAGES:
-        homes = {f"jaxdyn.{name}": canonical(home) for name, home in sorted(public_names("").items())}
         names = {name: home for name, home in homes.items() if name != home and entry_of(home) == package}
         parts.append(f"## [`jaxdyn.{package}`]({package}.md)\n\n{summary(f'jaxdyn.{package}')}\n\n{_table(names)}")
     return "\n".join(parts)
@@ -198,9 +200,9 @@ def public_names(package: str) -> dict[str, str]:
 
 @functools.cache
 def entry_of(home: str) -> str:
-    """The package on whose page a public name is explained: the one that defines it, if it offers it."""
+    """The package on whose page a public name is explained: the one that defines it, if it offers it; "" for none."""
     offering = [package for package in PACKAGES if home in map(canonical, public_names(package).values())]
-    return next((package for package in offering if home.startswith(f"jaxdyn.{package}.")), offering[0])
+    return next((package for package in offering if home.startswith(f"jaxdyn.{package}.")), (offering or [""])[0])
 
 
 @functools.cache
