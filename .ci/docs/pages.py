@@ -166,7 +166,7 @@ def api_pages() -> dict[str, str]:
 def _overview() -> str:
     parts = ["# API reference\n", "The names of `jaxdyn` itself, by the package on whose page each is explained.\n"]
     homes = {f"jaxdyn.{name}": canonical(home) for name, home in sorted(public_names("").items())}
-    alone = {name: home for name, home in homes.items() if not entry_of(home)}
+    alone = {name: home for name, home in homes.items() if name != home and not entry_of(home)}
     parts += ["## Of no package\n", _table(alone), *(f"::: {home}\n" for home in alone.values())]
     for package in PACKAGES:
         names = {name: home for name, home in homes.items() if name != home and entry_of(home) == package}
