@@ -104,7 +104,7 @@ def test_recordings_in_degrees_are_suspected(small):
     angles = np.linspace(-1.5, 1.5, 10)[:, None] * np.ones(2)
     for factor, suspected in ((1.0, False), (np.rad2deg(1.0), True)):
         recording = Recording("swing", np.arange(10.0), factor * angles, None, np.zeros((10, 2)))
-        note = note_on_units(plant, [Part(recording, 0.0, 10.0, processing_of(config, None))])
+        note = note_on_units(plant, [Part(recording, 0.0, 10.0, processing_of(config))])
         assert (note is not None and "[deg]" in note and "shoulder" in note) == suspected
 
 
