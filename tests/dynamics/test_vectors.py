@@ -96,7 +96,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
     return {
         "a": [mass_matrix(model, q, method="composite"), mass_matrix(model, q, method="closed_form")],
         "christoffel_first": list(symbols.values()),
-        "christoffel_second": [christoffel_second_kind(model, q, method=k) for k in symbols],
+        "christoffel_second": [christoffel_second_kind(model, q)],
         "c": [
             coriolis_matrix(model, q, v) @ v,
             bias_force(weightless, q, v),
