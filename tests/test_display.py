@@ -106,7 +106,7 @@ def test_a_batch_of_trajectories_counts_how_they_ended():
 def test_values_that_are_not_known_are_unknown(trajectory):
     shown = []
     jax.jit(lambda state: shown.append(repr(moved(state))))(swinging())
-    expected = re.sub("0 to 0.2 s|completed|20|0.01 s", "unknown", TRAJECTORY)
+    expected = re.sub("0 to 0.2 s|successful|20|0.01 s", "unknown", TRAJECTORY)
     assert shown == [expected]
     assert repr(jax.eval_shape(lambda: trajectory)) == expected
 

@@ -206,7 +206,7 @@ MISTAKES = {
     ),
     "an unknown method": (
         lambda: jaxdyn.System(SYSTEM.model, method="chol"),
-        "no method .* 'chol'; use one of auto, cholesky",
+        "no method .* 'chol' .*; use one of auto, cholesky",
     ),
     "a method by position": (
         lambda: jaxdyn.System(SYSTEM.model, (), None, "cholesky"),

@@ -56,7 +56,7 @@ def test_the_view_has_the_rows_of_the_text_and_a_picture(shown):
 
 def test_the_loops_of_a_system_are_closed_in_its_picture(monkeypatch):
     closed, drawn = np.array([0.7, -0.1, 1.3]), []
-    monkeypatch.setattr(thumbnails, "assemble", lambda system, state: SimpleNamespace(q=closed))
+    monkeypatch.setattr(thumbnails, "assemble", lambda system, state, **_: SimpleNamespace(q=closed))
     monkeypatch.setattr(thumbnails, "draw_mechanism", lambda axes, mechanism, q, **_: drawn.append(q))
     assert picture(jaxdyn.library.four_bar()) is not None
     np.testing.assert_array_equal(drawn, [closed])
