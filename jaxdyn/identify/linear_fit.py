@@ -273,7 +273,10 @@ def _of_blocks(columns: Array, right: Array, std: Array) -> tuple[Array, Array, 
         block, values, scale = (jax.lax.dynamic_slice_in_dim(x, start, length) for x in (columns, right, std))
         # The last block begins with rows of the one before it.
         weights = jnp.where(start + jnp.arange(length) < index * length, 0.0, 1.0 / scale)
-        return _joined(jnp.concatenate([R, weights[:, None] * block]), jnp.concatenate([z, weights * values]), square)
+        block, values = weights[:, None] * block, weights * values
+        B = factorizations.solve_triangular(R, block.T, lower=False, transposed=True)
+        small = jnp.sum(B**2) <= p
+        return jax.lax.cond(small, _joined_to_many, _joined_to_few, R, z, square, block, values, B)
 
     nothing = jnp.zeros((p, p), right.dtype), jnp.zeros(p, right.dtype), jnp.zeros((), right.dtype)
     return jax.lax.fori_loop(0, -(-m // length), add, nothing)
@@ -283,6 +286,25 @@ def _of_blocks(columns: Array, right: Array, std: Array) -> tuple[Array, Array, 
 def _of_blocks_jvp(primals, tangents):
     """Derivatives of the decomposition of all rows at once, since the triangle of the first blocks may be singular."""
     return jax.jvp(lambda columns, right, std: _joined(columns / std[:, None], right / std, 0.0), primals, tangents)
+
+
+def _joined_to_many(R: Array, z: Array, square: Array, _: Array, values: Array, B: Array) -> tuple[Array, Array, Array]:
+    """`_joined` for R and rows B' R that are not more than the rows before them.
+
+    The matrix 1 + B B' then has a condition near one, so its Cholesky factor is as accurate as a QR decomposition, and five times
+    as fast (the Cholesky QR algorithm with a preconditioner, Yamamoto et al. 2015).
+    """
+    L = factorizations.cholesky(jnp.eye(len(z), dtype=z.dtype) + dot(B, B.T))
+    new = factorizations.solve_triangular(L, z + dot(B, values), lower=True)
+    y = factorizations.solve_triangular(L, new, lower=True, transposed=True)
+    return dot(L.T, R), new, square + jnp.sum((z - y) ** 2) + jnp.sum((values - dot(B.T, y)) ** 2)
+
+
+def _joined_to_few(
+    R: Array, z: Array, square: Array, block: Array, values: Array, _: Array
+) -> tuple[Array, Array, Array]:
+    """`_joined` for R and any rows."""
+    return _joined(jnp.concatenate([R, block]), jnp.concatenate([z, values]), square)
 
 
 def _joined(rows: Array, right: Array, square: Array | float) -> tuple[Array, Array, Array]:
