@@ -19,9 +19,10 @@ from jaxdyn.control import (
 from jaxdyn.control.solution import run_iterations
 
 
+@eqx.filter_jit
 def solved(problem, solver, initial, **options):
-    """The solution of one problem, compiled."""
-    return eqx.filter_jit(lambda initial: solve(problem, solver, initial, **options))(initial)
+    """The solution of one problem, compiled once for problems of the same functions."""
+    return solve(problem, solver, initial, **options)
 
 
 def searched(problem, solver, initial):
@@ -37,15 +38,31 @@ def searched(problem, solver, initial):
 A, B = np.array([[1.0, 0.1], [0.2, 1.05]]), np.array([[0.0], [0.1]])
 
 
+# Functions of the module, so that problems of the same functions are compiled once.
+LINEAR = DiscreteDynamics(lambda x, u, t, dt: A @ x + B @ u, 2, 1)
+
+
+def squares(dynamics, t, x, u):
+    return (0.5 * x @ x + 0.05 * u @ u) / 0.2
+
+
+def square_of_end(dynamics, t, x, u):
+    return 5.0 * x @ x
+
+
+def effort(dynamics, t, x, u):
+    return u @ u
+
+
 def regulator(**options) -> ControlProblem:
     """A linear step, and costs whose sums are those of the discrete problem."""
     return ControlProblem(
-        DiscreteDynamics(lambda x, u, t, dt: A @ x + B @ u, 2, 1),
+        LINEAR,
         jnp.array([1.0, -0.5]),
         duration=6.0,
         steps=30,
-        running=lambda dynamics, t, x, u: (0.5 * x @ x + 0.05 * u @ u) / 0.2,
-        final=lambda dynamics, t, x, u: 5.0 * x @ x,
+        running=squares,
+        final=square_of_end,
         **options,
     )
 
@@ -116,7 +133,7 @@ def cart_pole(steps: int, force: float, goal=UP) -> ControlProblem:
         jnp.zeros(4),
         duration=2.0,
         steps=steps,
-        running=lambda dynamics, t, x, u: u @ u,
+        running=effort,
         lower=-force,
         upper=force,
         constraints=Inequality(lambda dynamics, t, x, u: jnp.stack([x[0] - 2.0, -2.0 - x[0]]), "track"),
@@ -142,7 +159,7 @@ def folded_acrobot(steps: int) -> tuple[ControlProblem, Plan]:
         jnp.zeros(4),
         duration=2.0,
         steps=steps,
-        running=lambda dynamics, t, x, u: u @ u,
+        running=effort,
         lower=-20.0,
         upper=20.0,
         final_constraints=Equality(lambda dynamics, t, x, u: x - goal, "both links up"),

@@ -39,6 +39,7 @@ class Refused:
 sys.meta_path.insert(0, Refused())
 import jax, json
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     found = results()

@@ -302,19 +302,30 @@ def test_conditions_that_just_hold_are_kept():
     np.testing.assert_array_equal(pull.end, [0.0, 20.0, 0.0, 0.0, 30.0])
 
 
-@pytest.mark.parametrize("together", [48, 5])
-def test_a_batch_in_which_searches_end_early(together, monkeypatch):
-    """In one pack, or in several ones, which are packed again: as if all had been solved side by side.
-
-    A guess that is no number leaves the others alone.
-    """
-    monkeypatch.setattr("jaxdyn.control.batch._TOGETHER", together)
+@pytest.fixture(scope="module")
+def side_by_side():
+    """A problem, a solver, plans to begin with and what comes of them in one program."""
     problem, solver = acrobot(), ILQR(second_order=True)
     starts = 3.0 * jax.random.normal(jax.random.key(0), (12, 50, 1))
     starts = starts.at[0].set(0.0).at[1, 7].set(jnp.nan)
     plans = jax.jit(jax.vmap(lambda u: rollout_controls(problem, u)))(starts)
+    return (
+        problem,
+        solver,
+        plans,
+        eqx.filter_jit(jax.vmap(lambda plan: solve(problem, solver, plan, max_steps=60)))(plans),
+    )
+
+
+@pytest.mark.parametrize("pack", [48, 5])
+def test_a_batch_in_which_searches_end_early(pack, side_by_side, monkeypatch):
+    """In one pack, or in several ones, which are packed again: as if all had been solved side by side.
+
+    A guess that is no number leaves the others alone.
+    """
+    monkeypatch.setattr("jaxdyn.control.batch._TOGETHER", pack)
+    problem, solver, plans, together = side_by_side
     batch = solve_batch(problem, solver, plans, max_steps=60, every=7, throw=False, progress=False)
-    together = eqx.filter_jit(jax.vmap(lambda plan: solve(problem, solver, plan, max_steps=60)))(plans)
     np.testing.assert_array_equal(batch.result, together.result)
     np.testing.assert_array_equal(batch.stats.iterations, together.stats.iterations)
     np.testing.assert_allclose(batch.cost, together.cost, rtol=1e-9)

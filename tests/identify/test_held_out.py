@@ -68,23 +68,28 @@ def recordings():
     return found
 
 
-def identified(recordings) -> tuple[OutputError, Plant]:
+def fitted(recordings):
+    """Problem and fit."""
     windows = cut(recordings, duration=0.5, interval=STEP)
     problem = OutputError(Parameters(pendulum_plant(), FREE), windows, free_starts=False)
-    found = fit(problem, progress=False)
-    return problem, eqx.tree_at(
-        lambda plant: plant.estimates, found.value, uncertainty(problem, found.unknowns), is_leaf=lambda x: x is None
-    )
+    return problem, fit(problem, progress=False)
 
 
-def test_a_recording_is_left_out_as_a_whole(recordings):
-    problem, plant = identified(recordings)
+@pytest.fixture(scope="module")
+def identified(recordings) -> tuple[OutputError, Plant]:
+    problem, found = fitted(recordings)
+    known = uncertainty(problem, found.unknowns)
+    return problem, eqx.tree_at(lambda plant: plant.estimates, found.value, known, is_leaf=lambda x: x is None)
+
+
+def test_a_recording_is_left_out_as_a_whole(recordings, identified):
+    problem, plant = identified
     windows, held_out = problem.windows, plant.estimates.held_out
     for k, group in enumerate(groups_of(windows)):
         np.testing.assert_array_equal(group, np.flatnonzero(windows.sources == k))
     errors = []
     for k in range(4):
-        _, without = identified(recordings[:k] + recordings[k + 1 :])
+        without = fitted(recordings[:k] + recordings[k + 1 :])[1].value
         left_out = windows.select(np.asarray(windows.sources) == k)
         errors.append(window_errors(left_out, predicted_measurements(without.bare, left_out)).errors)
     errors, spacing = np.concatenate(errors)[:, :, 0], 0.05
@@ -95,8 +100,8 @@ def test_a_recording_is_left_out_as_a_whole(recordings):
     np.testing.assert_allclose(held_out.times, spacing * np.arange(11), atol=1e-12)
 
 
-def test_the_band_of_a_prediction_grows_as_the_errors_of_left_out_recordings(recordings):
-    problem, plant = identified(recordings)
+def test_the_band_of_a_prediction_grows_as_the_errors_of_left_out_recordings(identified):
+    problem, plant = identified
     known, times = plant.estimates, np.asarray(problem.windows.times)
     deviations = np.asarray(known.held_out.deviations)
     assert deviations[-1, 0] > 4.0 * deviations[2, 0]
@@ -111,8 +116,8 @@ def test_the_band_of_a_prediction_grows_as_the_errors_of_left_out_recordings(rec
     np.testing.assert_allclose(observed.noise_after(np.array([0.0, 1.0])), np.tile(known.noise, (2, 1)))
 
 
-def test_problems_without_groups_have_no_left_out_errors(recordings):
-    problem, _ = identified(recordings)
+def test_problems_without_groups_have_no_left_out_errors(identified):
+    problem, _ = identified
     few = dataclasses.replace(problem, windows=problem.windows.select(slice(0, 3)))
     joined = dataclasses.replace(problem, free_starts=True, continuity=jnp.array([0.01, 0.01]))
     for other in (few, joined):

@@ -93,6 +93,7 @@ def test_parallel_transport_keeps_lengths_and_angles():  # (G15)
     def carried(v, w):
         """Both fields along q(t) = integrate(q0, t v), a path on which v is constant: no geodesic."""
 
+        @jax.jit  # traced once
         def slope(t, w):
             q = configuration.integrate(model, state.q, t * v)
             c = coriolis_matrix(model, q, v)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn_numbers import draw
 from jaxtyping import Array, Float
 from scipy.spatial.transform import Rotation
 
@@ -21,10 +22,6 @@ def close(actual: Array, expected, roundings: float = 64) -> None:
     """Equal but for some roundings of numbers of order one; a wrong sign or factor is an error of order one."""
     tolerance = roundings * np.finfo(actual.dtype).eps
     np.testing.assert_allclose(actual, np.broadcast_to(expected, actual.shape), rtol=tolerance, atol=tolerance)
-
-
-def draw(seed: int, *shape: int) -> Float[Array, "..."]:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
 def sets(seed: int) -> Float[Array, "lengths 3"]:

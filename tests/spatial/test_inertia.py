@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Float
+from drawn_numbers import draw
+from jaxtyping import Array
 
 from jaxdyn.spatial.inertia import (
     SpatialInertia,
@@ -22,10 +23,6 @@ PARTICLES = 7
 def close(actual: Array, expected) -> None:
     # Sums of seven particles of order one; a wrong sign or factor is an error of order one.
     np.testing.assert_allclose(actual, expected, rtol=256 * EPS, atol=256 * EPS)
-
-
-def draw(seed: int, *shape: int) -> Float[Array, "..."]:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
 class Cloud:

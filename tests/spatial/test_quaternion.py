@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn_numbers import close, draw
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial import quaternion, rotation
@@ -14,16 +15,6 @@ PRECISIONS = [np.float64, np.float32]
 # at 2 rad. A distance of 1e-6 from there is more than one rounding in float32.
 LOGARITHM_SWITCH = 2 * np.arctan(0.1)
 NEAR = 1e-6
-
-
-def close(actual: Array, expected, roundings: float = 32) -> None:
-    """Equal but for some roundings of numbers of order one; a wrong sign or factor is an error of order one."""
-    tolerance = roundings * np.finfo(actual.dtype).eps
-    np.testing.assert_allclose(actual, np.broadcast_to(expected, actual.shape), rtol=tolerance, atol=tolerance)
-
-
-def draw(seed: int, *shape: int) -> Float[Array, "..."]:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
 def directions(count: int, seed: int, size: int = 3) -> Float[np.ndarray, "count size"]:

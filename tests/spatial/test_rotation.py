@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn_numbers import close, draw
 from jaxtyping import Array, Float
 from scipy.linalg import expm
 
@@ -15,16 +16,6 @@ LEVI_CIVITA = np.array([[[(i - j) * (j - k) * (k - i) / 2 for k in range(3)] for
 GENERATORS = -LEVI_CIVITA.transpose(
     2, 0, 1
 )  # GENERATORS[k] = S(unit vector k), from the definition of the cross product
-
-
-def close(actual: Array, expected, roundings: float = 32) -> None:
-    """Equal but for some roundings of numbers of order one; a wrong sign or factor is an error of order one."""
-    tolerance = roundings * np.finfo(actual.dtype).eps
-    np.testing.assert_allclose(actual, np.broadcast_to(expected, actual.shape), rtol=tolerance, atol=tolerance)
-
-
-def draw(seed: int, *shape: int) -> Float[Array, "..."]:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
 def unit(seed: int) -> Float[Array, "3"]:

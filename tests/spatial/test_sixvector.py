@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+from drawn_numbers import draw
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial.rotation import rodrigues, skew
@@ -13,10 +14,6 @@ EPS = np.finfo(np.float64).eps
 def close(actual: Array, expected) -> None:
     # Some ten operations on numbers of order one; a wrong sign or order is an error of order one.
     np.testing.assert_allclose(actual, expected, rtol=64 * EPS, atol=64 * EPS)
-
-
-def draw(seed: int, *shape: int) -> Float[Array, "..."]:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
 def twist_matrix(motion: Float[Array, "6"]) -> Float[np.ndarray, "4 4"]:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
+from drawn_numbers import draw
 from jaxtyping import Array, Float
 
 from jaxdyn.spatial import quaternion
@@ -16,10 +17,6 @@ def close(actual: Array, expected) -> None:
     # Some ten operations on numbers of order one; a wrong sign or order is an error of order one.
     rounding = 64 * np.finfo(np.asarray(actual).dtype).eps
     np.testing.assert_allclose(actual, expected, rtol=rounding, atol=rounding)
-
-
-def draw(seed: int, *shape: int) -> Float[Array, "..."]:
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
 
 def transforms(count: int, seed: int) -> list[RigidTransform]:
