@@ -95,8 +95,8 @@ class LinearFit(eqx.Module):
         square = self.residual_variance * self.degrees_of_freedom
         # The triangle acts like measurements without residuals.
         before = self.triangle, dot(self.triangle, self.estimate), jnp.ones_like(self.estimate)
-        rows = map(jnp.concatenate, zip(before, _flat(Y, tau, noise), strict=True))
-        return _fit(*rows, noise, self.degrees_of_freedom + tau.size, square)
+        rows, right, spread = map(jnp.concatenate, zip(before, _flat(Y, tau, noise), strict=True))
+        return _fit(rows, right, spread, noise, self.degrees_of_freedom + tau.size, square)
 
     @property
     def standard_deviation(self) -> Float[Array, "*batch parameters"]:
@@ -158,8 +158,8 @@ def weighted_least_squares(
     if prior is None:
         return _fit(Y, tau, noise, noise, tau.size - parameters)
     expected = jnp.eye(parameters, dtype=tau.dtype), floating(prior.mean), floating(prior.std)
-    rows = map(jnp.concatenate, zip(_flat(Y, tau, noise), expected, strict=True))
-    return _fit(*rows, noise, tau.size)
+    rows, right, spread = map(jnp.concatenate, zip(_flat(Y, tau, noise), expected, strict=True))
+    return _fit(rows, right, spread, noise, tau.size)
 
 
 def reweighted_least_squares(

@@ -61,7 +61,7 @@ _BASES, _UNPHYSICAL = ("fixed", "free"), ("refuse", "repair")
 _OF_ONE_COORDINATE = tuple(kind for kind, joint in JOINT_TYPES.items() if joint.nv == 1)
 _WORLDS = ("world", "ground", "universe", "map")
 _REPAIR = 'read the file with unphysical="repair" (--repair on the command line, repair = true in a config)'
-_FURTHER_REMEDIES: dict[type[ValueError], str] = {UnphysicalInertia: _REPAIR, MasslessBody: KINEMATIC}
+_FURTHER_REMEDIES: dict[type[Exception], str] = {UnphysicalInertia: _REPAIR, MasslessBody: KINEMATIC}
 _FREE_BASE = 'read the file with base="free" (--base free on the command line, base = "free" in a config)'
 
 
