@@ -95,8 +95,8 @@ class LinearFit(eqx.Module):
         square = self.residual_variance * self.degrees_of_freedom
         # The triangle acts like measurements without residuals.
         before = self.triangle, dot(self.triangle, self.estimate), jnp.ones_like(self.estimate)
-        rows, right, spread = map(jnp.concatenate, zip(before, _flat(Y, tau, noise), strict=True))
-        return _fit(rows, right, spread, noise, self.degrees_of_freedom + tau.size, square)
+        columns, right, std = map(jnp.concatenate, zip(before, _flat(Y, tau, noise), strict=True))
+        return _fit(columns, right, std, noise, self.degrees_of_freedom + tau.size, square)
 
     @property
     def standard_deviation(self) -> Float[Array, "*batch parameters"]:
@@ -158,8 +158,8 @@ def weighted_least_squares(
     if prior is None:
         return _fit(Y, tau, noise, noise, tau.size - parameters)
     expected = jnp.eye(parameters, dtype=tau.dtype), floating(prior.mean), floating(prior.std)
-    rows, right, spread = map(jnp.concatenate, zip(_flat(Y, tau, noise), expected, strict=True))
-    return _fit(rows, right, spread, noise, tau.size)
+    columns, right, std = map(jnp.concatenate, zip(_flat(Y, tau, noise), expected, strict=True))
+    return _fit(columns, right, std, noise, tau.size)
 
 
 def reweighted_least_squares(
@@ -276,7 +276,8 @@ def _of_blocks(columns: Array, right: Array, std: Array) -> tuple[Array, Array, 
         block, values = weights[:, None] * block, weights * values
         B = factorizations.solve_triangular(R, block.T, lower=False, transposed=True)
         small = jnp.sum(B**2) <= p
-        return jax.lax.cond(small, _joined_to_many, _joined_to_few, R, z, square, block, values, B)
+        many, few = (R, z, square, values, B), (jnp.concatenate([R, block]), jnp.concatenate([z, values]), square)
+        return jax.lax.cond(small, lambda: _joined_to_many(*many), lambda: _joined(*few))
 
     nothing = jnp.zeros((p, p), right.dtype), jnp.zeros(p, right.dtype), jnp.zeros((), right.dtype)
     return jax.lax.fori_loop(0, -(-m // length), add, nothing)
@@ -288,7 +289,7 @@ def _of_blocks_jvp(primals, tangents):
     return jax.jvp(lambda columns, right, std: _joined(columns / std[:, None], right / std, 0.0), primals, tangents)
 
 
-def _joined_to_many(R: Array, z: Array, square: Array, _: Array, values: Array, B: Array) -> tuple[Array, Array, Array]:
+def _joined_to_many(R: Array, z: Array, square: Array, values: Array, B: Array) -> tuple[Array, Array, Array]:
     """`_joined` for R and rows B' R that are not more than the rows before them.
 
     The matrix 1 + B B' then has a condition near one, so its Cholesky factor is as accurate as a QR decomposition, and five times
@@ -298,13 +299,6 @@ def _joined_to_many(R: Array, z: Array, square: Array, _: Array, values: Array, 
     new = factorizations.solve_triangular(L, z + dot(B, values), lower=True)
     y = factorizations.solve_triangular(L, new, lower=True, transposed=True)
     return dot(L.T, R), new, square + jnp.sum((z - y) ** 2) + jnp.sum((values - dot(B.T, y)) ** 2)
-
-
-def _joined_to_few(
-    R: Array, z: Array, square: Array, block: Array, values: Array, _: Array
-) -> tuple[Array, Array, Array]:
-    """`_joined` for R and any rows."""
-    return _joined(jnp.concatenate([R, block]), jnp.concatenate([z, values]), square)
 
 
 def _joined(rows: Array, right: Array, square: Array | float) -> tuple[Array, Array, Array]:
