@@ -6,6 +6,7 @@ import warnings
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from mechanisms import double_pendulum, swinging
 from recorded import pendulum_plant
@@ -18,8 +19,18 @@ from jaxdyn.control import (
     ControlResult,
     Equality,
     MultibodyDynamics,
+    Verification,
 )
-from jaxdyn.identify import FitResult, Uncertainty
+from jaxdyn.identify import (
+    BaseParameters,
+    Excitation,
+    ExcitationResult,
+    FitResult,
+    FourierMotion,
+    Margins,
+    Uncertainty,
+)
+from jaxdyn.identify.excitation import ExcitationStats
 
 TRAJECTORY = """\
 Trajectory('double pendulum', 11 records)
@@ -144,6 +155,31 @@ def test_a_search_for_a_plan_states_its_result_and_its_cost():
     assert title(both) == "Solution(2 searches, cost = 1.25 to 2.25)"
     assert rows(both)["result"] == "1 out of steps, 1 successful"
     assert rows(both)["iterations"] == "7 to 8"
+    assert repr(both.stats) == "Stats(iterations = 7 to 8, stage = 0 to 1)"
+
+
+def test_a_check_of_a_plan_states_its_errors_and_whether_the_motion_happens():
+    check = Verification(*map(jnp.asarray, (1e-9, 2e-9, 0.0, 1e-3, 0.002)), "RungeKutta4")
+    assert title(check) == "Verification(happens)"
+    assert rows(check)["miss"] == "0.2 % of the range of the motion"
+    assert rows(check)["integration error"] == "0.001"
+    both = jax.tree.map(lambda x: jnp.stack([x, x + 1]), check)
+    assert title(both) == "Verification(1 happens, 1 does not happen)"
+    assert title(jax.eval_shape(lambda: check)) == "Verification(unknown)"
+
+
+def test_an_exciting_motion_states_its_information_and_its_margins():
+    motion = FourierMotion(jnp.zeros(1), jnp.ones((1, 2)), jnp.ones((1, 2)), jnp.asarray(2.0 * jnp.pi))
+    margins = Margins(*jnp.array([[0.1], [0.2], [0.0]]))
+    base = BaseParameters((), np.zeros(1, int), np.ones((1, 2)), np.ones(2), np.ones(2, bool), np.ones(2, bool))
+    stats = ExcitationStats(7)
+    found = Excitation(
+        motion, jnp.asarray(3.5), margins, base, jnp.array([1.0, 2.0]), ExcitationResult.SUCCESSFUL, stats
+    )
+    assert title(found) == "Excitation(1 base parameter)"
+    assert rows(found)["period"] == "1 s"
+    assert rows(found)["of random motions"] == "1 to 2"
+    assert rows(found)["margin of effort"] == "0"
 
 
 def test_a_fit_states_its_result_its_loss_and_its_parameters():
@@ -153,7 +189,8 @@ def test_a_fit_states_its_result_its_loss_and_its_parameters():
     assert title(found) == "Fit(successful, loss = 2.5)"
     assert rows(found)["result"] == "The fit converged, or took all steps of a solver that has no test of convergence."
     assert rows(found)["iterations"] == "7"
-    assert rows(found)["values"].startswith("mass [")
+    (mass, _), *_ = found.parameters.labels
+    assert rows(found)[mass] == f"{float(found.parameters.values(found.unknowns.x)[0]):.6g} kg"
     several = ended_fit([2.5, jnp.nan], [FitResult.SUCCESSFUL.value, FitResult.STUCK.value])
     assert title(several) == "Fit(2 initial guesses, loss = 2.5)"
     assert rows(several)["result"] == "1 successful, 1 stuck"

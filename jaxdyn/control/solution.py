@@ -64,7 +64,7 @@ class UnsolvedError(UnsuccessfulError):
     """A solver did not solve an optimal-control problem; the message names the `ControlResult` and the remedy."""
 
 
-class Stats(eqx.Module):
+class Stats(Displayed, eqx.Module):
     """Computational effort of a search.
 
     Attributes:
@@ -74,6 +74,9 @@ class Stats(eqx.Module):
 
     iterations: Int[Array, "*batch"]
     stage: Int[Array, "*batch"] = eqx.field(default=0, converter=lambda stage: jnp.asarray(stage, int))
+
+    def _display(self) -> Display:
+        return Display(f"Stats(iterations = {number_text(self.iterations)}, stage = {number_text(self.stage)})", {})
 
 
 class History(eqx.Module):

@@ -28,6 +28,7 @@ from jaxdyn.control.problem import (
     inequalities,
 )
 from jaxdyn.control.rates import WithRates
+from jaxdyn.display import Display, Displayed, counted, known, number_text
 
 PARTS = 4
 """Number of parts in which the check integrates a time step."""
@@ -37,7 +38,7 @@ _CLEAR = 0.2  # fraction of the tolerance up to which errors of single time step
 _AMPLIFIED = 10.0  # a motion that amplifies these errors by more needs feedback
 
 
-class Verification(eqx.Module):
+class Verification(Displayed, eqx.Module):
     """How well a plan satisfies its problem.
 
     Attributes:
@@ -64,6 +65,16 @@ class Verification(eqx.Module):
     def happens(self) -> Bool[Array, "*batch"]:
         """Whether the motion of the plan happens, that is, `miss` is at most `TOLERANCE`."""
         return self.miss <= TOLERANCE  # false for NaN
+
+    def _display(self) -> Display:
+        names = ("gap", "violation", "excess", "integration_error")
+        rows = {name.replace("_", " "): number_text(getattr(self, name)) for name in names}
+        miss = known(self.miss)
+        rows["miss"] = "unknown" if miss is None else f"{number_text(100.0 * miss)} % of the range of the motion"
+        if self.integrator:
+            rows["integrator"] = self.integrator
+        ends = [] if miss is None else ["happens" if x <= TOLERANCE else "does not happen" for x in miss.ravel()]
+        return Display(f"Verification({'unknown' if miss is None else counted(ends) if miss.ndim else ends[0]})", rows)
 
 
 def verify(

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.system import State, System, checked_system
@@ -82,7 +83,7 @@ class ExcitationStats(NamedTuple):
     steps: int
 
 
-class Excitation(eqx.Module):
+class Excitation(Displayed, eqx.Module):
     """Result of `design_excitation`.
 
     Attributes:
@@ -105,6 +106,13 @@ class Excitation(eqx.Module):
     result: ExcitationResult = eqx.field(static=True)
     stats: ExcitationStats = eqx.field(static=True)
     history: Float[Array, "steps starts"] | None = None
+
+    def _display(self) -> Display:
+        rows = {"result": self.result.message, "period": number_text(self.value.period, "s")}
+        rows |= {"log determinant": number_text(self.log_determinant)}
+        rows |= {"of random motions": number_text(self.random_log_determinants), "steps": str(self.stats.steps)}
+        rows |= {f"margin of {name}": number_text(margin) for name, margin in self.margins._asdict().items()}
+        return Display(f"Excitation({plural(len(self.base.independent), 'base parameter', 'base parameters')})", rows)
 
 
 @checked_system

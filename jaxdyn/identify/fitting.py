@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
 
 from jaxdyn.compute.announcements import announced_as
-from jaxdyn.display import Display, Displayed, array_text, number_text, plural
+from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, check_problem, check_unknowns
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.parameters import Parameters
@@ -93,7 +93,14 @@ class Fit(Displayed, eqx.Module):
         if self.history is not None:
             rows["history"] = array_text(self.history)
         title = plural(batch[0], "initial guess", "initial guesses") if batch else ended
-        return Display(f"Fit({title}, loss = {rows['loss']})", rows | self.parameters._display().rows)
+        values = None if batch else known(self.parameters.values(self.unknowns.x))
+        if values is None:
+            rows |= self.parameters._display().rows
+        else:
+            rows |= {
+                name: f"{x:.6g} {unit}".rstrip() for (name, unit), x in zip(self.parameters.labels, values, strict=True)
+            }
+        return Display(f"Fit({title}, loss = {rows['loss']})", rows)
 
 
 @announced_as("the fit")
