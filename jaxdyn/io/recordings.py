@@ -23,6 +23,16 @@ from jaxdyn.io.units import scale_of_name
 _LARGEST_TABLE = 2**30  # bytes of a .csv file
 _MOST_COLUMNS = 10_000
 _REMEDY = "give a .npz or .csv file with numeric data"
+# Files of other kinds by their first bytes, and how they become tables.
+_OTHERS = {
+    b"PAR1": "a Parquet file; write it as a table, pandas.read_parquet(path).to_csv(other)",
+    b"\x89HDF": "an HDF5 file (or MATLAB 7.3); save its arrays with numpy.savez",
+    b"MATLAB 5.0": "a MATLAB file; save the arrays of scipy.io.loadmat(path) with numpy.savez",
+    b"\x89MCAP": "an MCAP log; save its messages as arrays with numpy.savez, which the package rosbags or mcap reads",
+    b"SQLite format 3": "a database, such as a bag of ROS 2; save its messages as arrays with numpy.savez, which rosbags reads",
+    b"#ROSBAG": "a bag of ROS 1; save its messages as arrays with numpy.savez, which the package rosbags reads",
+    b"\x93NUMPY": "a single array (.npy); save all arrays of the recording with numpy.savez",
+}
 
 
 def load_recording(path: Path | str, columns: Columns) -> Recording:
@@ -67,6 +77,11 @@ def _arrays(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
     """Arrays of a file by name; a damaged file raises `ConfigError`."""
     is_table = path.suffix.lower() == ".csv"
     with opened(path, _LARGEST_TABLE if is_table else LARGEST_ARRAYS, _REMEDY) as file:
+        first = file.read(max(map(len, _OTHERS)))
+        file.seek(0)
+        for kind, words in _OTHERS.items():
+            if first.startswith(kind):
+                raise ConfigError(f"{path}: it is {words}")
         try:
             yield _columns(file) if is_table else NpzArrays(file)
         except ConfigError:

@@ -77,3 +77,23 @@ def test_files_that_are_no_recordings(tmp_path):
     for name in ("text.npz", "objects.npz", "words.csv"):
         with pytest.raises(ConfigError, match="cannot be read as a recording"):
             load_recording(tmp_path / name, Columns())
+
+
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        (b"PAR1", "Parquet"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5"),
+        (b"MATLAB 5.0 MAT-file", "MATLAB"),
+        (b"\x89MCAP0\r\n", "MCAP"),
+        (b"SQLite format 3\0", "bag of ROS 2"),
+        (b"#ROSBAG V2.0\n", "bag of ROS 1"),
+        (b"\x93NUMPY\x01\0", "a single array"),
+    ],
+)
+@pytest.mark.parametrize("name", ["run.npz", "run.csv", "run.bag"])
+def test_a_file_of_another_kind_is_refused_by_its_kind(tmp_path, first, kind, name):
+    (tmp_path / name).write_bytes(first + bytes(100))
+    with pytest.raises(ConfigError, match=kind) as refusal:
+        load_recording(tmp_path / name, Columns())
+    assert len(str(refusal.value).splitlines()) == 1
