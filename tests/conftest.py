@@ -106,6 +106,8 @@ def _once_for_each_shape(function: Callable, with_shapes: Callable) -> Callable:
         known.add(key)
         return result
 
+    # Warnings are located at the first frame outside of jaxdyn.
+    call.__code__ = call.__code__.replace(co_filename=function.__code__.co_filename)
     return call
 
 

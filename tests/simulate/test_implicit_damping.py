@@ -271,5 +271,5 @@ def test_derivatives_of_a_step_are_those_of_difference_quotients_at_rest_and_in_
 
 @pytest.mark.usefixtures("as_a_user")
 def test_an_unknown_form_of_damping_is_refused():
-    with pytest.raises(ValueError, match=r"damping 'both'.*explicit"):
+    with pytest.raises(ValueError, match=r"damping of SemiImplicitEuler 'both'.*explicit"):
         SemiImplicitEuler("both")  # pyright: ignore[reportArgumentType]
