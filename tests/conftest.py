@@ -99,8 +99,10 @@ def _once_for_each_shape(function: Callable, with_shapes: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*args, **options)
         key = _shape(args), _shape(options)
-        if key in known or jaxtyping.config.jaxtyping_disable:
+        if key in known:
             return function(*args, **options)
         result = checked()(*args, **options)
         known.add(key)
@@ -111,15 +113,21 @@ def _once_for_each_shape(function: Callable, with_shapes: Callable) -> Callable:
     return call
 
 
+_MOST_COMPARED = 32  # entries of a list or a dictionary; the checks of long ones look at a random entry, too
+
+
 def _shape(x: Any) -> Any:
     """All of x that the check of an annotation may depend on."""
     if isinstance(x, tuple | list):
-        return type(x), *map(_shape, x)
+        return type(x), len(x), *map(_shape, x[:_MOST_COMPARED])
     if isinstance(x, dict):
-        return type(x), *x, *map(_shape, x.values())
+        first = list(x.items())[:_MOST_COMPARED]
+        return type(x), len(x), *((name, _shape(value)) for name, value in first)
     if isinstance(x, jax.Array | np.ndarray | np.generic):
         return type(x), x.shape, x.dtype
-    return type(x), x if isinstance(x, str | type) else None
+    if isinstance(x, str):
+        return x if len(x) < 100 else len(x)
+    return x if isinstance(x, type) else type(x)
 
 
 jaxtyping.jaxtyped = _checked
