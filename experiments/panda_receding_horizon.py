@@ -153,7 +153,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         controller = control.RecedingHorizon(
             problem, control.ILQR(tolerance=1e-5), solution.value, max_steps=config.max_steps
         )
-        run = control.run_receding_horizon(controller, problem.initial, steps=config.run, plant=plant, throw=False)
+        run = control.run_receding_horizon(controller, problem.initial, steps=config.run, plant=plant)
         none = jnp.zeros_like(solution.feedback)
         motions = {
             "planned anew": run.states.q,

@@ -13,10 +13,9 @@ from tqdm import tqdm
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, check_start
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Stats, UnsolvedError
+from jaxdyn.control.solution import IterativeSolver, Stats
 from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
-from jaxdyn.results import raise_unsuccessful
 from jaxdyn.simulate.controls import Controller
 
 
@@ -91,7 +90,8 @@ class HorizonRun(NamedTuple):
         controls: The controls that were applied (steps, nu).
         seconds: The computation time of each plan without compilation (s).
         iterations: The number of iterations of the solver for each plan.
-        results: The `ControlResult` code of each plan.
+        results: The `ControlResult` code of each plan. A controller that makes only a few iterations in each time step uses plans
+            that have not converged.
     """
 
     states: Any
@@ -128,7 +128,6 @@ def run_receding_horizon(
     *,
     steps: int,
     plant: Dynamics | None = None,
-    throw: bool = True,
     progress: bool = True,
 ) -> HorizonRun:
     """Simulate a plant under model-predictive control, and measure the computation time of each plan.
@@ -140,12 +139,9 @@ def run_receding_horizon(
         state: The initial state of the plant.
         steps: The number of time steps.
         plant: The dynamics of the plant; by default the dynamics of the problem.
-        throw: If true, an error is raised at the end if a search for a plan did not converge. Pass False if the plans may be
-            inexact, because the controller makes only a few iterations in each time step.
         progress: If true, a progress bar shows the number of plans per second.
 
     Raises:
-        UnsolvedError: `throw` is true, and a search did not converge.
         TypeError: An argument has the wrong type.
         ValueError: The state has the wrong shape, or the number of steps is less than 1.
     """
@@ -173,8 +169,6 @@ def run_receding_horizon(
             results.append(int(result))
             bar.set_postfix_str(f"{1.0 / seconds[-1]:.0f} Hz", refresh=False)
             bar.update()
-    if throw:
-        raise_unsuccessful(ControlResult, np.array(results), UnsolvedError)
     joined = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *states)
     return HorizonRun(joined, np.stack(controls), np.array(seconds), np.array(iterations), np.array(results))
 

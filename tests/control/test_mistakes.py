@@ -186,11 +186,10 @@ def test_failures_of_a_mapped_search_are_reported_as_those_of_a_batch_of_rollout
     np.testing.assert_array_equal(jax.jit(jax.vmap(lambda u: searched(u, 0)))(far), 0)
 
 
-def test_a_controlled_motion_has_value_result_and_stats_and_reports_failures_on_request():
+def test_a_controlled_motion_has_value_stats_and_the_result_of_each_plan():
     controller = control.RecedingHorizon(PROBLEM, ILQR(), PLAN, max_steps=0)
-    run = control.run_receding_horizon(controller, START, steps=2, throw=False, progress=False)
+    run = control.run_receding_horizon(controller, START, steps=2, progress=False)
     assert run.value is run.states
     assert run.result is run.results
     np.testing.assert_array_equal(run.stats.iterations, run.iterations)
-    with pytest.raises(control.UnsolvedError, match=r"2 of 2 failed, .*OUT_OF_STEPS"):
-        control.run_receding_horizon(controller, START, steps=2, progress=False)
+    np.testing.assert_array_equal(run.results, control.ControlResult.OUT_OF_STEPS)

@@ -29,7 +29,7 @@ def test_linear_problem():
     """Each plan is the optimum from where the machine is: the first gain of Riccati, again and again."""
     problem = regulator()
     controller = RecedingHorizon(problem, ILQR(), start_of(problem), max_steps=1)
-    run = run_receding_horizon(controller, problem.initial, steps=4, throw=False, progress=False)
+    run = run_receding_horizon(controller, problem.initial, steps=4, progress=False)
     gain = cost_to_go_of_regulator()[1][0]
     np.testing.assert_allclose(run.controls, run.states[:-1] @ gain.T, rtol=1e-8, atol=1e-10)
     np.testing.assert_array_equal(run.stats.iterations, [1, 1, 1, 1])
@@ -59,7 +59,7 @@ def test_swing_up_inside_a_rollout():
     problem = lift()
     first = jax.jit(lambda: rollout_controls(problem, jnp.full((24, 1), 1.0)))()
     controller = RecedingHorizon(problem, ILQR(), first, max_steps=3)
-    run = run_receding_horizon(controller, problem.initial, steps=80, throw=False, progress=False)
+    run = run_receding_horizon(controller, problem.initial, steps=80, progress=False)
     trajectory = jax.jit(
         lambda start: jaxdyn.rollout(
             problem.dynamics.system,
