@@ -354,7 +354,7 @@ class _Search(NamedTuple):
     """State of the search.
 
     Attributes:
-        index: Number of steps.
+        taken: Number of steps so far.
         done: True if further steps have no effect.
         q: Coordinates.
         square: |r|^2 there; infinite where it is not known yet.
@@ -366,7 +366,7 @@ class _Search(NamedTuple):
         shift: Shift of the constraints.
     """
 
-    index: Int[Array, ""]
+    taken: Int[Array, ""]
     done: Bool[Array, ""]
     q: Float[Array, "nq"]
     square: Float[Array, ""]
@@ -401,7 +401,7 @@ def _searched(
     guesses = jax.lax.scan(drawn, None, jax.random.split(jax.random.key(0), restarts + 1))[1]
 
     def improve(search: _Search) -> _Search:
-        index, shift = search.index, search.shift
+        index, shift = search.taken, search.shift
         r, J = _linearized(task._replace(shift=shift), search.q)
         before = jnp.minimum(search.square, dot(r, r))  # other rounding errors are not an improvement
         gradient = dot(J.T, r)
@@ -446,7 +446,7 @@ def _searched(
     damping, worst = jnp.asarray(_FIRST_DAMPING, dtype), jnp.asarray(jnp.inf, dtype)
     first = _Search(zero, jnp.asarray(False), q, worst, damping, zero, q, worst, task.shift)
     most = max_steps + _CLOSING_STEPS if task.constraints else max_steps
-    last = jax.lax.while_loop(lambda search: ~search.done & (search.index < most), improve, first)
+    last = jax.lax.while_loop(lambda search: ~search.done & (search.taken < most), improve, first)
     return last.best if task.shift is None else last.q, last.shift
 
 
