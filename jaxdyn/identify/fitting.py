@@ -93,7 +93,8 @@ class Fit(Displayed, eqx.Module):
         if self.history is not None:
             rows["history"] = array_text(self.history)
         title = plural(batch[0], "initial guess", "initial guesses") if batch else ended
-        values = None if batch else known(self.parameters.values(self.unknowns.x))
+        x = self.unknowns.x
+        values = None if batch or known(x) is None else known(self.parameters.values(x))
         if values is None:
             rows |= self.parameters._display().rows
         else:
