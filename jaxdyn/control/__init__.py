@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from jaxdyn.control.constraint_terms import JointBounds as JointBounds
     from jaxdyn.control.constraint_terms import StateBounds as StateBounds
     from jaxdyn.control.constraint_terms import TargetState as TargetState
+    from jaxdyn.control.constraint_terms import Workless as Workless
     from jaxdyn.control.cost_terms import ConstraintTerm as ConstraintTerm
     from jaxdyn.control.cost_terms import CostTerm as CostTerm
     from jaxdyn.control.cost_terms import LeastSquares as LeastSquares

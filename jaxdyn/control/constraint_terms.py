@@ -1,4 +1,4 @@
-"""Predefined constraints: bounds of states and joints, and target states."""
+"""Predefined constraints: bounds of states and joints, target states, and controls that do no work."""
 
 from typing import ClassVar
 
@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxdyn.control.cost_terms import ConstraintTerm
+from jaxdyn.control.cost_terms import ConstraintTerm, multibody
 from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Inequality, Time
+from jaxdyn.dynamics.equations_of_motion import drive_forces
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism.quantity import plain, quantity
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.spatial.arrays import dot, floating
 
 
 class StateBounds(ConstraintTerm):
@@ -93,3 +94,16 @@ class JointBounds(ConstraintTerm):
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
         values, below, above = jnp.concatenate([x.q, x.v]), np.array(self.below, int), np.array(self.above, int)
         return jnp.concatenate([self.lower - values[below], values[above] - self.upper])
+
+
+class Workless(ConstraintTerm):
+    """Constraint that the controls do no work: their power (W) is zero at all times.
+
+    Motions of minimum time under this constraint are brachistochrones: geodesics of the metric M / (E - V), with mass matrix M,
+    potential energy V and constant total energy E.
+    """
+
+    kind: ClassVar[str] = "workless"
+
+    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "1"]:
+        return dot(drive_forces(multibody(dynamics, self).system, u), x.v)[None]

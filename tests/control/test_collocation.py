@@ -23,6 +23,7 @@ from jaxdyn.control import (
     Inequality,
     MultibodyDynamics,
     Plan,
+    Workless,
     solve,
 )
 from jaxdyn.control.nonlinear_program import NonlinearProgram, minimized
@@ -416,7 +417,7 @@ def test_brachistochrones_of_a_chain():
             steps=5,
             duration=1.0,
             final=elapsed,
-            constraints=Equality(lambda d, t, x, u: (u @ x.v)[None]),
+            constraints=Equality(Workless()),
             final_constraints=Equality(At(end)),
             design=Design(lasting, [1.0], lower=0.05, upper=5.0),
         )

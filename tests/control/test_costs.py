@@ -26,6 +26,7 @@ from jaxdyn.control import (
     Penetration,
     Spheres,
     StateBounds,
+    Workless,
 )
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -94,6 +95,7 @@ COSTS = {
     "penetration": Penetration(spheres(), 50.0),
     "depths of spheres": OfSum(spheres()),
     "bounds of states": OfSum(StateBounds(ELSEWHERE, np.array([-1.0, -np.inf] * 4), np.array([np.inf, 0.5] * 4), nx=8)),
+    "power of the controls": OfSum(Workless()),
     "kept energy": OfSum(KeptEnergy(1.5)),
 }
 
