@@ -110,7 +110,7 @@ class TestLinear:
 
     def test_unknown_kind(self):
         problem, _ = experiment(errors(0))
-        with pytest.raises(ValueError, match='"groups" or "noise"'):
+        with pytest.raises(ValueError, match="use one of groups, noise"):
             uncertainty(problem, problem.initial, kind="bootstrap")
 
 

@@ -649,7 +649,7 @@ def test_unsupported_inputs_and_outputs():
 
 def test_unknown_backends_are_refused(as_a_user):
     for door in (per_sample, batched):
-        with pytest.raises(ValueError, match=r"'gpu'.*\"auto\", \"lanes\" or \"xla\""):
+        with pytest.raises(ValueError, match="'gpu'; use one of auto, lanes, xla"):
             door(f, backend="gpu")
     assert not has_lanes(per_sample(f, backend="xla"), numbers(3), numbers(2))
     assert has_lanes(per_sample(f), numbers(3), numbers(2))
