@@ -13,7 +13,6 @@ import numpy as np
 from jaxdyn.display import Display, Displayed, plural
 from jaxdyn.identify.diagnosis import Finding
 from jaxdyn.identify.estimates import Uncertainty
-from jaxdyn.identify.fitting import Fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.solver import FitResult
@@ -75,7 +74,8 @@ class Verdict(Displayed):
 
 def judge(
     problem: Problem,
-    found: Fit,
+    unknowns: Unknowns,
+    result: Any,
     known: Uncertainty,
     *,
     faults: Sequence[Finding] = (),
@@ -84,32 +84,22 @@ def judge(
     """Judge a fit.
 
         known = identify.uncertainty(problem, found.unknowns)
-        print(identify.judge(problem, found, known, faults=identify.diagnose(plant, [recording])))
+        faults = identify.diagnose(plant, [recording])
+        print(identify.judge(problem, found.unknowns, found.result, known, faults=faults))
 
     Args:
         problem: Problem that was fitted.
-        found: The fit of one initial guess.
-        known: Uncertainty of its estimates.
+        unknowns: Unknowns at the end of the fit.
+        result: How the search ended, a `FitResult` or its code.
+        known: Uncertainty of the estimates.
         faults: Faults of the recordings, from `diagnose`.
         errors: Figures of merit, each with its name, its error on the recordings of the fit, and its error on others.
 
     Raises:
-        ValueError: `found` is a batch of fits.
+        ValueError: The unknowns are those of a batch of fits.
     """
-    if found.loss.ndim:
+    if unknowns.x.ndim != 1:
         raise ValueError("judge: this is a batch of fits; give one of them, such as the one with the smallest loss")
-    return judged(problem, found.result, found.unknowns, known, faults, errors)
-
-
-def judged(
-    problem: Problem,
-    result: Any,
-    unknowns: Unknowns,
-    known: Uncertainty,
-    faults: Sequence[Finding] = (),
-    errors: Sequence[tuple[str, float, float]] = (),
-) -> Verdict:
-    """The verdict of `judge`, from the parts of a fit."""
     result, scale = FitResult(int(result)), float(known.noise_scale)
     delayed = problem.parameters.frees("inputs.delay")  # a fit that estimates delays explains other clocks
     faults = tuple(fault for fault in faults if not (delayed and fault.name == "clock"))

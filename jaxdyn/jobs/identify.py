@@ -24,7 +24,7 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
 from jaxdyn.identify.solver import FitResult
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
-from jaxdyn.identify.verdict import UNRELIABLE, judged
+from jaxdyn.identify.verdict import UNRELIABLE, judge
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
 from jaxdyn.io.runs import RunDirectory
@@ -86,7 +86,7 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     plant = plant.without_zeros
     merit |= _judged(run, "identified", plant, train, validation)
     merit = dict(sorted(merit.items(), key=lambda row: row[0][1]))  # by split
-    judgment = judged(problem, result, best, known, faults, _errors(merit))
+    judgment = judge(problem, best, result, known, faults=faults, errors=_errors(merit))
     for text in (*judgment.lines, table, merit_table(merit)):
         print(text)
     run.write_text("parameters.txt", "\n".join([*judgment.lines, table]) + "\n")
