@@ -56,7 +56,11 @@ def write_files(fillers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
                 file.flush()
                 os.fsync(file.fileno())  # otherwise a renamed file may be empty after a power failure
         for path, part in parts.items():
-            os.replace(part, path)
+            try:
+                os.replace(part, path)
+            except FileNotFoundError:  # another process wrote the file, completed the run and cleared it
+                if not path.exists():
+                    raise
 
 
 def unfinished(path: Path, suffix: str = "") -> contextlib.AbstractContextManager[Path]:

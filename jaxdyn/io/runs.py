@@ -13,7 +13,8 @@ import datetime
 import difflib
 import json
 import math
-import tempfile
+import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,9 +25,18 @@ from jaxtyping import Array
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive import damaged_file, is_of_archive, save_archive
+from jaxdyn.io.claims import claimed
 from jaxdyn.io.errors import ConfigError, RunError
-from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays, fill_sealed_npz, has_seal, is_sealed, is_unfinished, write_files
-from jaxdyn.io.lock import LOCK, LockedError, locked
+from jaxdyn.io.files import (
+    LARGEST_ARRAYS,
+    NpzArrays,
+    fill_sealed_npz,
+    has_seal,
+    is_sealed,
+    is_unfinished,
+    unfinished,
+    write_files,
+)
 from jaxdyn.io.provenance import changes, digest, digest_of_file, identity
 from jaxdyn.io.reading import opened
 
@@ -35,6 +45,10 @@ MECHANISM = "mechanism"
 CONFIG = "config.toml"
 PROVENANCE = "provenance.json"
 METRICS = "metrics.json"
+LOCK, _CLAIM = "run.lock", ".claim"  # claim of the directory, and suffix of those of chunks
+# Keys of configs that change no result, so that a run is resumed with other values.
+_FREE = ("devices", "memory", "pictures", "animation")
+_PATIENCE = 1.0  # s, after which claims of other processes are looked at again
 _SEAL = "seal"  # of a JSON file
 
 
@@ -48,8 +62,8 @@ def _writable(root: Path) -> Iterator[None]:
     try:
         root.mkdir(parents=True, exist_ok=True)
         yield
-        with tempfile.TemporaryFile(dir=root):  # fail now and not after the computation
-            pass
+        with unfinished(root / "probe") as probe:  # fail now and not after the computation
+            probe.touch()
     except OSError as error:
         raise RunError(f"{root}: cannot be written ({error.strerror}); choose another run directory") from None
 
@@ -60,9 +74,11 @@ class RunDirectory:
 
     Attributes:
         root: Path of the directory.
+        held: Claims of this process, which end when this stack is closed.
     """
 
     root: Path
+    held: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack, repr=False, compare=False)
 
     @staticmethod
     def create(out: Path | None, name: str) -> "RunDirectory":
@@ -81,23 +97,30 @@ class RunDirectory:
             raise directory._not_empty()
         return directory
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Context in which no other process can work in this directory. When it ends, the directory is removed if it is empty.
+    def claim(self) -> str | None:
+        """Claim the directory for this process until `held` is closed; returns None, or the name of the process that holds it.
+
+        Raises:
+            RunError: The directory cannot be written.
+        """
+        with _writable(self.root):
+            return self.held.enter_context(claimed(self.root / LOCK))
+
+    def alone(self, *, waits: bool = False) -> None:
+        """Claim the directory for this process.
+
+        Args:
+            waits: If true, a process that holds the claim is waited for.
 
         Raises:
             RunError: Another process works in the directory, or it cannot be written.
         """
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._remove_if_empty)
-            try:
-                with _writable(self.root):
-                    stack.enter_context(locked(self.root))
-            except LockedError as error:
+        while (holder := self.claim()) is not None:
+            if not waits:
                 raise RunError(
-                    f"{self.root}: {error} is working on this run; wait until it ends, or choose another directory"
-                ) from None
-            yield
+                    f"{self.root}: {holder} is working on this run; wait until it ends, or choose another directory"
+                )
+            time.sleep(0.1 * _PATIENCE)
 
     def begin(self, config: str, provenance: Mapping[str, Any] | None) -> None:
         """Write config.toml and provenance.json at the start of a run.
@@ -137,32 +160,38 @@ class RunDirectory:
         if self._has_damaged_config(config):
             print(f"note: {self.path(CONFIG)} is damaged; it is written again")
             self.write_text(CONFIG, config)
-        before = self.path(CONFIG).read_text(encoding="utf-8").splitlines()
-        changed = [line for line in difflib.ndiff(before, config.splitlines()) if line[0] in "+-"]
-        if changed:
-            was = "; ".join(changed[:4])
+        before = self.path(CONFIG).read_text(encoding="utf-8")
+        if before != config and _pinned(before) != _pinned(config):
+            lines = difflib.ndiff(before.splitlines(), config.splitlines())
+            was = "; ".join([line for line in lines if line[0] in "+-"][:4])
             raise RunError(
                 f"{self.root}: the run had another config ({was}); give the same one, or choose another directory"
             )
         differing = changes(self._provenance(), _json(provenance))
         if differing:
             raise RunError(f"{self.root}: {'; '.join(differing)}; or choose another directory")
-        self._remove_unfinished()
 
     def is_complete(self) -> bool:
-        """Whether the run has ended, and all files that its metrics list exist and are intact; a note names each that is not."""
+        """Whether the run has ended, and all files that its metrics list exist and are intact.
+
+        A note names each damaged file. If there is one, metrics.json is removed, so that the run is not complete for others, too.
+        """
         try:
             metrics = self.read_metrics()
         except FileNotFoundError:
             return False
         except (OSError, ValueError):
             print(f"note: {self.path(METRICS)} is damaged; it is written again")
+            self.path(METRICS).unlink()
             return False
         damaged = [name for name in metrics["arrays"] if not self.reusable(name)]  # `reusable` names each damaged file
         archives = [damaged_file(self.path(name)) for name in metrics.get("archives", [])]
         for file in filter(None, archives):
             print(f"note: {file} is missing or damaged; it is written again")
-        return not damaged and not any(archives)
+        if damaged or any(archives):
+            self.path(METRICS).unlink(missing_ok=True)
+            return False
+        return True
 
     def _has_damaged_config(self, config: str) -> bool:
         """Whether the run began with this config, although its file has changed since."""
@@ -171,7 +200,8 @@ class RunDirectory:
     def _not_empty(self) -> RunError:
         return RunError(f"{self.root}: the run directory is not empty; choose another one or delete it")
 
-    def _remove_if_empty(self) -> None:
+    def remove_if_empty(self) -> None:
+        """Remove the directory if it is empty."""
         with contextlib.suppress(OSError):
             self.root.rmdir()
 
@@ -182,7 +212,7 @@ class RunDirectory:
 
     def _remove_unfinished(self) -> None:
         for file in filter(is_unfinished, list(self.root.rglob("*.part*"))):
-            file.unlink()
+            file.unlink(missing_ok=True)
 
     def _provenance(self) -> dict[str, Any]:
         path = self.path(PROVENANCE)
@@ -218,14 +248,17 @@ class RunDirectory:
     def discard(self) -> None:
         """Undo `begin` if a run is refused before it has computed anything; existing results are kept."""
         if self._left() == {CONFIG, PROVENANCE}:
-            self.path(CONFIG).unlink()
-            self.path(PROVENANCE).unlink()
+            self.path(CONFIG).unlink(missing_ok=True)
+            self.path(PROVENANCE).unlink(missing_ok=True)
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> Path:
-        """Write metrics.json, which completes the run.
+        """Write metrics.json, which completes the run; what killed processes left is removed before.
 
         JSON does not support NaN and infinity; they are written as the strings "nan", "inf" and "-inf", which `float` reads.
         """
+        self._remove_unfinished()
+        for claim in self.root.glob(f"*{_CLAIM}"):
+            claim.unlink(missing_ok=True)
         return self.write_text(METRICS, _sealed_json(metrics))
 
     def write_arrays(self, name: str, /, **arrays: Array | np.ndarray | float | int) -> Path:
@@ -241,13 +274,15 @@ class RunDirectory:
         return is_sealed(self.path(f"{name}.npz"), self._key(name))
 
     def reusable(self, name: str) -> bool:
-        """Whether a resumed run can use <name>.npz. If the file is damaged or belongs to another run, a note is printed."""
+        """Whether a resumed run can use <name>.npz. If the file is damaged or belongs to another run, a note is printed, and it is
+        removed."""
         path = self.path(f"{name}.npz")
         if not path.exists():
             return False
         intact = self.is_intact(name)
         if not intact:
             print(f"note: {path} is damaged or belongs to another run; it is computed again")
+            path.unlink(missing_ok=True)
         return intact
 
     def array_names(self) -> list[str]:
@@ -344,6 +379,44 @@ class Chunks:
             )
         return chunks
 
+    def fill(self, compute: Callable[[int], Mapping[str, Array | np.ndarray]]) -> bool:
+        """Write the chunks that are missing, until there are all; any number of processes may do so at the same time.
+
+        A process claims a chunk before it computes it, and waits for the chunks that others have claimed. If one of them is killed,
+        its claims end, and another process computes its chunk.
+
+        Args:
+            compute: Function compute(k) that returns the arrays of chunk k.
+
+        Returns:
+            True if this process completes the run: it has claimed the directory, and all chunks are intact. False if another one
+            has completed it.
+        """
+        while True:
+            there = {file.name for file in self.directory.root.iterdir()}
+            missing = [k for k in range(self.count) if f"{self._stem(k)}.npz" not in there]
+            # Chunks that are claimed come last, because a claim has rarely ended.
+            missing.sort(key=lambda k: f"{self._stem(k)}{_CLAIM}" in there)
+            if any(self._filled(k, compute) for k in missing):
+                continue
+            if METRICS in there:
+                return False
+            if not missing and self.directory.claim() is None:
+                damaged = [k for k in range(self.count) if not self.reusable(k)]
+                if not damaged and not self.directory.path(METRICS).exists():
+                    return True
+                self.directory.held.close()
+            else:
+                time.sleep(_PATIENCE)
+
+    def _filled(self, k: int, compute: Callable[[int], Mapping[str, Array | np.ndarray]]) -> bool:
+        """Compute and write chunk k, unless another process does so or has done so; returns whether it was computed."""
+        with claimed(self.directory.path(f"{self._stem(k)}{_CLAIM}")) as holder:
+            if holder is not None or self.exists(k):
+                return False
+            self.directory.write_arrays(self._stem(k), **compute(k))
+            return True
+
     def exists(self, k: int) -> bool:
         """Whether the file of chunk k exists."""
         return self.directory.path(f"{self._stem(k)}.npz").exists()
@@ -352,9 +425,10 @@ class Chunks:
         """Whether a resumed run can use chunk k, see `RunDirectory.reusable`."""
         return self.directory.reusable(self._stem(k))
 
-    def write(self, k: int, /, **arrays: np.ndarray) -> None:
-        """Write chunk k."""
-        self.directory.write_arrays(self._stem(k), **arrays)
+    def remove(self) -> None:
+        """Remove all chunks."""
+        for k in range(self.count):
+            self.directory.path(f"{self._stem(k)}.npz").unlink(missing_ok=True)
 
     def read(self, k: int, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Arrays of chunk k, all of them or those with the given keys."""
@@ -374,6 +448,14 @@ class Chunks:
 
     def _stem(self, k: int) -> str:
         return self.name if self.count == 1 else f"{self.name}-{k + 1:05d}-of-{self.count:05d}"
+
+
+def _pinned(config: str) -> dict[str, Any] | str:
+    """The values of a config that can change a result; the text, if it is damaged."""
+    try:
+        return {key: value for key, value in tomllib.loads(config).items() if key not in _FREE}
+    except tomllib.TOMLDecodeError:
+        return config
 
 
 def _sealed_json(content: Mapping[str, Any]) -> str:

@@ -41,6 +41,9 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
         except (ConfigError, MechanismError, UnknownName):
             directory.discard()  # nothing was computed, so the corrected command may use the same directory
             raise
+        if metrics is None:
+            print(f"{directory.root}: another process completed the run")
+            return directory
         metrics |= {"total_s": time.perf_counter() - start}
         metrics |= {"arrays": directory.array_names(), "archives": directory.archive_names()}
         directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, "environment": environment()})
@@ -50,20 +53,27 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
 def _opened(
     job: Job, config: Any, out: Path | None, resume: bool, stack: contextlib.ExitStack
 ) -> tuple[RunDirectory, bool]:
-    """The locked run directory, in which config and provenance are written, and whether the run is already complete."""
+    """The run directory, in which config and provenance are written, and whether the run is already complete.
+
+    This process holds the claim of the directory, unless other processes may work on the run at the same time.
+    """
     if resume and out is None:
         raise ConfigError("--resume requires --out DIR, the directory of the run to continue")
     directory = RunDirectory(out) if out is not None and resume else RunDirectory.create(out, job.name)
-    stack.enter_context(directory.alone())
+    stack.callback(directory.remove_if_empty)
+    stack.enter_context(directory.held)
     text = resolved_toml(config)
     # Provenance initializes the devices, which the job may want to choose; so it is not recorded for jobs without --resume.
     started_with = None if job.inputs is None else provenance(text, job.inputs(config))
-    if not resume:
+    directory.alone(waits=job.shared)
+    if resume:
+        assert started_with is not None  # only jobs with inputs can be resumed
+        directory.resume(text, started_with)
+    else:
         directory.begin(text, started_with)
-        return directory, False
-    assert started_with is not None  # only jobs with inputs can be resumed
-    directory.resume(text, started_with)
-    return directory, directory.is_complete()
+    if job.shared:
+        directory.held.close()
+    return directory, resume and directory.is_complete()
 
 
 def _opened_by_first(

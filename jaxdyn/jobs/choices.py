@@ -6,7 +6,8 @@ This module does not import JAX, so that an invalid config is refused without de
 from typing import Literal
 
 Precision = Literal["float32", "float64"]
-DeviceChoice = Literal["one", "all", "hosts"]
+DeviceChoice = Literal["one", "all"]
+HostChoice = Literal["one", "all", "hosts"]
 BackendName = Literal["auto", "lanes", "xla"]
 BaseName = Literal["fixed", "free"]
 ContactName = Literal["none", "ground"]

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from jaxdyn.compute.devices import lane_mesh
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import fill_npz
-from jaxdyn.jobs.choices import DeviceChoice
+from jaxdyn.jobs.choices import HostChoice
 from jaxdyn.jobs.interrupts import handle_signals
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def join_hosts() -> None:
     handle_signals()  # JAX takes SIGTERM for itself
 
 
-def mesh_of(devices: DeviceChoice) -> Mesh | None:
+def mesh_of(devices: HostChoice) -> Mesh | None:
     """The devices over which a batch is divided; None if the batch is not divided."""
     if devices == "one" or jax.device_count() == 1:
         return None

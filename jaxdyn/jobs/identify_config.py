@@ -15,7 +15,7 @@ from jaxdyn.identify.recording import cut
 from jaxdyn.io.config import default_of, seed_setting, setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.recording_columns import Columns
-from jaxdyn.jobs.choices import BaseName, DeviceChoice
+from jaxdyn.jobs.choices import BaseName, HostChoice
 from jaxdyn.jobs.identify_tables import ROBUST_LOSSES, ForceTable, LossName
 from jaxdyn.jobs.parameters_config import FreeConfig, TieConfig
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
@@ -223,7 +223,7 @@ class IdentifyConfig:
     fit: FitConfig = FitConfig()
     check: tuple[WindowsCheck | ValidTimeCheck | ForcesCheck, ...] = ()
     reference: tuple[ReferenceConfig, ...] = ()
-    devices: DeviceChoice = "all"
+    devices: HostChoice = "all"
     pictures: bool = True
 
     @property

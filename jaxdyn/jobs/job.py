@@ -40,6 +40,8 @@ class Job:
         inputs: Function inputs(config) that returns the files that `work` reads, each with its role. A job with this function can
             be resumed if the files are unchanged: `work` finds the directory of an interrupted run and computes only the missing
             results.
+        shared: Whether several processes may work on a run at once, since `work` computes `Chunks`. In the process that completes
+            the run, `work` returns the metrics, and None in the others.
         double: Function double(config): whether `work` computes in double precision. A job without this function chooses the
             precision in `work`.
         verdict: Function verdict(metrics) that returns the reason why the results of a complete run are unreliable, or None. If it
@@ -53,8 +55,9 @@ class Job:
     name: str
     description: str
     config: type | str
-    work: "Callable[[Any, RunDirectory], dict[str, Any]]"
+    work: "Callable[[Any, RunDirectory], dict[str, Any] | None]"
     inputs: Callable[[Any], Iterable[tuple[str, Path]]] | None = None
+    shared: bool = False
     double: Callable[[Any], bool] | None = None
     verdict: Callable[[dict[str, Any]], str | None] | None = None
     of_mechanism: Mapping[str, Any] | None = None
@@ -118,4 +121,6 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
         "--smoke", action="store_true", help="apply the [smoke] table of the config for a short test run"
     )
     if job.inputs is not None:
-        parser.add_argument("--resume", action="store_true", help="continue the interrupted run in --out, or begin it")
+        text = "continue the interrupted run in --out, or begin it"
+        text += "; several processes may do so at once, on any machines" if job.shared else ""
+        parser.add_argument("--resume", action="store_true", help=text)

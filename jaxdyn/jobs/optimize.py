@@ -28,7 +28,7 @@ from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
-from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
+from jaxdyn.jobs.hosts import mesh_of
 from jaxdyn.jobs.optimize_config import MixedStartConfig, OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.optimize_rates import of_mechanism, with_rates_of
@@ -82,8 +82,8 @@ class Outcome:
         return [self.best, *(group.best for group in self.groups if group.best != self.best and not free)]
 
 
-def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
-    """Solve the problem of a config from all initial guesses; returns the metrics."""
+def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any] | None:
+    """Solve the problem of a config from all initial guesses; returns the metrics, or None if another process completes the run."""
     problem = problem_of(config)
     searched = with_rates_of(config, problem)
     starts = starts_of(config, problem)
@@ -92,10 +92,10 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any]:
     begun = time.perf_counter()
     solver = solver_of(config, searched)
     solved = _solved(config, searched, solver, starts, directory)
+    if solved is None:
+        return None
     seconds = time.perf_counter() - begun
     results = np.asarray(solved.result)
-    if np.all(results == ControlResult.NOT_FINITE):
-        raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
     best = best_of(solved)
     checked = _row(solved.verification, best)
     found = solved if config.rates is None else jax.vmap(functools.partial(of_mechanism, problem))(solved)
@@ -137,39 +137,49 @@ def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
 
 def _solved(
     config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
-) -> Solution:
-    """Solutions from all initial guesses, with histories if the solver records them.
+) -> Solution | None:
+    """Solutions from all initial guesses, with histories if the solver records them; None if another process completes the run.
 
-    Chunks that an interrupted run has written are read instead of computed.
+    Raises:
+        ConfigError: No initial guess has a finite cost.
     """
     # These solvers make many searches at once, and record their histories.
     together = isinstance(solver, IterativeSolver | Auto)
     chunk = config.chunk if together else 1
     firsts = range(0, starts.controls.shape[0], chunk)
     files = Chunks(directory, "solutions", len(firsts))
-    chunks = []
-    for k, first in enumerate(tqdm(firsts, unit="plan", disable=together)):
-        plans = jax.tree.map(lambda leaf, first=first: leaf[first : first + chunk], starts)
-        if agreed(files.reusable(k)):
-            arrays = agreed_arrays(functools.partial(files.read, k))
-            leaves = [jnp.asarray(arrays[f"leaf_{n}"]) for n in range(len(arrays))]
-            chunks.append(jax.tree.unflatten(_structure(problem, starts, together), leaves))
-        else:
-            solved = solve_batch(
-                problem,
-                solver,
-                plans,
-                max_steps=config.max_steps,
-                throw=False,
-                history=together,
-                every=1 if len(plans.controls) == 1 else _BLOCK,
-                progress=together,  # otherwise the chunks show the progress
-                mesh=mesh_of(config.devices),
-            )
-            chunks.append(solved)
-            if np.any(np.asarray(solved.result) != ControlResult.NOT_FINITE):  # otherwise nothing was computed
-                files.write(k, **{f"leaf_{n}": np.asarray(leaf) for n, leaf in enumerate(jax.tree.leaves(solved))})
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *chunks)
+
+    def solved(k: int) -> dict[str, Array]:
+        plans = jax.tree.map(lambda leaf: leaf[firsts[k] : firsts[k] + chunk], starts)
+        found = solve_batch(
+            problem,
+            solver,
+            plans,
+            max_steps=config.max_steps,
+            throw=False,
+            history=together,
+            every=1 if len(plans.controls) == 1 else _BLOCK,
+            progress=together,  # otherwise the chunks show the progress
+            mesh=mesh_of(config.devices),
+        )
+        bar.update()
+        return {f"leaf_{n}": leaf for n, leaf in enumerate(jax.tree.leaves(found))}
+
+    with tqdm(
+        total=len(firsts), initial=sum(map(files.exists, range(files.count))), unit="plan", disable=together
+    ) as bar:
+        if not files.fill(solved):
+            return None
+    structure, chunks = _structure(problem, starts, together), []
+    for k in range(files.count):
+        arrays = files.read(k)
+        leaves = [jnp.asarray(arrays[f"leaf_{n}"]) for n in range(len(arrays))]
+        chunks.append(jax.tree.unflatten(structure, leaves))
+    found = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *chunks)
+    if np.all(np.asarray(found.result) == ControlResult.NOT_FINITE):  # nothing was computed
+        files.remove()
+        raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
+    return found
 
 
 def _structure(problem: ControlProblem, starts: Plan, has_history: bool) -> Any:

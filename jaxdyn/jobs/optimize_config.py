@@ -233,10 +233,10 @@ class OptimizeConfig:
         dtype: Precision of all computations.
         backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler where it
             supports the computation.
-        devices: Devices over which the initial guesses are divided: "one" device, "all" devices of this machine, or the devices of
-            all "hosts".
+        devices: Devices over which the initial guesses are divided: "one" device, or "all" devices of this machine.
         chunk: Number of initial guesses per chunk: the searches from a chunk run together, then their results are written.
-            Collocation always uses chunks of one. If a run is interrupted, the results of at most one chunk are lost.
+            Collocation always uses chunks of one. If a run is interrupted, the results of at most one chunk are lost. Several
+            processes divide the chunks of a run among themselves (--resume).
         pictures: If true, pictures are drawn.
         animation: If true, the file motion.gif is written.
     """

@@ -1,8 +1,11 @@
 """The job `jaxdyn rollout`: thousands of rollouts of one mechanism at once.
 
-The batch is simulated in chunks on all devices; each chunk is written to disk before the next one begins.
+The batch is simulated in chunks on all devices; each chunk is written to disk before the next one begins. Any number of processes
+divide the chunks among themselves.
 """
 
+import contextlib
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 from tqdm import tqdm
 
@@ -27,7 +31,7 @@ from jaxdyn.io.limits import with_limits
 from jaxdyn.io.plant_file import holds_plant, load_plant
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
-from jaxdyn.jobs.hosts import agreed, is_first, mesh_of
+from jaxdyn.jobs.hosts import mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.pictures import drawn
 from jaxdyn.jobs.replay import load_replay
@@ -44,32 +48,50 @@ from jaxdyn.simulate.trajectory import rollout
 
 # Values per body and sample that XLA stores temporarily in a step; the lane compiler needs almost none.
 _WORKING_NUMBERS = 400
+# Bytes that the samples of a chunk need together, if the config does not state their count.
+_CHUNK = 4e9
 # Error of the power balance, in percent of the energy turned over, up to which no remedy is named.
 _SMALL_ERROR = 1.0
 
 
-def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any]:
-    """Run the rollouts of a config; returns their metrics."""
+def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any] | None:
+    """Run the rollouts of a config; returns their metrics, or None if another process completes the run."""
     system, inputs = _machine(config)
     _check_outputs(config, system)
-    chunk = _samples_at_once(config, system)
-    simulate = _Simulator(config, system, inputs, chunk)
+    each = _bytes_per_sample(config, system)
+    mesh = mesh_of(config.devices)
+    chunk = min(config.batch, config.chunk or max(1, int(_CHUNK // each)))
+    simulate = _Simulator(config, system, inputs, min(chunk, rounded_up(mesh, 1) * int(config.memory // each)), mesh)
     chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
     files = Chunks(directory, "states", len(chunks))
-    missing = [k for k in range(len(chunks)) if not agreed(files.reusable(k))]
-    # The first chunk is prepared before the progress bar appears, so that errors in the config are reported without a bar.
-    prepared = [simulate.prepared(chunks[k]) for k in missing[:1]]
-    directory.write_mechanism(system)
-    made = sum(len(chunks[k]) for k in missing) * config.steps
-    whole_batch = config.batch * config.steps
-    with tqdm(total=whole_batch, initial=whole_batch - made, unit="step", unit_scale=True, desc="rollouts") as bar:
-        for k in missing:
-            begun = prepared.pop() if prepared else simulate.prepared(chunks[k])
-            arrays = simulate(*begun, len(chunks[k]), bar)
-            if is_first():
-                files.write(k, **arrays)
-    if not is_first():  # only the first host has the chunks
-        return {}
+
+    def done() -> int:
+        return config.steps * sum(len(chunks[k]) for k in range(len(chunks)) if files.exists(k))
+
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def begun() -> tqdm:
+            """Keep the mechanism and show the progress, once samples are prepared: a config may be refused until then."""
+            directory.write_mechanism(system)
+            total = config.batch * config.steps
+            return stack.enter_context(tqdm(total=total, initial=done(), unit="step", unit_scale=True, desc="rollouts"))
+
+        def computed(k: int) -> dict[str, np.ndarray]:
+            parts = []
+            for indices in np.split(chunks[k], range(simulate.size, len(chunks[k]), simulate.size)):
+                prepared = simulate.prepared(indices)
+                bar = begun()
+                bar.n = max(bar.n, done())
+                parts.append(simulate(*prepared, len(indices), bar))
+            return {
+                name: parts[0][name] if name == "time" else np.concatenate([part[name] for part in parts])
+                for name in parts[0]
+            }
+
+        if not files.fill(computed):
+            return None
+        begun()
     names = ("energy", "work", "result", "largest_kinetic")
     names += ("time", *ARRAYS) if contact_names(system) else ()
     summaries = [_summary(files.read(k, names)) for k in range(len(chunks))]
@@ -96,8 +118,8 @@ def _check_outputs(config: RolloutConfig, system: System) -> None:
             raise ConfigError(f"outputs: {error}") from None
 
 
-def _samples_at_once(config: RolloutConfig, system: System) -> int:
-    """The largest chunk that fits into memory.
+def _bytes_per_sample(config: RolloutConfig, system: System) -> float:
+    """Memory that the simulation of a sample needs, B.
 
     Raises:
         ConfigError: One sample does not fit into memory.
@@ -115,21 +137,22 @@ def _samples_at_once(config: RolloutConfig, system: System) -> int:
         raise ConfigError(
             f"memory = {config.memory:.3g} B is not enough for one sample of {each:.3g} B; raise memory or time.save_every"
         )
-    return min(config.batch, int(config.memory // each), config.chunk or config.batch)
+    return each
 
 
 class _Simulator:
-    """Simulates chunks of samples from start to end; the functions are compiled with the first chunk.
+    """Simulates samples from start to end; the functions are compiled with the first samples.
 
     Attributes:
+        size: Number of samples that are simulated at once.
         compile_s, run_s: Times for compilation and simulation, s.
         made: Number of simulated steps.
         backends: Backends that ran the simulation.
     """
 
-    def __init__(self, config: RolloutConfig, system: System, inputs: Inputs | None, chunk: int):
-        self.config, self.mesh = config, mesh_of(config.devices)
-        self.size = rounded_up(self.mesh, chunk)
+    def __init__(self, config: RolloutConfig, system: System, inputs: Inputs | None, count: int, mesh: Mesh | None):
+        self.config, self.mesh = config, mesh
+        self.size = rounded_up(mesh, count)
         replay = load_replay(config, system)
         self.source = sample_source(config, system, replay)
         driven = controls_of_samples(config, system, replay, inputs)
@@ -141,7 +164,7 @@ class _Simulator:
     @announced_as("the rollouts")
     def prepared(self, indices: np.ndarray) -> tuple[SamplePlan, SampleProgress, dict[str, Array]]:
         """The samples with these indices in their initial states, on their devices, and the records of these states."""
-        # The last sample is repeated to fill up the devices and the last chunk.
+        # The last sample is repeated to fill up the devices.
         filled = np.concatenate([indices, np.full(self.size - len(indices), indices[-1])])
         *drawn, first = self.source(filled)
         plans, samples = divided(self.mesh, tuple(drawn))

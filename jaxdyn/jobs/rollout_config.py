@@ -113,11 +113,11 @@ class RolloutConfig:
             not simulated. Mechanism files of other formats state their contacts.
         backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler where it
             supports the computation.
-        devices: Devices over which the samples are divided: "one" device, "all" devices of this machine, or the devices of all
-            "hosts".
-        memory: Memory limit above which a batch is simulated in chunks.
-        chunk: Maximum number of samples per chunk, which are simulated together and then written; by default as many as `memory`
-            allows. If a run is interrupted, only the chunk that was being computed is lost.
+        devices: Devices over which the samples are divided: "one" device, or "all" devices of this machine.
+        memory: Memory of one device that a simulation may use; a larger chunk is simulated in parts.
+        chunk: Maximum number of samples per chunk, which are written to one file; by default as many as 4 GB hold while they are
+            simulated. If a run is interrupted, only the chunk that was being computed is lost. Several processes divide the chunks
+            of a run among themselves (--resume).
         most_failed: Largest accepted fraction of samples that diverge or stop at an unsolved step; if it is exceeded, the exit
             status is 3.
         outputs: Further arrays of states.npz: "contact_forces" are the forces of all contacts (N), "position:FRAME" is the position

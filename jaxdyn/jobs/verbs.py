@@ -23,6 +23,7 @@ ROLLOUT = Job(
     RolloutConfig,
     deferred("jaxdyn.jobs.rollout:work"),
     deferred("jaxdyn.jobs.rollout:inputs"),
+    shared=True,
     double=_is_double,
     verdict=deferred("jaxdyn.jobs.rollout:verdict"),
     of_mechanism={
@@ -60,6 +61,7 @@ OPTIMIZE = Job(
     "jaxdyn.jobs.optimize_config:OptimizeConfig",
     deferred("jaxdyn.jobs.optimize:work"),
     deferred("jaxdyn.jobs.optimize:inputs"),
+    shared=True,
     double=_is_double,
     then=("jaxdyn rollout {run}/replay.toml",),
 )

@@ -15,7 +15,7 @@ from small_jobs import contents, without_digests, write_configs
 
 import jaxdyn
 from jaxdyn.cli import main
-from jaxdyn.io import lock, provenance
+from jaxdyn.io import claims, provenance
 from jaxdyn.io.config import ConfigError, read_config, resolved_toml
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.io.plant_file import save_plant
@@ -236,9 +236,9 @@ def test_a_complete_run_of_the_time_before_digests_is_complete_and_loads(whole, 
 def test_a_damaged_plant_of_a_complete_run_is_named(tmp_path, capsys):
     run = RunDirectory.create(tmp_path / "run", "test")
     save_plant(pendulum_plant(), run.root / "arm")
-    run.write_metrics({"arrays": run.array_names(), "archives": run.archive_names()})
-    assert run.is_complete()
     for path in (run.root / "arm.json", run.root / "arm.npz"):
+        run.write_metrics({"arrays": run.array_names(), "archives": run.archive_names()})
+        assert run.is_complete()
         sound = path.read_bytes()
         flip(path)
         assert not run.is_complete()
@@ -304,56 +304,21 @@ def test_no_bit_of_a_sealed_file_can_change_unseen(tmp_path, exhaustive):
         assert not run.is_intact("states")
 
 
-# Another process that holds the lock until it is killed, and says so. It reads one file instead of all of jaxdyn.
-HOLDER = """
-import runpy, sys, time
-from pathlib import Path
-
-with runpy.run_path(sys.argv[1])["locked"](Path(sys.argv[2])):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
-def test_two_processes_do_not_work_on_one_run_and_a_killed_one_holds_nothing(whole, tmp_path, capsys):
-    words = command(whole.parent, "rollout", tmp_path / "run")
-    shutil.copytree(whole, tmp_path / "run")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, lock.__file__, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
-    )
-    assert holder.stdout is not None
-    try:
-        assert holder.stdout.readline() == "held\n"
+def test_a_fit_is_alone_in_its_run_and_a_process_that_has_ended_holds_nothing(folder, tmp_path, capsys):
+    words = begun(folder, "identify", tmp_path / "run")
+    lock = tmp_path / "run" / "run.lock"
+    with claims.claimed(lock) as holder:
+        assert holder is None
         said = refusal(words, capsys)
-        assert f"run: process {holder.pid} on " in said
-        assert "is working on this run; wait until it ends, or choose another directory" in said
-    finally:
-        holder.kill()
-        holder.wait()
-        holder.stdout.close()
-    assert (tmp_path / "run" / "run.lock").exists(), "a killed process cannot remove it"
-    assert main(words) == 0
-    assert "complete" in capsys.readouterr().out
-    assert not (tmp_path / "run" / "run.lock").exists()
-
-
-def test_a_lock_whose_file_is_removed_while_it_is_taken_is_taken_again(tmp_path, monkeypatch):
-    real, taken = lock._lock, []
-
-    def late(file, path):
-        if not taken:  # the process that held it ends between the opening of the file and its locking
-            path.unlink()
-        taken.append(file)
-        real(file, path)
-
-    monkeypatch.setattr(lock, "_lock", late)
-    with lock.locked(tmp_path):
-        assert len(taken) == 2
-        with pytest.raises(lock.LockedError, match=f"process {os.getpid()} on "), lock.locked(tmp_path):
-            pass
-        assert (tmp_path / "run.lock").exists()
-    assert list(tmp_path.iterdir()) == []
+        held = lock.read_text()
+    assert not lock.exists()
+    assert f"run: process {os.getpid()} on " in said
+    assert "is working on this run; wait until it ends, or choose another directory" in said
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    lock.write_text(held.replace(str(os.getpid()), str(ended.pid)))
+    with claims.claimed(lock) as holder:
+        assert holder is None
 
 
 def test_a_directory_in_which_another_run_began_in_the_meantime_is_refused(tmp_path):
