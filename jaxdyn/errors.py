@@ -11,7 +11,7 @@ This module imports only the standard library, so that the command line can repo
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _LONGEST_MESSAGE = 4000
@@ -69,11 +69,17 @@ def check_name(noun: str, name: Any, known: Iterable[Any], *, where: str = "") -
         raise UnknownName(noun, name, known, where)
 
 
-def suggestion(name: Any, known: Iterable[str]) -> str:
-    """Text "did you mean ...?" if a known name is similar, otherwise a list of the known names, shortened if it is long."""
-    known = tuple(known)
-    close = _closest(name, known)
-    return f"did you mean {close!r}?" if close is not None else _all(known)
+def suggestion(name: Any, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
+    """Text "did you mean ...?" if a known name is similar, otherwise a list of the known names, shortened if it is long.
+
+    Args:
+        name: The given name.
+        known: The existing names.
+        elsewhere: Names that exist elsewhere, with their full names.
+    """
+    known, elsewhere = tuple(known), elsewhere or {}
+    close = _closest(name, (*known, *elsewhere))
+    return f"did you mean {elsewhere.get(close, close)!r}?" if close is not None else _all(known)
 
 
 def one_line(message: str) -> str:

@@ -17,7 +17,9 @@ from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.jobs import choices
 from jaxdyn.jobs.integrators import INTEGRATORS
 
-CONFIG = str(Path(__file__).parents[1] / "configs" / "panda_rollouts.toml")
+CONFIG, FIT = (
+    str(Path(__file__).parents[1] / "configs" / name) for name in ("panda_rollouts.toml", "identify_panda.toml")
+)
 
 # Packages of others that read configs, draw up help texts and check shapes.
 LIGHT = {"numpy", "jaxtyping", "wadler_lindig"}
@@ -63,7 +65,14 @@ def test_import_loads_no_other_package_and_no_module_that_nobody_asked_for():
         (["show", "--help"], "--repair"),
         (["new", "--help"], "--mechanism"),
         (["rollout", "nowhere.urdf", "bach=3"], "did you mean 'batch'"),
-        (["optmize"], "optmize"),
+        (["optmize"], "there is no verb 'optmize'; did you mean 'optimize'?"),
+        (["rollout", CONFIG, "duraton=3"], "did you mean 'time.duration'"),
+        (["identify", FIT, "max_stps=3"], "did you mean 'fit.max_steps'"),
+        *(
+            ([verb, CONFIG], "this is a config of another verb; run jaxdyn rollout")
+            for verb in ("optimize", "identify")
+        ),
+        (["rollout", FIT], "this is a config of another verb; run jaxdyn identify"),
         (["rollout", "nowhere.toml"], "no such file"),
         (["rollout", CONFIG, "bach=3"], "did you mean 'batch'"),
         (["rollout", CONFIG, "time.save_every=7"], "choose a divisor"),

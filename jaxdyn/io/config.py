@@ -27,7 +27,7 @@ from jaxdyn.mechanism.quantity import quantity as declare
 
 T = TypeVar("T")
 
-_SMOKE = "smoke"
+SMOKE = "smoke"
 _LARGEST_SEED = 2.0**32 - 1  # of random keys of JAX, also in single precision
 
 
@@ -110,9 +110,9 @@ def config_of(
         values: Tables of the config; this function modifies them.
         path: File of the values, for messages and relative paths.
     """
-    reduced = values.pop(_SMOKE, {})
+    reduced = values.pop(SMOKE, {})
     if not isinstance(reduced, dict):
-        raise Place(path, _SMOKE).error("it is not a table; write [smoke] with the values to replace")
+        raise Place(path, SMOKE).error("it is not a table; write [smoke] with the values to replace")
     changes = [_override(text) for text in overrides]
     config = read_value(cls, _changed(path, values, changes), Place(path))
     small = read_value(cls, _changed(path, _merged(values, reduced), changes), Place(path, "[smoke]:"))

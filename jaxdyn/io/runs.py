@@ -252,7 +252,7 @@ class RunDirectory:
             self.path(PROVENANCE).unlink(missing_ok=True)
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> Path:
-        """Write metrics.json, which completes the run; what killed processes left is removed before.
+        """Write metrics.json, which completes the run. Leftovers of killed processes are removed before.
 
         JSON does not support NaN and infinity; they are written as the strings "nan", "inf" and "-inf", which `float` reads.
         """

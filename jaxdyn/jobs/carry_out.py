@@ -1,4 +1,4 @@
-"""Execution of a job after its config has been read: run directory and metrics, on one host or several."""
+"""Execution of a job after its config has been read: run directory and metrics, in one process or several."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ from jaxdyn.io.config import resolved_toml
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.provenance import environment, provenance
 from jaxdyn.io.runs import RunDirectory
-from jaxdyn.jobs.hosts import agreed, is_first, join_hosts, quiet
+from jaxdyn.jobs.hosts import agreed, devices_in_words, is_first, join_hosts, quiet
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.notes import compilations_told
 from jaxdyn.mechanism.messages import MechanismError
@@ -83,6 +83,7 @@ def _opened_by_first(
     join_hosts()
     problem, opened = None, None
     if is_first():
+        print(devices_in_words())
         try:
             opened = open_directory()
         except (ConfigError, RunError) as error:

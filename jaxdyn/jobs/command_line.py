@@ -4,8 +4,10 @@ A verb is a job with a config file (`jaxdyn.jobs.job`) or a command with argumen
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 
+from jaxdyn.errors import suggestion
 from jaxdyn.jobs import verbs
 from jaxdyn.jobs.command import Command, add_command, run_command
 from jaxdyn.jobs.job import Job, add_arguments
@@ -44,6 +46,9 @@ def run_verb(argv: Sequence[str] | None) -> int:
     for name, verb in _VERBS.items():
         add = add_arguments if isinstance(verb, Job) else add_command
         add(parsers.add_parser(name), verb)  # pyright: ignore[reportArgumentType]
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith("-") and words[0] not in _VERBS:
+        parser.error(f"there is no verb {words[0]!r}; {suggestion(words[0], _VERBS)}")
     arguments, rest = parser.parse_known_args(argv)
     verb = _VERBS[arguments.verb]
     free = isinstance(verb, Job) and [word for word in rest if "=" in word or verb.of_runs]

@@ -1,6 +1,7 @@
-"""Devices of a job: one device, all devices of this machine, or the devices of several hosts that work on one run together.
+"""Devices of a job: one device, all devices of this machine, or the devices of several hosts that compute one fit together.
 
-Hosts find each other through the cluster manager, as `jax.distributed` does, or through environment variables:
+Rollouts and searches need no connection between hosts: independent processes divide their chunks (`jaxdyn.io.runs.Chunks`).
+Hosts of a fit find each other through the cluster manager, as `jax.distributed` does, or through environment variables:
 JAX_COORDINATOR_ADDRESS (host:port of the first host, the same on all hosts), JAX_NUM_PROCESSES and JAX_PROCESS_ID. All hosts run
 the same command; the first one writes the run directory.
 """
@@ -8,6 +9,7 @@ the same command; the first one writes the run directory.
 import contextlib
 import io
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -43,6 +45,20 @@ def join_hosts() -> None:
             "(host:port of the first), JAX_NUM_PROCESSES and JAX_PROCESS_ID, or under a cluster manager that JAX knows"
         ) from None
     handle_signals()  # JAX takes SIGTERM for itself
+    # Of the GPUs that a task of SLURM sees, JAX takes the one with the index of the task on its host. That leaves the others idle
+    # if there is one task per host, and is wrong if each task sees only the GPUs that are bound to it.
+    is_alone = re.fullmatch(r"1(\(x\d+\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    if (is_alone or "SLURM_GPUS_PER_TASK" in os.environ) and "JAX_LOCAL_DEVICE_IDS" not in os.environ:
+        jax.config.update("jax_cuda_visible_devices", "all")
+        jax.config.update("jax_rocm_visible_devices", "all")
+
+
+def devices_in_words() -> str:
+    """Text such as "64 devices on 8 hosts", which states the GPUs of a SLURM job that are idle."""
+    hosts, devices = int(os.environ.get("SLURM_STEP_NUM_NODES", "0")), jax.device_count()
+    text = f"{devices} devices on {hosts} hosts" if hosts else f"{devices} devices in {jax.process_count()} processes"
+    idle = hosts * int(os.environ.get("SLURM_GPUS_ON_NODE", "0")) - devices
+    return text if idle <= 0 else f"{text}; {idle} GPUs of these hosts are idle, so start one task per host or per GPU"
 
 
 def mesh_of(devices: HostChoice) -> Mesh | None:

@@ -8,7 +8,6 @@ from typing import Any
 from jaxdyn.jobs import arguments
 from jaxdyn.jobs.command import Command
 from jaxdyn.jobs.job import Job, deferred
-from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.settings import wrapped
 
 
@@ -20,7 +19,7 @@ def _is_double(config: Any) -> bool:
 ROLLOUT = Job(
     "rollout",
     "simulate many samples of one mechanism at once",
-    RolloutConfig,
+    "jaxdyn.jobs.rollout_config:RolloutConfig",
     deferred("jaxdyn.jobs.rollout:work"),
     deferred("jaxdyn.jobs.rollout:inputs"),
     shared=True,

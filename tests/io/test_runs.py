@@ -57,7 +57,7 @@ def test_directory_that_cannot_be_written_is_refused_at_once(tmp_path, refusal, 
     def read_only(*args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    monkeypatch.setattr("pathlib.Path.touch", read_only)
     assert "cannot be written (Permission denied)" in refusal(RunError, RunDirectory.create, tmp_path / "run", "test")
 
 

@@ -1,6 +1,7 @@
-"""Jobs on one device, on four, and on two hosts: the same command, and the same results bit by bit."""
+"""Jobs on one device and on four, and fits on two hosts: the same command, and the same results bit by bit."""
 
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -8,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from small_jobs import write_configs
+
+from jaxdyn.jobs import hosts
 
 pytestmark = pytest.mark.long
 
@@ -26,18 +30,16 @@ JOBS = {
         "time.integrator=semi_implicit_euler",
     ],
 }
-# What a run loses that was halted: a chunk, or all that a fit writes after its second iteration.
-LOST = {"rollout": "states-00002-of-00002.npz", "optimize": "solutions-00002-of-00002.npz"}
-# All jobs in one process, so that it starts, finds its hosts and compiles once; in each of the given folders, with its devices. The
-# checkpoint after the second iteration of a fit on one device is kept. On request, each job goes on in a last folder as if it had
-# been halted (where the first host is, which alone has files).
+# Jobs in one process, so that it starts, finds its hosts and compiles once; in each of the given folders, with its devices. The
+# checkpoint after the second iteration of a fit on one device is kept. Of several hosts, the fit goes on in a last folder as if it
+# had been halted then (where the first host is, which alone has files).
 PROGRAM = """
 import json, shutil, sys
 from pathlib import Path
 from jaxdyn.cli import main
 from jaxdyn.io.runs import RunDirectory
 
-folder, outs, jobs, lost = Path(sys.argv[1]), *map(json.loads, sys.argv[2:5])
+folder, outs, jobs = Path(sys.argv[1]), *map(json.loads, sys.argv[2:4])
 halted, checkpoints, write = folder / "halted", [], RunDirectory.write_arrays
 
 def write_and_keep(directory, name, **arrays):
@@ -58,13 +60,10 @@ RunDirectory.write_arrays = write_and_keep
 for name, devices in outs.items():
     out = folder / name
     run(out, devices)
-if lost:
+if "hosts" in outs.values():
     again = out.with_name(f"{out.name}, halted")
     if out.exists():
         shutil.copytree(out, again)
-        for verb, name in lost.items():
-            (again / verb / name).unlink()
-            (again / verb / "metrics.json").unlink()
         for path in (again / "identify").iterdir():
             if path.name not in ("config.toml", "provenance.json"):
                 path.unlink()
@@ -77,8 +76,9 @@ print(f"{jax.device_count()} devices, {jax.process_count()} processes")
 ENVIRONMENT = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
-def start(folder: Path, outs: dict[str, str], lost: dict[str, str] | None = None, **more: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", PROGRAM, str(folder), *map(json.dumps, (outs, JOBS, lost))]
+def start(folder: Path, outs: dict[str, str], *verbs: str, **more: str) -> subprocess.Popen:
+    jobs = {verb: JOBS[verb] for verb in verbs}
+    command = [sys.executable, "-c", PROGRAM, str(folder), *map(json.dumps, (outs, jobs))]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=ENVIRONMENT | more, **pipes)
 
@@ -100,29 +100,30 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("devices")
     write_configs(folder)
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
-    (out,) = finish(start(folder, {"one": "one", "four": "all"}, XLA_FLAGS=flags))
+    (out,) = finish(start(folder, {"one": "one", "four": "all"}, *JOBS, XLA_FLAGS=flags))
     assert "4 devices, 1 processes" in out
     return folder
 
 
 @pytest.fixture(scope="module")
 def two_hosts(folder) -> list[str]:
-    """What two processes said that worked on one run in `two`, and went on with `two, halted`; the second is told another place."""
+    """What two processes said that worked on one fit in `two`, and went on with `two, halted`; the second is told another place."""
     with contextlib.closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     common = {"JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
     places = enumerate(("two", "nowhere"))
     return finish(
-        *[start(folder, {out: "hosts"}, LOST, JAX_PROCESS_ID=str(number), **common) for number, out in places]
+        *[start(folder, {out: "hosts"}, "identify", JAX_PROCESS_ID=str(number), **common) for number, out in places]
     )
 
 
-def assert_same(folder: Path, other: str) -> None:
-    files = {path.relative_to(folder / "one") for path in (folder / "one").rglob("*.npz")}
+def assert_same(folder: Path, other: str, *verbs: str) -> None:
+    files = {path.relative_to(folder / "one") for verb in verbs for path in (folder / "one" / verb).rglob("*.npz")}
     assert files == {path.relative_to(folder / other) for path in (folder / other).rglob("*.npz")}
     names = {str(file) for file in files}
-    assert {"rollout/states-00002-of-00002.npz", "identify/arm_estimates.npz", "optimize/searches.npz"} <= names
+    known = {"rollout/states-00002-of-00002.npz", "identify/arm_estimates.npz", "optimize/searches.npz"}
+    assert len(names & known) == len(verbs)
     for file in files:
         with np.load(folder / "one" / file) as expected, np.load(folder / other / file) as found:
             assert expected.files == found.files
@@ -132,33 +133,56 @@ def assert_same(folder: Path, other: str) -> None:
 
 @pytest.mark.thorough
 def test_four_devices_give_the_bits_of_one(folder):
-    assert_same(folder, "four")
+    assert_same(folder, "four", *JOBS)
 
 
 @pytest.mark.thorough
 def test_two_hosts_give_the_bits_of_one_and_only_the_first_writes_and_talks(folder, two_hosts):
     first, second = two_hosts
     assert "2 devices, 2 processes" in first
-    assert "samples: 10 successful" in first
-    assert "samples:" not in second
+    assert "2 devices in 2 processes" in first
+    assert "physical check" in first
+    assert "physical check" not in second
     assert not [*folder.glob("nowhere*")]
-    assert_same(folder, "two")
+    assert_same(folder, "two", "identify")
 
 
 @pytest.mark.thorough
 def test_two_hosts_go_on_with_what_only_the_first_one_sees(folder, two_hosts):
     (checkpoint,) = (folder / "halted").iterdir()  # of one device
     assert checkpoint.name == "arm_checkpoint_0.npz"
-    assert_same(folder, "two, halted")
-    # What was there was not made again.
-    for file in ("rollout/states-00001-of-00002.npz", "optimize/solutions-00001-of-00002.npz"):
-        made, kept = (path / file for path in (folder / "two", folder / "two, halted"))
-        assert kept.stat().st_mtime_ns == made.stat().st_mtime_ns
+    assert_same(folder, "two, halted", "identify")
+
+
+@pytest.mark.parametrize(
+    ("tasks", "bound", "visible", "devices", "said"),
+    [
+        ("1(x8)", {}, "all", 64, "64 devices on 8 hosts"),
+        ("8(x8)", {}, "0", 64, "64 devices on 8 hosts"),
+        ("8(x8)", {"SLURM_GPUS_PER_TASK": "1"}, "all", 64, "64 devices on 8 hosts"),
+        ("2(x8)", {}, "0", 16, "16 devices on 8 hosts; 48 GPUs of these hosts are idle"),
+        ("1(x8)", {"JAX_LOCAL_DEVICE_IDS": "0"}, "0", 8, "8 devices on 8 hosts; 56 GPUs of these hosts are idle"),
+    ],
+)
+def test_a_task_of_slurm_takes_the_gpus_that_no_other_task_takes(tasks, bound, visible, devices, said, monkeypatch):
+    given = {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_STEP_NUM_NODES": "8", "SLURM_GPUS_ON_NODE": "8"} | bound
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    update = functools.partial(jax.config.update, "jax_cuda_visible_devices")
+    # What JAX does for the first task of each host.
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **options: update("0"))
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
+    try:
+        hosts.join_hosts()
+        assert jax.config.values["jax_cuda_visible_devices"] == visible
+    finally:
+        update("all")
+    assert hosts.devices_in_words().startswith(said)
 
 
 @pytest.mark.thorough
 def test_hosts_that_nothing_names_are_one_clear_line(folder, tmp_path):
-    process = start(folder, {str(tmp_path / "alone"): "hosts"})
+    process = start(folder, {str(tmp_path / "alone"): "hosts"}, "identify")
     _, error = process.communicate(timeout=300)
     assert process.returncode != 0
     line = next(line for line in error.splitlines() if line.startswith("jaxdyn:"))
