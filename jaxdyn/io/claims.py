@@ -68,9 +68,10 @@ def _holder(path: Path) -> str | None:
 
 
 def _machine() -> str:
-    """Text that is the same for processes that see each other; containers on one machine do not."""
+    """Text that is the same for processes that see each other; those in different containers do not, and names may be equal."""
     with contextlib.suppress(OSError):
-        return f"{platform.node()} {os.readlink('/proc/self/ns/pid')}"
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{started} {os.readlink('/proc/self/ns/pid')}"
     return platform.node()
 
 

@@ -1,5 +1,6 @@
 """Independent processes share a run: each claims chunks, claims of ended processes end, and the results have the same bits."""
 
+import concurrent.futures
 import json
 import os
 import subprocess
@@ -17,7 +18,6 @@ from jaxdyn.io import claims, runs
 from jaxdyn.io.provenance import provenance
 from jaxdyn.io.runs import Chunks, RunDirectory
 
-OTHER = "process 7 on node8, since yesterday\n7 node8 pid:[1]\n"  # the content of a claim of another machine
 COUNT = 6
 
 
@@ -32,6 +32,12 @@ def clock(monkeypatch) -> list[float]:
 
     monkeypatch.setattr(runs.time, "sleep", wait)
     return now
+
+
+def left(claim: Path, at: float) -> None:
+    """Leave a claim as a process of another machine that was killed at some time."""
+    claim.write_text("process 7 on node8, since yesterday\n7 node8 pid:[1]\n")
+    os.utime(claim, (at, at))
 
 
 def started(out: Path) -> Chunks:
@@ -53,75 +59,69 @@ def complete(files: Chunks, compute=chunk) -> bool:
     return completes
 
 
-def test_a_claim_has_one_holder_and_ends_with_it(tmp_path):
+def test_a_claim_has_one_holder_and_ends_with_it_or_a_minute_after_its_last_renewal(tmp_path, clock, monkeypatch):
     path = tmp_path / "a.claim"
+    monkeypatch.setattr(claims, "_RENEWED", 0.01)
     with claims.claimed(path) as first, claims.claimed(path) as second:
         assert first is None
         assert second is not None
         assert second.startswith(f"process {os.getpid()} on ")
-    assert not path.exists()
-
-
-def test_a_claim_of_another_machine_ends_a_minute_after_its_last_renewal(tmp_path, clock, monkeypatch):
-    path = tmp_path / "a.claim"
-    path.write_text(OTHER)
-    os.utime(path, (clock[0], clock[0]))
-    for later, holder in ((59.0, "process 7 on node8, since yesterday"), (2.0, None)):
-        clock[0] += later
-        with claims.claimed(path) as found:
-            assert found == holder
-    monkeypatch.setattr(claims, "_RENEWED", 0.01)
-    with claims.claimed(path):
         os.utime(path, (0.0, 0.0))
         end = time.monotonic() + 30
         while path.stat().st_mtime == 0.0:
             assert time.monotonic() < end, "the holder renews its claim"
+    assert not path.exists()
+    left(path, clock[0])
+    for later, holder in ((59.0, "process 7 on node8, since yesterday"), (2.0, None)):
+        clock[0] += later
+        with claims.claimed(path) as found:
+            assert found == holder
 
 
 def test_the_chunk_of_a_killed_process_returns_and_its_leftovers_are_removed(tmp_path, clock):
-    files = started(tmp_path / "run")
-    claim = tmp_path / "run" / "states-00003-of-00006.claim"
-    claim.write_text(OTHER)
-    os.utime(claim, (clock[0], clock[0]))
-    (tmp_path / "run" / "states-00003-of-00006.npz.0123abcd.part").write_text("half")
-    begun, made = clock[0], []
+    run, made = tmp_path / "run", []
+    files = started(run)
+    left(run / "states-00002-of-00006.claim", clock[0] - 61)
+    left(run / "states-00003-of-00006.claim", clock[0])
+    (run / "states-00003-of-00006.npz.0123abcd.part").write_text("half")
+    begun = clock[0]
     assert complete(files, lambda k: made.append(k) or chunk(k))
-    assert made == [0, 1, 3, 4, 5, 2], "it waits for a chunk only if there is nothing else to do"
+    assert made == [0, 3, 4, 5, 1, 2], "claimed chunks come last"
     assert claims.LASTING < clock[0] - begun < claims.LASTING + 2
-    names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {
-        "config.toml",
-        "provenance.json",
-        "metrics.json",
+    names = {
+        *("config.toml", "provenance.json", "metrics.json"),
         *(f"states-{k:05d}-of-00006.npz" for k in range(1, 7)),
     }
+    assert {path.name for path in run.iterdir()} == names
 
 
-def test_workers_that_end_at_once_compute_each_chunk_once_and_one_completes_the_run(tmp_path):
-    begins, ends = (threading.Barrier(COUNT) for _ in range(2))
-    made, completed = [], []
+def test_workers_that_end_at_once_compute_each_chunk_once_and_one_completes_the_run(tmp_path, monkeypatch):
+    ends, made = threading.Barrier(COUNT), []
 
     def compute(k: int) -> dict[str, np.ndarray]:
         made.append(k)
         ends.wait(30)  # each worker has a chunk, and all of them end together
         return chunk(k)
 
-    def worker() -> None:
-        begins.wait(30)
-        run = RunDirectory(tmp_path / "run")
-        run.alone(waits=True)
-        run.held.close()
-        completed.append(complete(Chunks(run, "states", COUNT), compute))
-
-    started(tmp_path / "run")
-    threads = [threading.Thread(target=worker) for _ in range(COUNT)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    workers = [started(tmp_path / "run") for _ in range(COUNT)]
+    with concurrent.futures.ThreadPoolExecutor(COUNT) as pool:
+        completed = list(pool.map(complete, workers, [compute] * COUNT))
     assert sorted(made) == list(range(COUNT))
     assert sorted(completed) == [False] * (COUNT - 1) + [True]
     assert not complete(started(tmp_path / "run"), compute), "a late worker has nothing to do"
+
+
+def test_a_run_is_not_completed_twice_if_another_process_has_just_done_it(tmp_path, monkeypatch):
+    first, second = started(tmp_path / "run"), started(tmp_path / "run")
+    real = RunDirectory.claim
+
+    def late(directory: RunDirectory) -> str | None:
+        monkeypatch.setattr(RunDirectory, "claim", real)
+        assert complete(first)
+        return real(directory)
+
+    monkeypatch.setattr(RunDirectory, "claim", late)
+    assert not complete(second)
 
 
 def test_devices_memory_and_pictures_of_a_run_may_change_and_parts_of_a_chunk_have_the_same_bits(tmp_path):
@@ -148,13 +148,10 @@ def test_devices_memory_and_pictures_of_a_run_may_change_and_parts_of_a_chunk_ha
 # Workers are forked processes, so that all modules are loaded once. Each of them is slowed down as by a network file system, whose
 # listings are also a second old; some are killed while they compute, and others join.
 WORKERS = """
-import contextlib, importlib, json, os, pathlib, pkgutil, random, signal, sys, time
-import jaxdyn.io, jaxdyn.jobs, jaxdyn.simulate
+import contextlib, json, os, pathlib, random, signal, sys, time
+import jaxdyn.jobs.carry_out, jaxdyn.jobs.rollout
 from jaxdyn.cli import main
 
-for package in (jaxdyn.io, jaxdyn.jobs, jaxdyn.simulate):
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        importlib.import_module(module.name)
 out, (count, kills, latency, command) = sys.argv[1], json.loads(sys.argv[2])
 random.seed(0)
 
@@ -165,8 +162,7 @@ def slowed(real):
     return call
 
 def worker():
-    child = os.fork()
-    if child:
+    if child := os.fork():
         return child
     if latency:
         listings, iterdir = {}, pathlib.Path.iterdir
