@@ -69,7 +69,7 @@ def check_name(noun: str, name: Any, known: Iterable[Any], *, where: str = "") -
         raise UnknownName(noun, name, known, where)
 
 
-def suggestion(name: Any, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
+def suggestion(name: Any, known: Iterable[str], *, elsewhere: Mapping[str, str] | None = None) -> str:
     """Text "did you mean ...?" if a known name is similar, otherwise a list of the known names, shortened if it is long.
 
     Args:

@@ -81,7 +81,7 @@ def _check_keys(config: str, path: Path, tables: Mapping[str, Any], overrides: S
     inner = {name: f"{table}.{name}" for table, names in reversed(keys.items()) for name in names if name not in keys}
     for key in (*given, *(text.partition("=")[0].partition(".")[0].strip() for text in overrides if "=" in text)):
         if key and key not in keys:
-            raise Place(path).key(key).error(f"unknown key; {suggestion(key, keys, inner)}")
+            raise Place(path).key(key).error(f"unknown key; {suggestion(key, keys, elsewhere=inner)}")
 
 
 def _config_of_runs(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:
