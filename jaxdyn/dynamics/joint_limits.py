@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function
 from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.dynamics.kinematics import Placements
@@ -109,7 +109,7 @@ class JointLimits(JointForce):
         return unilateral_force(depth, speed, self.stiffness, self.damping, self.width)
 
 
-@compiled_outside_jit
+@kernel_function
 def _composite_inertia(model: Model) -> Columns:
     """Inertia of all bodies that each joint moves, in the middle of the limits, kg m^2 or kg."""
     middle = configuration.random(model, jax.random.key(0), spread=0.0)
