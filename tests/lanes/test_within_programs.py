@@ -1,4 +1,4 @@
-"""Functions of models and systems are kernels of the lane compiler within the programs of users, and no faster way needs to be known."""
+"""Functions of models and systems are kernels of the lane compiler within the programs of users."""
 
 import equinox as eqx
 import jax
