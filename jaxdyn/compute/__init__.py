@@ -26,7 +26,6 @@ from jaxdyn.compute.programs import within_jit as within_jit
 from jaxdyn.compute.switch import Backend as Backend
 from jaxdyn.compute.switch import CannotCompile as CannotCompile
 from jaxdyn.compute.switch import backend as backend
-from jaxdyn.compute.switch import by_platform as by_platform
 from jaxdyn.compute.switch import chosen_backend as chosen_backend
 
 __all__ = sorted(name for name, item in globals().items() if not name.startswith("_") and not isinstance(item, _Module))
