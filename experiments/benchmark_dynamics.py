@@ -2,7 +2,7 @@
 
 Method. Forward dynamics, inverse dynamics, forward kinematics (placements of all bodies), mass matrix, Coriolis matrix, Christoffel
 symbols, and the derivatives of the forward dynamics by q and v, of chains of random bodies and of a tree of 27 hinges, for
-batches from one sample to 65536, in single and double precision. Routes are jaxdyn's lane compiler, jit(vmap(f)) of the
+batches from one sample to 65536, in single and double precision. Routes are jaxdyn's lane compiler, XLA for the
 same functions, and every library that is given:
 
     Pinocchio             C++ compiled for this processor (peers/pinocchio_dynamics.cpp), in both precisions, a loop over samples

@@ -2,7 +2,7 @@
 
 Method. Rollouts by semi-implicit Euler with given torques in every step, and value with reverse gradient of sum(q_last^2) by
 initial state and all torques, for the mechanisms, batches and precisions of benchmark_dynamics.py. Routes are the lane compiler,
-jit(vmap(f)) of the same rollout, and every library that is given:
+XLA for the same rollout, and every library that is given:
 
     MuJoCo                        `mujoco.rollout`, in C, always in double precision; it has no reverse gradient
     MJX, Brax                     their own steps in a scan

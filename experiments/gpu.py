@@ -1,7 +1,7 @@
 """What does the lane compiler do on this GPU, and is it right?
 
 Method. First the canary: a kernel with every operation against XLA. Then rates of the Panda arm over batches and precisions, beside
-jit(vmap(f)) of the same functions, with the time that XLA takes to compile and the first call, in this process and in a second one,
+XLA for the same functions, with the time that XLA takes to compile and the first call, in this process and in a second one,
 which finds the driver's cache; of forward dynamics and rollouts of the other mechanisms; of the quadrupeds with a noisy network
 policy of noisy_policies.py; and over block sizes. Short calls follow one another, the clock stops when the last result is there,
 and the median counts. Every function of benchmark_dynamics.py, rollouts and their gradients, for all mechanisms in float32 and

@@ -30,7 +30,7 @@ class Limits(Protocol):
 
 NAMES = {
     "lanes": "jaxdyn, lanes",
-    "xla": "jaxdyn, jit(vmap)",
+    "xla": "jaxdyn by XLA",
     "pinocchio": "Pinocchio",
     "mujoco": "MuJoCo",
     "frax": "frax",

@@ -15,7 +15,7 @@ from jaxdyn.compute.hints import writing_out as writing_out
 from jaxdyn.compute.programs import Served as Served
 from jaxdyn.compute.programs import batched as batched
 from jaxdyn.compute.programs import columnwise as columnwise
-from jaxdyn.compute.programs import compiled_outside_jit as compiled_outside_jit
+from jaxdyn.compute.programs import kernel_function as kernel_function
 from jaxdyn.compute.programs import operations_of as operations_of
 from jaxdyn.compute.programs import per_sample as per_sample
 from jaxdyn.compute.programs import reference as reference
@@ -26,7 +26,6 @@ from jaxdyn.compute.programs import within_jit as within_jit
 from jaxdyn.compute.switch import Backend as Backend
 from jaxdyn.compute.switch import CannotCompile as CannotCompile
 from jaxdyn.compute.switch import backend as backend
-from jaxdyn.compute.switch import by_platform as by_platform
 from jaxdyn.compute.switch import chosen_backend as chosen_backend
 
 __all__ = sorted(name for name, item in globals().items() if not name.startswith("_") and not isinstance(item, _Module))

@@ -6,7 +6,7 @@ compiles everything else, and everything if the guest is not installed or does n
     per_sample, batched      functions of one sample, of which `jax.vmap` makes batches;
     stored_jit               a function of whole arrays, whose compiled program later processes find;
     stored_outside_jit       the same, which within `jit` is a part of the surrounding program;
-    compiled_outside_jit     a function of one sample that users call: unchanged within `jit`, one program outside.
+    kernel_function          a function that users call: one kernel within their programs, one program outside of `jit`.
 """
 
 import functools
@@ -239,13 +239,14 @@ def stored_outside_jit(function: Callable) -> Callable:
     return _compiled_by_guest(function, "stored_outside_jit")
 
 
-def compiled_outside_jit(function: Callable) -> Callable:
-    """Decorator of a function of one sample: outside of `jit`, a call is one program instead of hundreds of operations.
+def kernel_function(function: Callable) -> Callable:
+    """Decorator of a function of one sample that users call: the lane compiler compiles it, where possible, wherever it is called.
 
-    Within `jit`, and wherever else JAX traces a program, the function is unchanged. Elsewhere, including under `jax.vmap` and
-    derivatives without `jit`, it is compiled by the lane compiler where possible.
+    Within `jit`, and in loops, batches and derivatives there, a call is one kernel in the program of the user; within a function
+    that the lane compiler compiles as a whole, it is a part of that function. Outside of `jit`, a call is one stored program
+    instead of hundreds of operations.
     """
-    return _compiled_by_guest(function, "compiled_outside_jit")
+    return _compiled_by_guest(function, "kernel_function")
 
 
 def _compiled_by_guest(function: Callable, maker: str) -> Callable:

@@ -2,10 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
-
-import jax
 
 from jaxdyn.compute import internals
 from jaxdyn.errors import Error, check_name
@@ -86,14 +84,3 @@ def backend(name: Backend | None) -> Iterator[None]:
         yield
     finally:
         _chosen.set_local(before)
-
-
-def by_platform(x: Any, *, cpu: Callable, default: Callable) -> Any:
-    """The result of `cpu` on CPUs and of `default` elsewhere; the two compute the same.
-
-    XLA chooses when it compiles. If everything is left to XLA, the choice is that of the default device, so that the trace has
-    nothing but operations that exporters to other formats know.
-    """
-    if chosen_backend() == "xla":
-        return (cpu if jax.default_backend() == "cpu" else default)(x)
-    return jax.lax.platform_dependent(x, cpu=cpu, default=default)

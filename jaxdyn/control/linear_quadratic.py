@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import per_sample, writing_out
+from jaxdyn.compute import per_sample
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import einsum
 
@@ -206,10 +206,7 @@ def change(
 
     steps, end = (p.q, p.r, p.Q, p.R, p.S, z[:-1], u), z[-1]
     at_end = p.q_end @ end, end @ p.Q_end @ end
-    if writing_out():
-        return jax.lax.scan(added, at_end, steps)[0]
-    slopes, curvatures = jax.vmap(of_step)(*steps)
-    return at_end[0] + jnp.sum(slopes), at_end[1] + jnp.sum(curvatures)
+    return jax.lax.scan(added, at_end, steps)[0]
 
 
 def costates(policy: Policy, z: Float[Array, "N_1 n"]) -> Float[Array, "N n"]:
@@ -337,10 +334,8 @@ def box_minimum(
 
     free = -_solve(H, g[:, None])[:, 0]
     k = jnp.clip(free, lower, upper)
-    if m > 1 and writing_out():
+    if m > 1:
         k = _until(improve, k, jnp.all(k == free), m + _EXTRA)
-    elif m > 1:  # outside of a kernel, a GPU would wait for the host in each iteration of a loop of unknown length
-        k = jax.lax.scan(lambda k, _: (improve(k)[0], None), k, None, length=m + _EXTRA)[0]
     return k, -among_free(k, Hz)
 
 

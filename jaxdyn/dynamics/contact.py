@@ -18,7 +18,6 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.hints import writing_out
 from jaxdyn.display import number_text, plural
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.contact_material import ContactMaterial, Response
@@ -357,7 +356,7 @@ class GroundContact(Contact):
 
 def _is_looped(contacts: np.ndarray) -> np.ndarray:
     """Whether the contacts of each body are a loop, from the number of contacts."""
-    return (contacts > _MOST_WRITTEN_OUT) & writing_out()
+    return contacts > _MOST_WRITTEN_OUT
 
 
 def _each_contact(contacts: np.ndarray) -> Callable:

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.hints import writing_out
 from jaxdyn.dynamics import forward, inverse, kinematics, metric, response, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.forward import ForwardMethod
@@ -173,10 +172,8 @@ def forward_dynamics_derivatives(
     needed = inverse_dynamics_derivatives(model, q, v, a)
     inverse_mass = solved(np.eye(model.nv, dtype=v.dtype))
     right = -jnp.concatenate([needed.dtau_dq, needed.dtau_dv], axis=1)
-    if writing_out():  # column by column; this is a loop unless the mechanism is small
-        product = jax.lax.scan(lambda _, column: (None, solved(column)), None, right.T)[1].T
-    else:
-        product = dot(inverse_mass, right)
+    # Column by column, which is a loop unless the mechanism is small.
+    product = jax.lax.scan(lambda _, column: (None, solved(column)), None, right.T)[1].T
     da_dq, da_dv = jnp.split(product, 2, axis=1)
     return ForwardDynamicsDerivatives(da_dq, da_dv, inverse_mass)  # (I7)
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model
@@ -48,7 +48,7 @@ def checked_model(function: Callable) -> Callable:
 
 
 def _checked(function: Callable, check: Callable[[Model, str], None]) -> Callable:
-    return _with_checks(function, compiled_outside_jit(function), check)
+    return _with_checks(function, kernel_function(function), check)
 
 
 def _with_checks(function: Callable, compiled: Callable, check: Callable[[Model, str], None]) -> Callable:

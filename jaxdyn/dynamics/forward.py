@@ -12,14 +12,14 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 import jaxdyn.compute as compute
-from jaxdyn.compute.hints import traced_once, writing_out
+from jaxdyn.compute import sweeps
+from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import added_inertia, inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
 from jaxdyn.errors import check_name
-from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.arrays import dot, einsum
@@ -112,11 +112,8 @@ def check_method(method: Any) -> None:
 
 
 def _recursion_is_cheaper(model: Model) -> bool:
-    """Whether "articulated_body" needs fewer operations than "cholesky".
-
-    XLA compiles the recursion to a loop over bodies, which on a GPU launches several kernels for each body.
-    """
-    if not writing_out() or not rotors.are_beside_joints(model):
+    """Whether "articulated_body" needs fewer operations than "cholesky"."""
+    if not rotors.are_beside_joints(model):
         return False
     topology = model.topology
     # Components on the path from the root to each component, including itself.
@@ -257,8 +254,8 @@ def _articulated_body(
         message = (matrix - dot(u, gain), bias + dot(u, start))
         return message, (gain, start)
 
-    gain, start = tree.from_leaves_to_root(
-        topology, toward_root, (inertia, force), (columns, rotor, effort, spin, own_spin)
+    gain, start = sweeps.from_leaves_to_root(
+        topology.parents, toward_root, (inertia, force), (columns, rotor, effort, spin, own_spin)
     )
 
     def toward_leaves(parent, data):
@@ -267,7 +264,7 @@ def _articulated_body(
         return acceleration + dot(a, s), a
 
     ground = (jnp.zeros(6, tau.dtype), jnp.zeros(widest, tau.dtype))
-    _, a = tree.from_root_to_leaves(topology, toward_leaves, (columns, gain, start), ground)
+    _, a = sweeps.from_root_to_leaves(topology.parents, toward_leaves, (columns, gain, start), ground)
     return a[topology.body_of_column, _component(slot, topology.nv)]
 
 

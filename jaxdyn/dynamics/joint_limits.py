@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function, sweeps
 from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.dynamics.kinematics import Placements
@@ -109,13 +109,13 @@ class JointLimits(JointForce):
         return unilateral_force(depth, speed, self.stiffness, self.damping, self.width)
 
 
-@compiled_outside_jit
+@kernel_function
 def _composite_inertia(model: Model) -> Columns:
     """Inertia of all bodies that each joint moves, in the middle of the limits, kg m^2 or kg."""
     middle = configuration.random(model, jax.random.key(0), spread=0.0)
     placed = kinematics.placements(model, middle)
     # Not the diagonal of the mass matrix, whose code grows with the square of the number of bodies.
-    composite = tree.from_leaves_to_root(model.topology, lambda x, _: (x, x), placed.inertia, None)
+    composite = sweeps.from_leaves_to_root(model.topology.parents, lambda x, _: (x, x), placed.inertia, None)
     momentum = jax.vmap(SpatialInertia.momentum)(tree.of_columns(model.topology, composite), placed.columns)
     diagonal = jnp.sum(momentum * placed.columns, axis=1) + rotors.reflected_inertia(model)
     return diagonal + jnp.diagonal(rotors.coupling_metric(model, placed)) if model.rotors.count else diagonal

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function
 from jaxdyn.display import Display, Displayed, array_text, counted, plural
 from jaxdyn.dynamics import forward
 from jaxdyn.dynamics.constraint import Constraint
@@ -260,7 +260,7 @@ def check_controls(system: System, u: Any) -> None:
 def system_function(function: Callable) -> Callable:
     """Decorator that checks the arguments of a public function (system, state, ...) and, outside of `jit`, compiles the
     function."""
-    return checked_system(compiled_outside_jit(function))
+    return checked_system(kernel_function(function))
 
 
 def dynamic_function(function: Callable) -> Callable:

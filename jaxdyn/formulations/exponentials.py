@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function, sweeps
 from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Velocities
 from jaxdyn.mechanism import configuration, tree
@@ -82,10 +82,10 @@ def _matrix(rotation: Float[Array, "3 3"], translation: Vector3) -> Matrix44:
 
 def _products(model: Model, local: Matrices44) -> Matrices44:
     """Ordered products of matrices along the path from the root to each body."""
-    return tree.from_root_to_leaves(model.topology, dot, local, jnp.eye(4, dtype=local.dtype))
+    return sweeps.from_root_to_leaves(model.topology.parents, dot, local, jnp.eye(4, dtype=local.dtype))
 
 
-@compiled_outside_jit
+@kernel_function
 def screw_exponential(axis: Vector3, moment: Vector3, angle: Float[Array, ""]) -> Matrix44:
     """Exponential [[A, b], [0, 1]] of [[S(e), v], [0, 0]] q in closed form.
 

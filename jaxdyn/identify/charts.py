@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.spatial import factorizations, quaternion, rotation
 from jaxdyn.spatial.arrays import dot, floating
@@ -280,12 +280,12 @@ class PhysicalInertia(Chart):
         return above + jnp.diag(jnp.exp(x[:4]))
 
 
-@compiled_outside_jit
+@kernel_function
 def _pseudo_inertia(values: Values) -> Float[Array, "4 4"]:
     return SpatialInertia.of_body(values[0], values[1:4], symmetric_matrix(values[4:])).pseudo_inertia
 
 
-@compiled_outside_jit
+@kernel_function
 def _upper_factor(matrix: Any) -> Array:
     """Upper triangular U with matrix = U U'."""
     return factorizations.upper_factor(matrix)

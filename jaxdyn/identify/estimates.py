@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function
 from jaxdyn.display import Display, Displayed, known, number_text
 from jaxdyn.mechanism.quantity import plain
 
@@ -138,20 +138,20 @@ class Uncertainty(Displayed, eqx.Module):
         )
 
     @property
-    @compiled_outside_jit
+    @kernel_function
     def std(self) -> Float[Array, "values"]:
         """Standard deviations of the estimates."""
         return jnp.sqrt(jnp.diagonal(self.covariance))
 
     @property
-    @compiled_outside_jit
+    @kernel_function
     def intervals(self) -> Float[Array, "values 2"]:
         """95 % intervals (lower, upper) of the estimates; NaN for values at a bound, which have none."""
         width = jnp.where(self.std > 0.0, QUANTILE * self.std, jnp.nan)
         return jnp.stack([self.values - width, self.values + width], axis=1)
 
     @property
-    @compiled_outside_jit
+    @kernel_function
     def correlation(self) -> Float[Array, "values values"]:
         """Correlations of the estimates; 0 for values that are not identified or have zero variance."""
         std = self.std

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function
 from jaxdyn.display import Display, Displayed
 from jaxdyn.errors import check_name
 from jaxdyn.identify.addresses import (
@@ -290,17 +290,17 @@ class Parameters(Displayed, eqx.Module):
         """The initial guess: the unconstrained parameters of the subject."""
         return self.unconstrained(self.subject)
 
-    @compiled_outside_jit
+    @kernel_function
     def unconstrained(self, subject: PyTree) -> Unconstrained:
         """The unconstrained parameters of another subject with the same structure."""
         return jnp.concatenate([p.chart.unconstrained(gather(subject, p.leaves, p.rows)) for p in self._placed])
 
-    @compiled_outside_jit
+    @kernel_function
     def values(self, x: Unconstrained) -> Float[Array, "values"]:
         """All values in their units, in the order of `labels`."""
         return jnp.concatenate([p.value(x) for p in self._placed])
 
-    @compiled_outside_jit
+    @kernel_function
     def place(self, x: Unconstrained) -> PyTree:
         """The subject with the values that belong to the unconstrained parameters x."""
         subject = self.subject
@@ -311,7 +311,7 @@ class Parameters(Displayed, eqx.Module):
             subject = scatter(subject, (f.leaf,), f.rows, values)
         return subject
 
-    @compiled_outside_jit
+    @kernel_function
     def prior_residuals(self, x: Unconstrained) -> Float[Array, "residuals"]:
         """Residuals r of the priors: 1/2 r'r is the negative logarithm of the prior density, up to a constant."""
         rows = []
@@ -323,7 +323,7 @@ class Parameters(Displayed, eqx.Module):
                 rows.append(np.sqrt(2.0 * p.divergence_weight) * p.chart.divergence_roots(p.own(x)))
         return jnp.concatenate(rows) if rows else jnp.zeros(0, x.dtype)
 
-    @compiled_outside_jit
+    @kernel_function
     def prior_deviations(self, x: Unconstrained) -> Float[Array, "values"]:
         """Values minus the means of their Gaussian priors, in standard deviations; 0 for values without one."""
         return jnp.concatenate(

@@ -36,6 +36,7 @@ from jaxdyn.lanes.derived import (
     linearized_jaxprs,
     looped_jaxpr,
     program_of,
+    pruned_jaxpr,
     tangent_jaxpr,
     traced,
     transposed_jaxpr,
@@ -167,6 +168,29 @@ def _result_shapes(jaxpr, size: int | None, results_last: tuple[bool, ...]) -> l
         jax.ShapeDtypeStruct((*a.shape, *lanes) if last else (*lanes, *a.shape), a.dtype)
         for a, last in zip(jaxpr.out_avals, results_last, strict=True)
     ]
+
+
+def _prune(needed: list[bool], *rest: Any) -> tuple[list[bool], Any]:
+    """Equation of a call without the results that the program around it does not use, and the inputs that remain.
+
+    JAX 0.12 gives one argument more before the equation, about references, which a call has none of.
+    """
+    equation, needed = rest[-1], tuple(needed)
+    p = equation.params
+    if not any(needed):
+        return [False] * len(equation.invars), None
+    jaxpr, used = pruned_jaxpr(p["jaxpr"], needed)
+    kept = {name: tuple(_chosen(p[name], used)) for name in ("batched", "linear", "lanes_last")}
+    kept["results_last"] = tuple(_chosen(p["results_last"], needed))
+    smaller = equation.replace(
+        invars=_chosen(equation.invars, used),
+        outvars=_chosen(equation.outvars, needed),
+        params=p | kept | {"jaxpr": jaxpr},
+    )
+    return list(used), smaller
+
+
+internals.partial_eval.dce_rules[lane_call_p] = _prune
 
 
 # ---------------------------------------------------------------- derivatives

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex
 
+from jaxdyn.compute import internals
 from jaxdyn.compute.hints import nothing_kept, written_out
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs, without_unexpected_errors
@@ -37,6 +38,16 @@ def is_float(aval) -> bool:
 def traced(function: Callable, avals: Sequence):
     with written_out(), collector_paused():
         return SampleJaxpr(jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals)))
+
+
+@remembered
+def pruned_jaxpr(jaxpr, needed: tuple[bool, ...]) -> tuple[SampleJaxpr, tuple[bool, ...]]:
+    """Jaxpr of the needed results alone, and for each input whether it has an effect on them.
+
+    The derivative with respect to any other input is a zero that JAX knows, and not a computed one.
+    """
+    smaller, used = internals.partial_eval.dce_jaxpr(jaxpr.jaxpr, needed)
+    return SampleJaxpr(jex.ClosedJaxpr(smaller, jaxpr.consts)), tuple(used)
 
 
 @remembered

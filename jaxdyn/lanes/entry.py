@@ -14,7 +14,7 @@ from jaxdyn.compute.hints import written_out
 from jaxdyn.compute.switch import chosen_backend
 from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes.collector import collector_paused
-from jaxdyn.lanes.derived import known_results, program_of
+from jaxdyn.lanes.derived import known_results, program_of, pruned_jaxpr
 from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.liveness import Liveness
@@ -95,7 +95,8 @@ def _of_one_sample(function: Callable, args: tuple) -> tuple[Any, tuple, list]:
         return results
 
     jaxpr, captured = _closed(flat, leaves)
-    return jaxpr, (*captured, *leaves), structure
+    jaxpr, used = pruned_jaxpr(jaxpr, (True,) * len(jaxpr.out_avals))
+    return jaxpr, tuple(itertools.compress((*captured, *leaves), used)), structure
 
 
 def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:

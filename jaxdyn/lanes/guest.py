@@ -5,7 +5,7 @@ from jaxdyn.lanes import cpu, self_test
 from jaxdyn.lanes.entry import operations_of as operations_of
 from jaxdyn.lanes.entry import run as run
 from jaxdyn.lanes.reference import Reference
-from jaxdyn.lanes.stored import compiled_outside_jit as compiled_outside_jit
+from jaxdyn.lanes.stored import kernel_function as kernel_function
 from jaxdyn.lanes.stored import stored_jit as stored_jit
 from jaxdyn.lanes.stored import stored_outside_jit as stored_outside_jit
 

@@ -28,6 +28,7 @@ from jaxdyn.cache import location
 from jaxdyn.cache.fingerprint import HasNoName, fingerprint
 from jaxdyn.compute import internals
 from jaxdyn.compute.forked import check_not_forked
+from jaxdyn.compute.hints import writing_out
 from jaxdyn.compute.programs import surrounding_traces, within_jit
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.collector import collector_paused
@@ -150,28 +151,42 @@ def stored_outside_jit(function: Callable) -> Callable:
     return call
 
 
-def compiled_outside_jit(function: Callable) -> Callable:
-    """Result of `jaxdyn.compute.compiled_outside_jit`."""
-
-    @functools.wraps(function)
-    def in_lanes(*args, **options):
-        leaves, tree = jax.tree.flatten((args, options))
-        arrays, rest = _partition(leaves)
-
-        def of_arrays(*arrays):
-            args, options = jax.tree.unflatten(tree, _combine(arrays, rest))
-            return function(*args, **options)
-
-        return run(of_arrays, tuple(arrays), name=function.__name__)[0]
-
-    stored, batched = _Stored(function, in_lanes), _Batched(in_lanes)
+def kernel_function(function: Callable) -> Callable:
+    """Result of `jaxdyn.compute.kernel_function`."""
+    # Within `jit`, a known model is a constant: the operations with its zeros vanish. Outside, one program serves all models.
+    stored, batched = _Stored(function, _in_lanes(function, _ARGUMENTS)), _Batched(_in_lanes(function, _ARGUMENTS))
+    traced = _in_lanes(function, jax.core.Tracer)
 
     @functools.wraps(function)
     def call(*args, **options):
         check_not_forked()
-        if internals.config.disable_jit.value or within_jit():
+        if internals.config.disable_jit.value or writing_out():
             return function(*args, **options)
+        if within_jit():
+            return traced(*args, **options)
         return batched(*args, **options) if surrounding_traces() else stored(args, options)
+
+    return call
+
+
+def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable:
+    """The function of one sample by the lane compiler.
+
+    Args:
+        function: Function of one sample.
+        operands: Types of the leaves of the arguments that are inputs of the program; all others are constants.
+    """
+
+    @functools.wraps(function)
+    def call(*args, **options):
+        leaves, tree = jax.tree.flatten((args, options))
+        given, rest = _partition(leaves, operands)
+
+        def of_operands(*given):
+            args, options = jax.tree.unflatten(tree, _combine(given, rest))
+            return function(*args, **options)
+
+        return run(of_operands, tuple(given), name=function.__name__)[0] if given else function(*args, **options)
 
     return call
 
@@ -205,9 +220,9 @@ class _Batched:
 _ARGUMENTS = (jax.Array, np.ndarray, np.generic, float, complex)
 
 
-def _partition(leaves: list) -> tuple[list, tuple]:
+def _partition(leaves: list, arguments: type | tuple[type, ...] = _ARGUMENTS) -> tuple[list, tuple]:
     """Arguments of the program, and the remaining leaves, which are part of its structure."""
-    which = [isinstance(x, _ARGUMENTS) for x in leaves]
+    which = [isinstance(x, arguments) for x in leaves]
     rest = tuple(_ARGUMENT if given else x for x, given in zip(leaves, which, strict=True))
     return list(itertools.compress(leaves, which)), rest
 

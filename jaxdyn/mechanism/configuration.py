@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.compute import compiled_outside_jit
+from jaxdyn.compute import kernel_function
 from jaxdyn.lazy import own_names
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import described
@@ -186,7 +186,7 @@ def drifts(
     return own, _to_bodies(model, _by_group(model, lambda joint, q, v: joint.drift_rate(q, v), (q,), (v,)))
 
 
-@compiled_outside_jit
+@kernel_function
 def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> Float[Array, "nq"]:
     """Coordinates after a motion from q for unit time with constant joint velocities `step`.
 
@@ -240,7 +240,7 @@ def advance(
     )
 
 
-@compiled_outside_jit
+@kernel_function
 def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Step (rad or m) from q0 to q1: integrate(model, q0, difference(model, q0, q1)) = q1.
 
@@ -263,7 +263,7 @@ def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> 
     return _to_vector(model, step, model.topology.v_starts)
 
 
-@compiled_outside_jit
+@kernel_function
 def interpolate(
     model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], s: Float[Array, ""]
 ) -> Float[Array, "nq"]:
@@ -277,7 +277,7 @@ def interpolate(
     return integrate(model, q0, s * difference(model, q0, q1))
 
 
-@compiled_outside_jit
+@kernel_function
 def distance(
     model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"], weights: Float[Array, "nv"] | None = None
 ) -> Float[Array, ""]:
@@ -294,7 +294,7 @@ def distance(
     return zero_safe_norm(step if weights is None else jnp.sqrt(weights) * step)[0]
 
 
-@compiled_outside_jit
+@kernel_function
 def normalize(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
     """The same configuration with quaternions of norm 1.
 
@@ -304,7 +304,7 @@ def normalize(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nq"]:
     return _to_vector(model, _by_group(model, lambda joint, q: joint.normalize(q), (q,)), model.topology.q_starts)
 
 
-@compiled_outside_jit
+@kernel_function
 def coordinate_rate(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nq"]:
     """Rates dq/dt at velocities v: rad/s, m/s, and 1/s for quaternions (synonym: q-rate map).
 
@@ -321,7 +321,7 @@ def coordinate_rate(model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) 
     return _to_vector(model, rates, model.topology.q_starts)
 
 
-@compiled_outside_jit
+@kernel_function
 def velocity_of_rate(model: Model, q: Float[Array, "nq"], rate: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Velocities at which dq/dt = rate, the inverse of `coordinate_rate`. A change of the norm of a quaternion is ignored.
 
@@ -360,7 +360,7 @@ def step_rate(
     return jax.jvp(step_after, (jnp.zeros((), v.dtype),), (jnp.ones((), v.dtype),))[1]
 
 
-@compiled_outside_jit
+@kernel_function
 def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Convert coordinates q to nv unconstrained parameters, which can be the unknowns of an optimizer.
 
@@ -374,7 +374,7 @@ def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     return _to_vector(model, parameters, model.topology.v_starts)
 
 
-@compiled_outside_jit
+@kernel_function
 def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
     """Convert the parameters of `to_chart` back to coordinates; the map is smooth for all parameters. Source: theory.md (O1)."""
     check_velocities(model, y=y)
@@ -382,7 +382,7 @@ def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
     return _to_vector(model, coordinates, model.topology.q_starts)
 
 
-@compiled_outside_jit
+@kernel_function
 def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Coordinates of the decomposed mechanism (`jaxdyn.decomposed`) in the configuration q of the mechanism.
 
@@ -393,7 +393,7 @@ def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     return _to_vector(model, coordinates, model.topology.v_starts)
 
 
-@compiled_outside_jit
+@kernel_function
 def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
     """Coordinates q of the mechanism from the coordinates c of its decomposed form, the inverse of `to_primitives`."""
     check_velocities(model, c=c)
@@ -457,7 +457,7 @@ def random(model: Model, key: PRNGKeyArray, *, spread: float | Float[Array, ""] 
     return _random(model, key, spread)
 
 
-@compiled_outside_jit
+@kernel_function
 def _random(model: Model, key: PRNGKeyArray, spread: float | Float[Array, ""]) -> Float[Array, "nq"]:
     normal_key, uniform_key = jax.random.split(key)
     step = spread * jax.random.normal(normal_key, (model.nv,), model.dtype)

@@ -1,5 +1,7 @@
 """Sweeps over the tree against the loops that they replace, and the incidence matrix of the topology."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,8 @@ from first_cases import first
 from random_trees import close, random_parents, random_unit
 
 from jaxdyn import Prismatic, Revolute, UnknownName
+from jaxdyn.compute import sweeps
+from jaxdyn.compute.hints import written_out
 from jaxdyn.mechanism import Topology, tree
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -34,10 +38,11 @@ def parents(request):
     return PARENTS[request.param]
 
 
-@pytest.fixture(params=["cpu", "default"])
-def of_platform(request, monkeypatch):
-    """Computes what is meant for a CPU, then what is meant for other devices."""
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *arguments, **ways: ways[request.param](*arguments))
+@pytest.fixture(params=["scalar program", "XLA"])
+def target(request):
+    """Computes by the form for scalar programs, then by the one for XLA."""
+    with written_out() if request.param == "scalar program" else contextlib.nullcontext():
+        yield request.param
 
 
 def path(parents, i) -> list[int]:
@@ -54,7 +59,7 @@ def test_incidence_matrix_says_who_precedes_whom(parents):
     assert np.array_equal(topology.roots, [path(parents, i)[-1] for i in range(len(parents))])
 
 
-@pytest.mark.usefixtures("of_platform")
+@pytest.mark.usefixtures("target")
 def test_placements_are_composed_along_the_path_from_the_root(parents):
     rng = np.random.default_rng(1)
     n = len(parents)
@@ -69,7 +74,7 @@ def test_placements_are_composed_along_the_path_from_the_root(parents):
     close(composed.translation, jnp.stack([x.translation for x in one_by_one]))
 
 
-@pytest.mark.usefixtures("of_platform")
+@pytest.mark.usefixtures("target")
 @pytest.mark.parametrize("at", first(1, ["rest", "random"]))
 def test_derivatives_of_placements_are_those_of_compositions_body_by_body(at):
     """First and second derivatives, also where all rotations are identities and all translations zero."""
@@ -86,11 +91,17 @@ def test_derivatives_of_placements_are_those_of_compositions_body_by_body(at):
 
         return jax.jit(lambda x: jax.jvp(jax.grad(weighted), (x,), (direction,)))(local)
 
-    for found, expected in zip(*map(derivatives, (tree.compose_along_paths, tree._composed_one_by_one)), strict=True):
+    def one_by_one(topology, local):
+        placed = []
+        for i, parent in enumerate(topology.parents):
+            own = jax.tree.map(lambda x: x[i], local)  # noqa: B023
+            placed.append(own if parent < 0 else placed[parent].compose(own))
+        return jax.tree.map(lambda *parts: jnp.stack(parts), *placed)
+
+    for found, expected in zip(*map(derivatives, (tree.compose_along_paths, one_by_one)), strict=True):
         close(found, expected)
 
 
-@pytest.mark.usefixtures("of_platform")
 @pytest.mark.parametrize("rest", [(), (3,), (2, 3)])
 def test_sums_over_ancestors_and_descendants_are_those_over_paths_and_subtrees(parents, rest):
     n = len(parents)
@@ -112,6 +123,7 @@ def test_sum_over_columns_counts_every_column_of_a_joint():
     assert np.array_equal(tree.sum_over_columns(topology, x), [1 + 2, 1 + 2 + 3, 1 + 2 + 4 + 5])
 
 
+@pytest.mark.usefixtures("target")
 def test_recursion_to_the_leaves_visits_parents_first(parents):
     n = len(parents)
     data = np.random.default_rng(3).normal(size=(n, 2))
@@ -121,7 +133,7 @@ def test_recursion_to_the_leaves_visits_parents_first(parents):
         return {"x": 0.5 * parent["x"] ** 2 + own}
 
     ground = {"x": jnp.array([0.3, -0.7])}
-    actual = tree.from_root_to_leaves(topology_of(parents), visit, jnp.asarray(data), ground)["x"]
+    actual = sweeps.from_root_to_leaves(parents, visit, jnp.asarray(data), ground)["x"]
     expected = []
     for i, parent in enumerate(parents):
         above = ground["x"] if parent < 0 else expected[parent]
@@ -129,6 +141,7 @@ def test_recursion_to_the_leaves_visits_parents_first(parents):
     close(actual, np.array(expected), scale=float(np.max(np.abs(expected))))
 
 
+@pytest.mark.usefixtures("target")
 def test_recursion_to_the_root_visits_children_first_and_adds_their_messages(parents):
     n = len(parents)
     own, data = np.random.default_rng(4).normal(size=(2, n, 2))
@@ -136,7 +149,7 @@ def test_recursion_to_the_root_visits_children_first_and_adds_their_messages(par
     def visit(x, item):
         return np.sin(1.0) * x * item, x + item  # message, result
 
-    actual = tree.from_leaves_to_root(topology_of(parents), visit, jnp.asarray(own), jnp.asarray(data))
+    actual = sweeps.from_leaves_to_root(parents, visit, jnp.asarray(own), jnp.asarray(data))
     x, expected = own.copy(), [None] * n
     for i in reversed(range(n)):
         message, expected[i] = visit(x[i], data[i])
