@@ -244,6 +244,22 @@ def test_replacing_nothing_or_a_field_by_its_value_gives_an_equal_object(name):
             assert not differences(dataclasses.replace(thing, **{field.name: getattr(thing, field.name)}), thing)
 
 
+@every_class
+def test_static_indices_and_counts_from_arrays_are_those_of_python_or_refused(name):
+    thing = OBJECTS[name]
+    for field in dataclasses.fields(thing):
+        value = getattr(thing, field.name)
+        numbers = value if type(value) is tuple else (value,)
+        if not field.init or not numbers or any(type(number) is not int for number in numbers):
+            continue
+        if name == "Smoothing":
+            with pytest.raises(TypeError, match=f"{field.name} of Smoothing is array.*; give a number"):
+                dataclasses.replace(thing, **{field.name: np.asarray(value)})
+        else:
+            copy = dataclasses.replace(thing, **{field.name: np.asarray(value)})
+            assert jax.tree.structure(copy) == jax.tree.structure(thing)
+
+
 def at(thing: Any, path: tuple) -> Any:
     """The part of an object at a path."""
     for key in path:

@@ -148,3 +148,12 @@ def test_the_reference_has_a_row_for_each_attribute():
         "| `force` | repulsion of magnets that touch. | N |  | not negative |",
         "| `reach` | distance over which the repulsion falls to 37 %. | m |  | positive |",
     ]
+
+
+def test_its_table_may_not_have_the_name_of_another_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(MagneticSpring, "table_name", "spring")
+    (tmp_path / "levitation.toml").write_text(LEVITATION)
+    with pytest.raises(
+        ConfigError, match="class MagneticSpring has the table_name 'spring' of Spring; rename its table"
+    ):
+        load_mechanism(tmp_path / "levitation.toml")

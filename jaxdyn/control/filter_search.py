@@ -161,7 +161,8 @@ def line_search(
         cheaper = costs - cost_now <= _LEAST_GAIN * fractions * slope + rounding
         better = (far <= (1.0 - _MARGIN) * far_now) | (costs - cost_now <= rounding - _MARGIN * far_now)
         seen = search.filter
-        new_to_filter = jnp.all((far[:, None] <= seen[None, :, 0]) | (costs[:, None] <= seen[None, :, 1]), axis=1)
+        far_of_seen, cost_of_seen = jnp.split(seen.T, 2)
+        new_to_filter = jnp.all((far[:, None] <= far_of_seen) | (costs[:, None] <= cost_of_seen), axis=1)
         good = jnp.where(descends, cheaper, better) & new_to_filter & (far <= search.farthest)
         good = good & (~is_simulated | (costs - cost_now <= steepest * (far_now - far) + rounding))
         good = jnp.where(restoring, far <= (1.0 - _LEAST_GAIN * fractions) * far_now, good)

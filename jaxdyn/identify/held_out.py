@@ -144,11 +144,10 @@ def _deviations(errors: np.ndarray, stamps: np.ndarray, weights: np.ndarray, tim
     spacing = times[-1] / (len(times) - 1) if len(times) > 1 else 1.0
     nearest = np.rint(stamps / spacing).astype(int)
     found = np.full((len(times), errors.shape[2]), np.nan)
-    for k in range(len(times)):
-        for channel in range(errors.shape[2]):
-            size = np.abs(errors[:, :, channel][(nearest == k) & (weights[:, :, channel] > 0)])
-            if size.size:
-                found[k, channel] = np.quantile(size, _INSIDE) / QUANTILE
+    for k, channel in np.ndindex(found.shape):
+        size = np.abs(errors[:, :, channel][(nearest == k) & (weights[:, :, channel] > 0)])
+        if size.size:
+            found[k, channel] = np.quantile(size, _INSIDE) / QUANTILE
     known = np.isfinite(found)
     if not known.any(axis=0).all():  # a channel was never measured, or a simulation diverged
         return None

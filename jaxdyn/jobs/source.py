@@ -72,4 +72,5 @@ def middle(system: System, key: PRNGKeyArray, source: Path) -> Float[Array, "nq"
     Raises:
         ConfigError: A loop cannot be closed.
     """
-    return random_starts(system, key[None], 0.5 if system.constraints else 0.0, source)[0]
+    (q,) = random_starts(system, key[None], 0.5 if system.constraints else 0.0, source)
+    return q

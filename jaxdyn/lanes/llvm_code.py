@@ -310,8 +310,7 @@ class ProgramCode(MemoryText):
 
     def _break_line(self) -> None:
         """Start a new basic block with a branch whose other target is never taken, which LLVM cannot infer."""
-        label = f"stretch{self._count}"
-        self._count += 1
+        label = self._label("stretch")
         self._emit(f"br i1 %alive, label %{label}, label %end")
         known = self._splats
         self._start(label)
@@ -335,8 +334,7 @@ class ProgramCode(MemoryText):
                 start += len(part)
 
     def _loop(self, loop: Loop) -> None:
-        label = f"loop{self._count}"
-        self._count += 1
+        label = self._label("loop")
         carries = self.live.carries[loop]
         for which in self.live.collected[loop]:
             self._place(self._region_of(loop, which))  # reserved before the loop, where it dominates every use

@@ -238,7 +238,7 @@ class MemoryText(FunctionText):
             vectors = self._vector_pointer(origin, kind, start)[0]
             self._deliver(Place("vectors", vectors), place, kind, offset, source.size)
             return
-        label = f"copy{self._count}"
+        label = self._label("copy")
         before = self._block
         self._emit(f"br label %{label}")
         self._start(label)

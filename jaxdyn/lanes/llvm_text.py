@@ -60,6 +60,10 @@ class FunctionText:
         self._count += 1
         return f"%x{self._count}"
 
+    def _label(self, kind: str) -> str:
+        """A new name of a block and of the names that belong to it."""
+        return kind + self._fresh().removeprefix("%x")
+
     def _let(self, expression: str) -> str:
         name = self._fresh()
         self._lines.append(f" {name} = {expression}")

@@ -31,8 +31,7 @@ class MatrixCode(ProgramCode):
         region = self._region_of(loop, 0)
         kind, target = region.data.type, Matrix(region, 0, (total.columns, 1))
         blocks = Blocks(total.rows, total.columns, bytes_of(kind))
-        label = f"matrix{self._count}"
-        self._count += 1
+        label = self._label("matrix")
         self._place(region)
         before = self._block
         self._emit(f"br label %{label}")
@@ -89,8 +88,7 @@ class MatrixCode(ProgramCode):
         turns = product.terms // _TERMS if product.terms > _MOST_TERMS else 0
         sums = list(sums)
         if turns:
-            vector, label = blocks.vector(kind), f"terms{self._count}"
-            self._count += 1
+            vector, label = blocks.vector(kind), self._label("terms")
             before = self._block
             self._emit(f"br label %{label}")
             self._start(label)

@@ -381,7 +381,7 @@ class Program:
         return self._plain(op, (x, by), kind)
 
     def _pow(self, x: Scalar, y: Scalar, kind: str) -> Scalar:
-        if type(y) is not Node and type(x) is Node and math.isfinite(y) and y == int(y) and abs(y) <= 64:
+        if type(y) is not Node and math.isfinite(y) and y == int(y) and abs(y) <= 64:
             return self.integer_pow(x, int(y), kind)
         return self._plain("pow", (x, y), kind)
 

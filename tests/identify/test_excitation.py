@@ -1,5 +1,7 @@
 """Motions for identification: exact derivatives, limits that hold, and far more information than random motions give."""
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -145,3 +147,10 @@ def test_systems_that_cannot_follow_are_refused():
         design_excitation(endless, key)
     with pytest.raises(ValueError, match="max_steps is -1"):
         design_excitation(arm(), key, max_steps=-1)
+
+
+def test_random_motions_are_by_default_those_from_which_the_design_starts():
+    design, random = (inspect.signature(f).parameters for f in (design_excitation, random_motions))
+    for name in ("period", "harmonics", "samples"):
+        assert random[name].default == design[name].default
+    assert random["count"].default == design["starts"].default

@@ -11,6 +11,7 @@ from jaxdyn.dynamics.system import State
 from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.recording import Windows, cut
 from jaxdyn.identify.validation import (
+    fitted_starts,
     force_errors,
     predicted_measurements,
     unphysical_bodies,
@@ -103,6 +104,15 @@ class TestSimulated:
         np.testing.assert_allclose(found.relative, 0.3 * np.sqrt(30) / np.linalg.norm(measured), rtol=1e-9)
         gained = eqx.tree_at(lambda p: (p.inputs.gain, p.inputs.offset), plant, (jnp.array([2.0]), jnp.array([0.3])))
         np.testing.assert_allclose(force_errors(gained, Motions(q, v, a, 0.5 * measured)).rms, 0.0, atol=1e-9)
+
+
+def test_fitted_starts_are_those_from_which_windows_were_simulated():
+    plant = pendulum_plant()
+    windows = cut([simulated(plant, 0.6, 2, irregular=False)], duration=0.3, interval=STEP)
+    near = State(windows.starts.q + 0.1, windows.starts.v - 0.3)
+    found = fitted_starts(plant, eqx.tree_at(lambda windows: windows.starts, windows, near), iterations=6)
+    errors = window_errors(windows, predicted_measurements(plant, windows, found))
+    assert np.max(errors.rms) < 1e-8
 
 
 def test_bodies_that_cannot_be_are_named():

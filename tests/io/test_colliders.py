@@ -102,6 +102,14 @@ def test_a_mesh_of_a_wheel_becomes_its_rims():
     assert all(not np.any(point.axes) for point in hexagon)
 
 
+def test_the_rims_of_a_ball_include_its_poles_its_equator_and_the_circles_between_them():
+    latitude = np.linspace(-0.5, 0.5, 33) * np.pi
+    vertices, _ = revolved(np.stack([np.cos(latitude), np.sin(latitude)], axis=1), 24)
+    found = sorted((point.center[2], np.linalg.norm(point.axes[0])) for point in extreme_points(vertices))
+    expected = np.linspace(-0.5, 0.5, 9) * np.pi
+    np.testing.assert_allclose(found, np.stack([np.sin(expected), np.cos(expected)], axis=1), atol=1e-12)
+
+
 def test_points_inside_of_another_collider_of_the_body_are_left_out(tmp_path):
     inner = '<collision><geometry><box size="0.4 0.4 0.4"/></geometry></collision>'
     outer = '<collision><geometry><box size="1 1 1"/></geometry></collision>'

@@ -1,5 +1,6 @@
 """Outputs of `jaxdyn rollout`: contact forces, and positions and velocities of frames."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from small_jobs import ROLLOUT
 from jaxdyn import State, System, dynamics, library
 from jaxdyn.cli import main
 from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
+from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs import rollout
+from jaxdyn.jobs.rollout_config import RolloutConfig
 
 MODEL = library.double_pendulum()
 MATERIAL = {"stiffness": 100.0, "damping": 1.0}
@@ -62,3 +65,15 @@ def test_an_unknown_output_is_refused_with_the_known_ones(run, capsys, outputs, 
     error = capsys.readouterr().err
     assert "outputs" in error
     assert named in error
+
+
+def test_the_memory_of_a_sample_grows_with_its_records_inputs_and_outputs(tmp_path):
+    (tmp_path / "rollout.toml").write_text(ROLLOUT)
+
+    def values(**changes) -> float:
+        config = read_config(tmp_path / "rollout.toml", RolloutConfig)
+        config = dataclasses.replace(config, batch=10**12, memory=1e15, **changes)
+        return 1e15 / rollout._samples_at_once(config, System(MODEL)) / 8
+
+    # Each of the 4 records, the start and the two ends of the inputs are stored twice.
+    np.testing.assert_allclose((values(outputs=("position:tip",)) - values()) / 3, 2 * (4 + 1 + 2), rtol=1e-6)

@@ -60,7 +60,7 @@ def test_straight_lines_broken_into_stretches_compute_the_same(samples, length, 
 @pytest.mark.parametrize("width", [1, 4])
 def test_kernels_write_nothing_beside_their_outputs(width, layout):
     """Some of which are empty."""
-    batch, guard = 13, 64
+    batch, guard = 13, 20_000
 
     def function(x):
         def turn(carry, t):
@@ -69,7 +69,8 @@ def test_kernels_write_nothing_beside_their_outputs(width, layout):
 
         last, (path, none, same, part) = jax.lax.scan(turn, x, jnp.arange(1000.0))
         back, _ = jax.lax.scan(lambda s, p: (0.5 * s + p, none[0]), x[0], part[:, 0], reverse=True)
-        return back, none, path, same, part, path[:, 1:], last
+        joined = jnp.concatenate([jax.lax.scan(turn, k * x, jnp.arange(500.0))[1][0] for k in (2.0, 3.0)])
+        return back, none, path, same, part, path[:, 1:], last, joined
 
     x = np.random.default_rng(0).uniform(-1, 1, (batch, 2))
     expected = jax.device_get(jax.jit(jax.vmap(function))(x))

@@ -128,3 +128,17 @@ def test_coordinates_that_do_not_fit_are_refused_with_the_remedy(tree, coordinat
     ):
         with pytest.raises(ValueError, match=message):
             refusing()
+
+
+def test_velocities_that_do_not_fit_are_refused_with_the_remedy(tree, as_a_user):
+    q, v, few = jnp.zeros(6), jnp.zeros(6), jnp.zeros(5)
+    for refusing in (
+        lambda: configuration.integrate(tree, q, few),
+        lambda: configuration.coordinate_rate(tree, q, few),
+        lambda: configuration.from_chart(tree, few),
+        lambda: configuration.from_primitives(tree, few),
+        lambda: configuration.released_motion(tree, q, few, v),
+        lambda: configuration.released_motion(tree, q, v, few),
+    ):
+        with pytest.raises(ValueError, match=r" has shape \(5,\), but mechanism 'two roots' has nv = 6"):
+            refusing()

@@ -1,5 +1,7 @@
 """Rollouts from states that violate constraints name the constraint, its error and the remedy: once, and only outside of jit."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -154,6 +156,22 @@ def test_adaptive_steps_name_the_open_loop_too(four_bar):
     system, q = four_bar
     with pytest.warns(ConstraintWarning, match="rocker_pin.*0.03 m"):
         jaxdyn.simulate.rollout_adaptive(system, system.at_rest(opened(q, 0.1)), times=jnp.linspace(0.0, 0.01, 3))
+
+
+@pytest.mark.thorough
+def test_with_adaptive_steps_an_open_constraint_closes_as_much_in_each_record_of_any_length():
+    """The solution of e'' = -2 w e' - w^2 e, e(0) = 1, de/dt(0) = 0, for w times the interval of the records (N9)."""
+    pytest.importorskip("diffrax")
+    system = dataclasses.replace(sliders(), constraints=(Coupling("rack", 1, 0, (0.0, 1.0)),))
+    start = system.at_rest(jnp.array([0.0, 1e-4]))
+    times = jnp.outer(jnp.array([0.1, 0.3]), jnp.arange(4.0))
+    options = {"rtol": 1e-10, "atol": 1e-14}
+    run = jax.jit(
+        jax.vmap(lambda times: jaxdyn.simulate.rollout_adaptive(system, start, times=times, **options).saved.q)
+    )
+    decay = 0.5 * np.arange(4)
+    for q in run(times):
+        np.testing.assert_allclose((q[:, 1] - q[:, 0]) / 1e-4, (1.0 + decay) * np.exp(-decay), rtol=1e-6)
 
 
 def test_a_rollout_continues_from_the_end_of_another_one_without_a_warning(four_bar):

@@ -117,7 +117,7 @@ def sliced(flat: Flattener, x: Value, starts: Sequence[int], limits: Sequence[in
         shape = [len(range(a, b, k)) for a, b, k in zip(starts, limits, steps, strict=True)]
         strides = [s * k for s, k in zip(x.strides, steps, strict=True)]
         return view(x, shape, strides, flat.program.add(x.offset, offset, "i64"))
-    return x[tuple(map(slice, starts, limits, steps))]
+    return x[tuple(slice(a, b, k) for a, b, k in zip(starts, limits, steps, strict=True))]
 
 
 @rule("split", reads="sizes axis")
