@@ -93,10 +93,16 @@ TABLE = {
     "body_jacobian": [lambda m, q, v, a: jaxdyn.body_jacobian(m, q)],
     "body_velocities": [lambda m, q, v, a: jaxdyn.body_velocities(m, q, v)],
     "center_of_mass": [lambda m, q, v, a: jaxdyn.center_of_mass(m, q)],
+    "center_of_mass_jacobian": [lambda m, q, v, a: jaxdyn.dynamics.center_of_mass_jacobian(m, q)],
+    "centroidal_momentum_matrix": [lambda m, q, v, a: jaxdyn.dynamics.centroidal_momentum_matrix(m, q)],
+    "centroidal_momentum_rate": [jaxdyn.dynamics.centroidal_momentum_rate],
     "christoffel_first_kind": [lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q)],
     "christoffel_second_kind": [lambda m, q, v, a: jaxdyn.christoffel_second_kind(m, q)],
     "connection_first_kind": [lambda m, q, v, a: jaxdyn.connection_first_kind(m, q)],
     "connection_second_kind": [lambda m, q, v, a: jaxdyn.connection_second_kind(m, q)],
+    "constrained_dynamics": [
+        lambda m, q, v, a: jaxdyn.dynamics.constrained_dynamics(m, q, v, a, jnp.stack([v, a, v]), jnp.stack([q[0]] * 3))
+    ],
     "covariant_derivative": [lambda m, q, v, a: jaxdyn.dynamics.covariant_derivative(m, q, v, a, v)],
     "coriolis_matrix": [lambda m, q, v, a: jaxdyn.coriolis_matrix(m, q, v)],
     "forward_dynamics": [
@@ -105,10 +111,17 @@ TABLE = {
         lambda m, q, v, a: jaxdyn.forward_dynamics(m, q, v, a, method="contravariant"),
     ],
     "forward_kinematics": [lambda m, q, v, a: jaxdyn.forward_kinematics(m, q)],
+    "frame_acceleration": [
+        lambda m, q, v, a: jaxdyn.dynamics.frame_acceleration(m, q, v, a, "body 2"),
+        lambda m, q, v, a: jaxdyn.dynamics.frame_acceleration(m, q, v, a, "body 2", axes="local", kind="spatial"),
+    ],
     "frame_jacobian": [lambda m, q, v, a: jaxdyn.dynamics.frame_jacobian(m, q, "body 2")],
     "frame_placement": [lambda m, q, v, a: jaxdyn.frame_placement(m, q, "body 2")],
     "frame_velocity": [lambda m, q, v, a: jaxdyn.dynamics.frame_velocity(m, q, v, "body 2")],
     "gravity_force": [lambda m, q, v, a: jaxdyn.gravity_force(m, q)],
+    "impulse_dynamics": [
+        lambda m, q, v, a: jaxdyn.dynamics.impulse_dynamics(m, q, v, jnp.stack([a, q, a]), restitution=0.3)
+    ],
     "inverse_dynamics": [
         jaxdyn.inverse_dynamics,
         lambda m, q, v, a: jaxdyn.inverse_dynamics(m, q, v, a, method="covariant"),
@@ -125,6 +138,7 @@ TABLE = {
     "stabilizing_correction": [
         lambda m, q, v, a: jaxdyn.dynamics.stabilizing_correction(_closed(m), State(q, v), 0.0, 0.1)
     ],
+    "subtree_centers": [lambda m, q, v, a: jaxdyn.dynamics.subtree_centers(m, q)],
     "total_energy": [lambda m, q, v, a: jaxdyn.total_energy(_system(m), State(q, v))],
     "total_potential_energy": [
         lambda m, q, v, a: jaxdyn.dynamics.total_potential_energy(_system(m), _system(m).at_rest(q))
@@ -133,6 +147,8 @@ TABLE = {
     "configuration.coordinate_rate": [lambda m, q, v, a: configuration.coordinate_rate(m, q, v)],
     "configuration.distance": [lambda m, q, v, a: configuration.distance(m, q, a)],
     "configuration.integrate": [lambda m, q, v, a: configuration.integrate(m, q, v)],
+    "configuration.difference_jacobians": [lambda m, q, v, a: configuration.difference_jacobians(m, q, a)],
+    "configuration.integrate_jacobians": [lambda m, q, v, a: configuration.integrate_jacobians(m, q, v)],
     "configuration.interpolate": [lambda m, q, v, a: configuration.interpolate(m, q, a, v[0])],
     "configuration.to_chart": [lambda m, q, v, a: configuration.from_chart(m, configuration.to_chart(m, q))],
 }
