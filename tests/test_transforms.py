@@ -89,9 +89,9 @@ TABLE = {
     "angular_momentum": [lambda m, q, v, a: jaxdyn.angular_momentum(m, q, v)],
     "applied_forces": [lambda m, q, v, a: jaxdyn.applied_forces(_system(m), State(q, v), a)],
     "bias_force": [lambda m, q, v, a: jaxdyn.bias_force(m, q, v)],
-    "body_accelerations": [jaxdyn.body_accelerations],
+    "mass_center_accelerations": [jaxdyn.mass_center_accelerations],
     "body_jacobian": [lambda m, q, v, a: jaxdyn.body_jacobian(m, q)],
-    "body_velocities": [lambda m, q, v, a: jaxdyn.body_velocities(m, q, v)],
+    "mass_center_velocities": [lambda m, q, v, a: jaxdyn.mass_center_velocities(m, q, v)],
     "center_of_mass": [lambda m, q, v, a: jaxdyn.center_of_mass(m, q)],
     "center_of_mass_jacobian": [lambda m, q, v, a: jaxdyn.dynamics.center_of_mass_jacobian(m, q)],
     "centroidal_momentum_matrix": [lambda m, q, v, a: jaxdyn.dynamics.centroidal_momentum_matrix(m, q)],
@@ -173,7 +173,7 @@ COMPARED_OF_DERIVATIVES = {"constraint_forces", "generalized_momentum", "lagrang
 # What all others are made of, and a closed mechanism with forces: derivatives of second order are compared also without the option.
 TWICE = {
     "acceleration 1",
-    "body_accelerations 0",
+    "mass_center_accelerations 0",
     "constraint_jacobian 0",
     "forward_dynamics 1",
     "inverse_dynamics 0",
@@ -181,7 +181,13 @@ TWICE = {
 }
 # Derivatives that XLA compiles, which takes as long for these as the lane compiler, and half as long again for the others.
 # `tests/lanes/test_agreement.py` compares the derivatives of both.
-BY_XLA = {"angular_momentum", "body_accelerations", "constraint_jacobian", "christoffel_first_kind", "mass_matrix"}
+BY_XLA = {
+    "angular_momentum",
+    "mass_center_accelerations",
+    "constraint_jacobian",
+    "christoffel_first_kind",
+    "mass_matrix",
+}
 BY_XLA |= {name for name in TABLE if name.startswith("configuration.")}
 ROWS = [pytest.param(f, id=f"{name} {k}" if k else name) for name, rows in TABLE.items() for k, f in enumerate(rows)]
 

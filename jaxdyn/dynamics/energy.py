@@ -74,7 +74,7 @@ def momentum(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
 
     Source: theory.md (M1).
     """
-    return einsum("b,bi->i", model.mass, kinematics.body_velocities(model, q, v).linear)  # (M1)
+    return einsum("b,bi->i", model.mass, kinematics.mass_center_velocities(model, q, v).linear)  # (M1)
 
 
 @model_function

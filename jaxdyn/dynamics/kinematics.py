@@ -494,7 +494,7 @@ def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
 
 
 @kinematic_function
-def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
+def mass_center_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and center-of-mass velocities of all bodies, ground axes.
 
     Args:
@@ -507,7 +507,7 @@ def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
         import jax.numpy as jnp, jaxdyn
 
         model = jaxdyn.library.double_pendulum()
-        angular, linear = jaxdyn.body_velocities(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]))
+        angular, linear = jaxdyn.mass_center_velocities(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]))
         ```
 
     Source: theory.md (E6).
@@ -516,14 +516,14 @@ def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 
 
 def velocities_of_bodies(moving: Motion) -> BodyMotion:
-    """Result of `body_velocities`, from a precomputed motion."""
+    """Result of `mass_center_velocities`, from a precomputed motion."""
     return BodyMotion(
         moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com)
     )
 
 
 @kinematic_function
-def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
+def mass_center_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and center-of-mass accelerations of all bodies, ground axes, gravity not included.
 
     Args:
@@ -538,7 +538,7 @@ def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerat
 
 
 def accelerations_of_bodies(model: Model, moving: Motion, a: Accelerations) -> BodyMotion:
-    """Result of `body_accelerations`, from a precomputed motion.
+    """Result of `mass_center_accelerations`, from a precomputed motion.
 
     Args:
         model: Mechanism.
