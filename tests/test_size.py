@@ -15,7 +15,7 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 33_400, "jaxdyn/lanes": 6_750, "tests": 38_560, "experiments": 6_850}
+BUDGETS = {"jaxdyn": 33_400, "jaxdyn/lanes": 6_750, "tests": 38_530, "experiments": 6_850}
 PUBLIC_NAMES = 486  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,

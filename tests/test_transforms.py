@@ -111,10 +111,7 @@ TABLE = {
         lambda m, q, v, a: jaxdyn.forward_dynamics(m, q, v, a, method="contravariant"),
     ],
     "forward_kinematics": [lambda m, q, v, a: jaxdyn.forward_kinematics(m, q)],
-    "frame_acceleration": [
-        lambda m, q, v, a: jaxdyn.dynamics.frame_acceleration(m, q, v, a, "body 2"),
-        lambda m, q, v, a: jaxdyn.dynamics.frame_acceleration(m, q, v, a, "body 2", axes="local", kind="spatial"),
-    ],
+    "frame_acceleration": [lambda m, *x: jaxdyn.dynamics.frame_acceleration(m, *x, "body 2", axes="local")],
     "frame_jacobian": [lambda m, q, v, a: jaxdyn.dynamics.frame_jacobian(m, q, "body 2")],
     "frame_placement": [lambda m, q, v, a: jaxdyn.frame_placement(m, q, "body 2")],
     "frame_velocity": [lambda m, q, v, a: jaxdyn.dynamics.frame_velocity(m, q, v, "body 2")],
