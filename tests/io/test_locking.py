@@ -13,7 +13,6 @@ from jaxdyn.dynamics import GroundContact, contact_sphere
 from jaxdyn.io import ConfigError, load_system, lock_joints, save_system
 from jaxdyn.mechanism import locked
 
-
 NAMES = [f"body {i}_joint" for i in range(6)]
 
 
