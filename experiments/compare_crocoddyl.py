@@ -190,11 +190,11 @@ def spaced(numbers: Sequence[float]) -> str:
 def pendulum(torque_limit: float) -> control.ControlProblem:
     """The problem in jaxdyn."""
     builder = jaxdyn.MechanismBuilder("double pendulum")
-    parent = {}
+    parent = "ground"
     for name, at, mass, com, moments in LINKS:
         joint = jaxdyn.Revolute((1.0, 0.0, 0.0))
-        builder.add_body(name, joint=joint, position=at, mass=mass, com=com, inertia=moments, **parent)
-        parent = {"parent": name}
+        builder.add_body(name, parent=parent, joint=joint, position=at, mass=mass, com=com, inertia=moments)
+        parent = name
     system = jaxdyn.System(builder.build(), drives=jaxdyn.JointDrives((0,), [1.0]))
 
     def away(dynamics, t, x, u):

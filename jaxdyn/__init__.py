@@ -62,11 +62,11 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
     from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
-    from jaxdyn.dynamics.kinematics import body_accelerations as body_accelerations
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
-    from jaxdyn.dynamics.kinematics import body_velocities as body_velocities
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
     from jaxdyn.dynamics.kinematics import frame_placement as frame_placement
+    from jaxdyn.dynamics.kinematics import mass_center_accelerations as mass_center_accelerations
+    from jaxdyn.dynamics.kinematics import mass_center_velocities as mass_center_velocities
     from jaxdyn.dynamics.kinematics import partial_velocities as partial_velocities
     from jaxdyn.dynamics.metric import christoffel_first_kind as christoffel_first_kind
     from jaxdyn.dynamics.metric import christoffel_second_kind as christoffel_second_kind

@@ -31,6 +31,7 @@ from jaxdyn.dynamics import (
     SphereContact,
     contact_capsule,
     contact_sphere,
+    frame_acceleration,
     frame_jacobian,
     frame_velocity,
 )
@@ -73,6 +74,8 @@ WRONG: dict[str, tuple[Callable, str, str]] = {
     "placement": (lambda: jaxdyn.frame_placement(MODEL, Q, "lowr"), "lowr", "lower"),
     "velocity": (lambda: frame_velocity(MODEL, Q, Q, "lowr"), "lowr", "lower"),
     "jacobian": (lambda: frame_jacobian(MODEL, Q, "lowr"), "lowr", "lower"),
+    "axes": (lambda: frame_jacobian(MODEL, Q, "tip", axes="locl"), "locl", "local"),
+    "kind": (lambda: frame_acceleration(MODEL, Q, Q, Q, "tip", kind="spatal"), "spatal", "spatial"),
     "under jit": (lambda: jax.jit(lambda q: jaxdyn.frame_placement(MODEL, q, "tp"))(Q), "tp", "tip"),
     "locate": (lambda: MODEL.locate("uper", (0.0, 0.0, 0.0)), "uper", "upper"),
     "target": (lambda: jaxdyn.inverse_kinematics(MODEL, Q, FrameTarget("tp", RigidTransform.identity())), "tp", "tip"),

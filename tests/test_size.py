@@ -16,9 +16,8 @@ import jaxdyn
 
 ROOT = Path(__file__).parents[1]
 # Independent processes that share a run need 120 lines more, and 185 of tests.
-BUDGETS = {"jaxdyn": 33_190, "jaxdyn/lanes": 6_750, "tests": 38_430, "experiments": 6_850}
-BUDGETS = {"jaxdyn": 33_100, "jaxdyn/lanes": 6_750, "tests": 38_320, "experiments": 6_850}
-PUBLIC_NAMES = 480  # of all packages together, each counted once
+BUDGETS = {"jaxdyn": 33_500, "jaxdyn/lanes": 6_750, "tests": 38_800, "experiments": 6_850}
+PUBLIC_NAMES = 486  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -89,14 +89,20 @@ TABLE = {
     "angular_momentum": [lambda m, q, v, a: jaxdyn.angular_momentum(m, q, v)],
     "applied_forces": [lambda m, q, v, a: jaxdyn.applied_forces(_system(m), State(q, v), a)],
     "bias_force": [lambda m, q, v, a: jaxdyn.bias_force(m, q, v)],
-    "body_accelerations": [jaxdyn.body_accelerations],
+    "mass_center_accelerations": [jaxdyn.mass_center_accelerations],
     "body_jacobian": [lambda m, q, v, a: jaxdyn.body_jacobian(m, q)],
-    "body_velocities": [lambda m, q, v, a: jaxdyn.body_velocities(m, q, v)],
+    "mass_center_velocities": [lambda m, q, v, a: jaxdyn.mass_center_velocities(m, q, v)],
     "center_of_mass": [lambda m, q, v, a: jaxdyn.center_of_mass(m, q)],
+    "center_of_mass_jacobian": [lambda m, q, v, a: jaxdyn.dynamics.center_of_mass_jacobian(m, q)],
+    "centroidal_momentum_matrix": [lambda m, q, v, a: jaxdyn.dynamics.centroidal_momentum_matrix(m, q)],
+    "centroidal_momentum_rate": [jaxdyn.dynamics.centroidal_momentum_rate],
     "christoffel_first_kind": [lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q)],
     "christoffel_second_kind": [lambda m, q, v, a: jaxdyn.christoffel_second_kind(m, q)],
     "connection_first_kind": [lambda m, q, v, a: jaxdyn.connection_first_kind(m, q)],
     "connection_second_kind": [lambda m, q, v, a: jaxdyn.connection_second_kind(m, q)],
+    "constrained_dynamics": [
+        lambda m, q, v, a: jaxdyn.dynamics.constrained_dynamics(m, q, v, a, jnp.stack([v, a, v]), jnp.stack([q[0]] * 3))
+    ],
     "covariant_derivative": [lambda m, q, v, a: jaxdyn.dynamics.covariant_derivative(m, q, v, a, v)],
     "coriolis_matrix": [lambda m, q, v, a: jaxdyn.coriolis_matrix(m, q, v)],
     "forward_dynamics": [
@@ -105,10 +111,14 @@ TABLE = {
         lambda m, q, v, a: jaxdyn.forward_dynamics(m, q, v, a, method="contravariant"),
     ],
     "forward_kinematics": [lambda m, q, v, a: jaxdyn.forward_kinematics(m, q)],
+    "frame_acceleration": [lambda m, *x: jaxdyn.dynamics.frame_acceleration(m, *x, "body 2", axes="local")],
     "frame_jacobian": [lambda m, q, v, a: jaxdyn.dynamics.frame_jacobian(m, q, "body 2")],
     "frame_placement": [lambda m, q, v, a: jaxdyn.frame_placement(m, q, "body 2")],
     "frame_velocity": [lambda m, q, v, a: jaxdyn.dynamics.frame_velocity(m, q, v, "body 2")],
     "gravity_force": [lambda m, q, v, a: jaxdyn.gravity_force(m, q)],
+    "impulse_dynamics": [
+        lambda m, q, v, a: jaxdyn.dynamics.impulse_dynamics(m, q, v, jnp.stack([a, q, a]), restitution=0.3)
+    ],
     "inverse_dynamics": [
         jaxdyn.inverse_dynamics,
         lambda m, q, v, a: jaxdyn.inverse_dynamics(m, q, v, a, method="covariant"),
@@ -125,6 +135,7 @@ TABLE = {
     "stabilizing_correction": [
         lambda m, q, v, a: jaxdyn.dynamics.stabilizing_correction(_closed(m), State(q, v), 0.0, 0.1)
     ],
+    "subtree_centers": [lambda m, q, v, a: jaxdyn.dynamics.subtree_centers(m, q)],
     "total_energy": [lambda m, q, v, a: jaxdyn.total_energy(_system(m), State(q, v))],
     "total_potential_energy": [
         lambda m, q, v, a: jaxdyn.dynamics.total_potential_energy(_system(m), _system(m).at_rest(q))
@@ -133,6 +144,8 @@ TABLE = {
     "configuration.coordinate_rate": [lambda m, q, v, a: configuration.coordinate_rate(m, q, v)],
     "configuration.distance": [lambda m, q, v, a: configuration.distance(m, q, a)],
     "configuration.integrate": [lambda m, q, v, a: configuration.integrate(m, q, v)],
+    "configuration.difference_jacobians": [lambda m, q, v, a: configuration.difference_jacobians(m, q, a)],
+    "configuration.integrate_jacobians": [lambda m, q, v, a: configuration.integrate_jacobians(m, q, v)],
     "configuration.interpolate": [lambda m, q, v, a: configuration.interpolate(m, q, a, v[0])],
     "configuration.to_chart": [lambda m, q, v, a: configuration.from_chart(m, configuration.to_chart(m, q))],
 }
@@ -157,7 +170,7 @@ COMPARED_OF_DERIVATIVES = {"constraint_forces", "generalized_momentum", "lagrang
 # What all others are made of, and a closed mechanism with forces: derivatives of second order are compared also without the option.
 TWICE = {
     "acceleration 1",
-    "body_accelerations 0",
+    "mass_center_accelerations 0",
     "constraint_jacobian 0",
     "forward_dynamics 1",
     "inverse_dynamics 0",
@@ -165,7 +178,13 @@ TWICE = {
 }
 # Derivatives that XLA compiles, which takes as long for these as the lane compiler, and half as long again for the others.
 # `tests/lanes/test_agreement.py` compares the derivatives of both.
-BY_XLA = {"angular_momentum", "body_accelerations", "constraint_jacobian", "christoffel_first_kind", "mass_matrix"}
+BY_XLA = {
+    "angular_momentum",
+    "mass_center_accelerations",
+    "constraint_jacobian",
+    "christoffel_first_kind",
+    "mass_matrix",
+}
 BY_XLA |= {name for name in TABLE if name.startswith("configuration.")}
 ROWS = [pytest.param(f, id=f"{name} {k}" if k else name) for name, rows in TABLE.items() for k, f in enumerate(rows)]
 

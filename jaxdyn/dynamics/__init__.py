@@ -33,10 +33,14 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.derivatives import inverse_dynamics_hessian_product as inverse_dynamics_hessian_product
     from jaxdyn.dynamics.energy import angular_momentum as angular_momentum
     from jaxdyn.dynamics.energy import center_of_mass as center_of_mass
+    from jaxdyn.dynamics.energy import center_of_mass_jacobian as center_of_mass_jacobian
+    from jaxdyn.dynamics.energy import centroidal_momentum_matrix as centroidal_momentum_matrix
+    from jaxdyn.dynamics.energy import centroidal_momentum_rate as centroidal_momentum_rate
     from jaxdyn.dynamics.energy import generalized_momentum as generalized_momentum
     from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
     from jaxdyn.dynamics.energy import momentum as momentum
     from jaxdyn.dynamics.energy import potential_energy as potential_energy
+    from jaxdyn.dynamics.energy import subtree_centers as subtree_centers
     from jaxdyn.dynamics.equations_of_motion import acceleration as acceleration
     from jaxdyn.dynamics.equations_of_motion import acceleration_over_step as acceleration_over_step
     from jaxdyn.dynamics.equations_of_motion import applied_forces as applied_forces
@@ -64,17 +68,20 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.friction import LoadFriction as LoadFriction
     from jaxdyn.dynamics.friction import QuadraticDrag as QuadraticDrag
     from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
+    from jaxdyn.dynamics.given_jacobian import constrained_dynamics as constrained_dynamics
+    from jaxdyn.dynamics.given_jacobian import impulse_dynamics as impulse_dynamics
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
     from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.kinematics import BodyMotion as BodyMotion
     from jaxdyn.dynamics.kinematics import PartialVelocities as PartialVelocities
-    from jaxdyn.dynamics.kinematics import body_accelerations as body_accelerations
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
-    from jaxdyn.dynamics.kinematics import body_velocities as body_velocities
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
+    from jaxdyn.dynamics.kinematics import frame_acceleration as frame_acceleration
     from jaxdyn.dynamics.kinematics import frame_placement as frame_placement
     from jaxdyn.dynamics.kinematics import frame_velocity as frame_velocity
+    from jaxdyn.dynamics.kinematics import mass_center_accelerations as mass_center_accelerations
+    from jaxdyn.dynamics.kinematics import mass_center_velocities as mass_center_velocities
     from jaxdyn.dynamics.kinematics import partial_velocities as partial_velocities
     from jaxdyn.dynamics.metric import christoffel_first_kind as christoffel_first_kind
     from jaxdyn.dynamics.metric import christoffel_second_kind as christoffel_second_kind

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.dynamics import inverse, kinematics, rotors
+from jaxdyn.dynamics import inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.doors import model_function
-from jaxdyn.dynamics.kinematics import Coordinates, Motion, Velocities
+from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Placements, Velocities
+from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia
@@ -73,7 +74,7 @@ def momentum(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "3"]:
 
     Source: theory.md (M1).
     """
-    return einsum("b,bi->i", model.mass, kinematics.body_velocities(model, q, v).linear)  # (M1)
+    return einsum("b,bi->i", model.mass, kinematics.mass_center_velocities(model, q, v).linear)  # (M1)
 
 
 @model_function
@@ -103,9 +104,144 @@ def angular_momentum(
 
 @model_function
 def center_of_mass(model: Model, q: Coordinates) -> Float[Array, "3"]:
-    """Position of the center of mass of the whole mechanism, ground axes, m."""
+    """Position of the center of mass of the whole mechanism, ground axes, m.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+
+    Source: theory.md (M8).
+    """
+    return _center(model, kinematics.placements(model, q))
+
+
+def _center(model: Model, placed: Placements) -> Float[Array, "3"]:
+    return dot(model.mass, placed.reference + placed.com) / jnp.sum(model.mass)  # (M8)
+
+
+@model_function
+def subtree_centers(model: Model, q: Coordinates) -> tuple[Float[Array, "nb"], Float[Array, "nb 3"]]:
+    """Masses and centers of mass of the subtrees: of every body together with all bodies that it carries.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+
+    Returns:
+        Masses, kg, and positions, ground axes, m; a subtree without mass has the center of its first body.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        mass, center = jaxdyn.dynamics.subtree_centers(model, jnp.array([0.3, -0.5]))
+        ```
+
+    Source: theory.md (M8).
+    """
     placed = kinematics.placements(model, q)
-    return dot(model.mass, placed.reference + placed.com) / jnp.sum(model.mass)
+    mass, moment = (tree.sum_over_descendants(model.topology, x) for x in (model.mass, placed.inertia.first_moment))
+    empty = mass[:, None] == 0.0
+    center = jnp.where(empty, placed.com, moment / jnp.where(empty, 1.0, mass[:, None]))
+    return mass, placed.reference + center  # (M8)
+
+
+@model_function
+def center_of_mass_jacobian(model: Model, q: Coordinates) -> Float[Array, "3 nv"]:
+    """Jacobian of the center of mass of the whole mechanism: J v is its velocity (m/s), ground axes.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        jacobian = jaxdyn.dynamics.center_of_mass_jacobian(model, jnp.array([0.3, -0.5]))
+        ```
+
+    Source: theory.md (M9).
+    """
+    columns = _momentum_columns(model, kinematics.placements(model, q))
+    return columns[:, 3:].T / jnp.sum(model.mass)  # (M9)
+
+
+@model_function
+def centroidal_momentum_matrix(model: Model, q: Coordinates) -> Float[Array, "6 nv"]:
+    """Centroidal momentum matrix A: A v = (angular momentum about the center of mass of the mechanism; linear momentum).
+
+    The matrix includes the rotors in `Model.rotors`, as `angular_momentum` does.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+
+    Returns:
+        Matrix on ground axes, angular part first; kg m^2 and kg m for angles, kg m and kg for displacements.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        matrix = jaxdyn.dynamics.centroidal_momentum_matrix(model, jnp.array([0.3, -0.5]))
+        ```
+
+    Source: theory.md (M9), (R7); Orin and Goswami 2008.
+    """
+    placed = kinematics.placements(model, q)
+    columns = _momentum_columns(model, placed)
+    about = placed.reference[model.topology.body_of_column] - _center(model, placed)[None]
+    angular = columns[:, :3] + cross(about, columns[:, 3:])  # (M9)
+    if model.rotors.count:
+        angular = angular + rotors.momentum_columns(model, placed)  # (R7)
+    return jnp.concatenate([angular, columns[:, 3:]], axis=1).T
+
+
+def _momentum_columns(model: Model, placed: Placements) -> Float[Array, "nv 6"]:
+    """Momentum of the bodies about P per unit of each velocity component: that of the subtree which the component moves."""
+    subtrees = tree.of_columns(model.topology, metric.composite_inertia(model, placed))
+    return jax.vmap(SpatialInertia.momentum)(subtrees, placed.columns)
+
+
+@model_function
+def centroidal_momentum_rate(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> Float[Array, "6"]:
+    """Rate of the centroidal momentum, A a + dA/dt v: the sum of all external forces, gravity included, about the center of mass.
+
+    With a = 0, this is dA/dt v, the rate of the `centroidal_momentum_matrix` times v.
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+
+    Returns:
+        Moment about the center of mass (N m) and force (N), ground axes.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        q, v = jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0])
+        drift = jaxdyn.dynamics.centroidal_momentum_rate(model, q, v, jnp.zeros(2))
+        ```
+
+    Source: theory.md (M10), (R3), (R7).
+    """
+    moving = kinematics.motion(model, q, v)
+    placed = moving.placements
+    without_gravity = kinematics.accelerations(model, moving, a) + inverse.gravity_field(model)[None]
+    force = inverse.inertial_forces(model, moving, without_gravity)
+    about = placed.reference - _center(model, placed)[None]
+    moment = jnp.sum(force[:, :3] + cross(about, force[:, 3:]), axis=0)  # (M10)
+    if model.rotors.count:
+        moment = moment + rotors.angular_momentum_rate(model, moving, a)
+    return jnp.concatenate([moment, jnp.sum(force[:, 3:], axis=0)])
 
 
 @model_function

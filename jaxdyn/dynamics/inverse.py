@@ -44,9 +44,10 @@ def covariant_inverse_dynamics(model: Model, q: Coordinates, v: Velocities, a: A
 def refuse_prescribed_motion(model: Model, what: str) -> None:
     """Raise an error if a joint of the model has prescribed motion, which the metric tensor alone does not describe."""
     if configuration.is_prescribed(model):
+        remedy = "use the default method, or make" if "method=" in what else "make"
         raise ValueError(
-            f"{what} does not support the prescribed motion in mechanism {model.name!r}; use the default method, or make its "
-            "joints ordinary ones with jaxdyn.released"
+            f"{what} does not support the prescribed motion in mechanism {model.name!r}; {remedy} its joints ordinary ones with "
+            "jaxdyn.released"
         )
 
 

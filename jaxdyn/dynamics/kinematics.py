@@ -4,7 +4,7 @@ All 6-vectors in this module are on **ground axes** about one reference point P 
 body. This point moves with the mechanism, so no digits are lost if a mechanism is far from the ground origin.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics.doors import kinematic_function
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
@@ -26,6 +27,7 @@ from jaxdyn.spatial.transform import RigidTransform
 Coordinates = Float[Array, "nq"]
 Velocities = Float[Array, "nv"]
 Accelerations = Float[Array, "nv"]
+Axes = Literal["local", "world", "mixed"]
 
 
 class Poses(eqx.Module):
@@ -319,30 +321,44 @@ def body_jacobian(model: Model, q: Coordinates) -> Float[Array, "nb 6 nv"]:
     return jnp.concatenate([partials.angular, partials.linear], axis=-1).swapaxes(1, 2)
 
 
-def jacobian_at(model: Model, placed: Placements, name: str) -> Float[Array, "6 nv"]:
+def jacobian_at(model: Model, placed: Placements, name: str, axes: Axes = "mixed") -> Float[Array, "6 nv"]:
     """Result of `frame_jacobian`, from precomputed placements of the bodies.
 
     Args:
         model: Mechanism.
         placed: Placements of the bodies.
         name: Name of the body or frame.
+        axes: Axes and point, as of `frame_velocity`.
     """
     carrier = frame_carrier(model, name)
     if carrier == GROUND:
         return jnp.zeros((6, model.nv), placed.offset.dtype)
     moves = model.topology.column_moves_body[:, carrier, None]
-    w, nu = placed.columns[:, :3], placed.columns[:, 3:]
-    linear = nu + cross(w, _from_reference(model, placed, name, carrier)[None])  # (E4)
-    return jnp.where(moves, jnp.concatenate([w, linear], axis=1), 0.0).T
+    return jnp.where(moves, _at_frame(model, placed, name, placed.columns, axes), 0.0).T  # (E4), (E5)
 
 
-def _from_reference(model: Model, placed: Placements, name: str, carrier: int) -> Float[Array, "3"]:
-    """Vector from the reference point P to the origin of a frame on a body, ground axes, m."""
-    topology = model.topology
-    if name not in topology.frame_names:
-        return placed.offset[carrier]
-    point = model.frames.translation[topology.frame_names.index(name)]
-    return placed.offset[carrier] + dot(placed.rotation[carrier], point)
+def _at_frame(
+    model: Model, placed: Placements, name: str, motions: Float[Array, "n 6"], axes: Axes
+) -> Float[Array, "n 6"]:
+    """Motions about the reference point P of the body that carries a frame, on the axes and about the point that `axes` names.
+
+    Source: theory.md (E20).
+    """
+    check_name("axes", axes, ("local", "world", "mixed"))
+    carrier, topology = frame_carrier(model, name), model.topology
+    frame = topology.frame_names.index(name) if name in topology.frame_names else None
+    turned = placed.rotation[carrier]
+    if axes == "world":
+        point = -placed.reference[carrier]
+    else:
+        own = placed.offset[carrier]
+        point = own if frame is None else own + dot(turned, model.frames.translation[frame])
+    w, nu = motions[:, :3], motions[:, 3:]
+    nu = nu + cross(w, point[None])
+    if axes == "local":
+        turned = turned if frame is None else dot(turned, quaternion.to_matrix(model.frames.quaternion[frame]))
+        w, nu = dot(w, turned), dot(nu, turned)
+    return jnp.concatenate([w, nu], axis=1)  # (E20)
 
 
 class BodyMotion(NamedTuple):
@@ -358,17 +374,19 @@ class BodyMotion(NamedTuple):
 
 
 @kinematic_function
-def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str) -> BodyMotion:
-    """Angular velocity of a frame (rad/s) and velocity of its origin (m/s), ground axes, including prescribed motions of joints.
+def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str, *, axes: Axes = "mixed") -> BodyMotion:
+    """Angular velocity of a frame (rad/s) and velocity of a point fixed in it (m/s), including prescribed motions of joints.
 
     Args:
         model: Mechanism.
         q: Generalized coordinates (rad or m).
         v: Generalized velocities (rad/s or m/s).
         name: Name of the body or frame.
+        axes: "mixed": of the origin of the frame, ground axes; "local": of the origin, on the axes of the frame; "world": of the
+            point that is at the ground origin, ground axes (the spatial twist).
 
     Raises:
-        UnknownName: No body or frame has this name; the message lists the existing names.
+        UnknownName: No body or frame has this name, or there are no such axes; the message lists the existing names.
 
     Example:
         ```python
@@ -378,14 +396,67 @@ def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str) -> Bo
         speed = jaxdyn.dynamics.frame_velocity(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0]), "tip").linear
         ```
 
-    Source: theory.md (E6), (E15).
+    Source: theory.md (E6), (E15), (E20).
     """
     carrier = frame_carrier(model, name)
     if carrier == GROUND:
         return BodyMotion(jnp.zeros(3, q.dtype), jnp.zeros(3, q.dtype))
     moving = motion(model, q, v)
-    w, nu = moving.velocity[carrier, :3], moving.velocity[carrier, 3:]
-    return BodyMotion(w, nu + cross(w, _from_reference(model, moving.placements, name, carrier)))
+    velocity = _at_frame(model, moving.placements, name, moving.velocity[carrier][None], axes)[0]
+    return BodyMotion(velocity[:3], velocity[3:])
+
+
+@kinematic_function
+def frame_acceleration(
+    model: Model,
+    q: Coordinates,
+    v: Velocities,
+    a: Accelerations,
+    name: str,
+    *,
+    axes: Axes = "mixed",
+    kind: Literal["classical", "spatial"] = "classical",
+) -> BodyMotion:
+    """Angular acceleration of a frame (rad/s^2) and acceleration of a point fixed in it (m/s^2), gravity not included.
+
+    With a = 0, this is the rate of the Jacobian times v, dJ/dt v: of the kind "classical" for the "mixed" axes, of the kind
+    "spatial" for the "local" and "world" axes.
+
+        spatial linear part = classical linear part - omega x (velocity of the point)
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        v: Generalized velocities (rad/s or m/s).
+        a: Generalized accelerations (rad/s^2 or m/s^2).
+        name: Name of the body or frame.
+        axes: Axes and point, as of `frame_velocity`.
+        kind: "classical": second derivative of the position of the point, as accelerometers measure it (plus gravity);
+            "spatial": rate of the twist, whose linear part belongs to the place and not to a point that moves (Featherstone).
+
+    Raises:
+        UnknownName: No body or frame has this name, or there are no such axes or kinds; the message lists the existing names.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        q, v = jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0])
+        drift = jaxdyn.dynamics.frame_acceleration(model, q, v, jnp.zeros(2), "tip").linear  # dJ/dt v
+        ```
+
+    Source: theory.md (E10)-(E12), (E20), (E21); Featherstone 2008, section 2.11.
+    """
+    check_name("kind", kind, ("classical", "spatial"))
+    carrier = frame_carrier(model, name)
+    if carrier == GROUND:
+        return BodyMotion(jnp.zeros(3, q.dtype), jnp.zeros(3, q.dtype))
+    moving = motion(model, q, v)
+    both = jnp.stack([moving.velocity[carrier], accelerations(model, moving, a)[carrier]])
+    velocity, spatial = _at_frame(model, moving.placements, name, both, axes)
+    turning = cross(velocity[:3], velocity[3:]) if kind == "classical" else 0.0
+    return BodyMotion(spatial[:3], spatial[3:] + turning)  # (E21)
 
 
 def motion_of_origins(moving: Motion, spatial: Float[Array, "nb 6"]) -> tuple[BodyMotion, BodyMotion]:
@@ -423,7 +494,7 @@ def rate_of_poses(model: Model, poses: Poses, origins: BodyMotion) -> Poses:
 
 
 @kinematic_function
-def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
+def mass_center_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
     """Angular velocities and center-of-mass velocities of all bodies, ground axes.
 
     Args:
@@ -436,7 +507,7 @@ def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
         import jax.numpy as jnp, jaxdyn
 
         model = jaxdyn.library.double_pendulum()
-        angular, linear = jaxdyn.body_velocities(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]))
+        angular, linear = jaxdyn.mass_center_velocities(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 0.0]))
         ```
 
     Source: theory.md (E6).
@@ -445,14 +516,14 @@ def body_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 
 
 def velocities_of_bodies(moving: Motion) -> BodyMotion:
-    """Result of `body_velocities`, from a precomputed motion."""
+    """Result of `mass_center_velocities`, from a precomputed motion."""
     return BodyMotion(
         moving.velocity[:, :3], jax.vmap(sixvector.velocity_at_point)(moving.velocity, moving.placements.com)
     )
 
 
 @kinematic_function
-def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
+def mass_center_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and center-of-mass accelerations of all bodies, ground axes, gravity not included.
 
     Args:
@@ -467,7 +538,7 @@ def body_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerat
 
 
 def accelerations_of_bodies(model: Model, moving: Motion, a: Accelerations) -> BodyMotion:
-    """Result of `body_accelerations`, from a precomputed motion.
+    """Result of `mass_center_accelerations`, from a precomputed motion.
 
     Args:
         model: Mechanism.

@@ -147,18 +147,25 @@ def inverse_dynamics(
 
 @system_function
 def _frame_jacobian_of_system(
-    system: System, state: State, name: str, independent: tuple[int, ...], t: Time = 0.0
+    system: System,
+    state: State,
+    name: str,
+    independent: tuple[int, ...],
+    t: Time = 0.0,
+    *,
+    axes: kinematics.Axes = "mixed",
 ) -> Float[Array, "6 f"]:
     """Result of `frame_jacobian` for a system."""
     model = system.model.at(jnp.asarray(t, state.q.dtype))
-    rows = kinematics.jacobian_at(model, kinematics.placements(model, state.q), name)
+    rows = kinematics.jacobian_at(model, kinematics.placements(model, state.q), name, axes)
     return dot(rows, minimal_motion(system, state, independent, t).basis)
 
 
 @or_system(_frame_jacobian_of_system)
 @kinematic_function
-def frame_jacobian(model: Model, q: Coordinates, name: str) -> Float[Array, "6 nv"]:
-    """Jacobian of a frame: J v = (omega; velocity of its origin), ground axes, angular part first.
+def frame_jacobian(model: Model, q: Coordinates, name: str, *, axes: kinematics.Axes = "mixed") -> Float[Array, "6 nv"]:
+    """Jacobian of a frame: J v = (omega; velocity of its origin), ground axes, angular part first; `frame_velocity` defines other
+    `axes`. The rate of the Jacobian times v is `frame_acceleration` with a = 0.
 
     For a `System`, frame_jacobian(system, state, name, independent, t=0.0) is the Jacobian J N with respect to the independent
     velocities y of `minimal_motion`, of shape (6, f).
@@ -167,9 +174,10 @@ def frame_jacobian(model: Model, q: Coordinates, name: str) -> Float[Array, "6 n
         model: Mechanism, or a `System`.
         q: Generalized coordinates (rad or m); for a system, a `State` whose configuration satisfies the constraints.
         name: Name of the body or frame.
+        axes: Axes and point, as of `frame_velocity`: "mixed", "local" or "world".
 
     Raises:
-        UnknownName: No body or frame has this name; the message lists the existing names.
+        UnknownName: No body or frame has this name, or there are no such axes; the message lists the existing names.
 
     Example:
         ```python
@@ -179,6 +187,6 @@ def frame_jacobian(model: Model, q: Coordinates, name: str) -> Float[Array, "6 n
         linear = jaxdyn.dynamics.frame_jacobian(model, jnp.array([0.3, -0.5]), "tip")[3:]
         ```
 
-    Source: theory.md (E4), (E5) at the origin of the frame; (N13) for a system.
+    Source: theory.md (E4), (E5) at the origin of the frame, (E20); (N13) for a system.
     """
-    return kinematics.jacobian_at(model, kinematics.placements(model, q), name)
+    return kinematics.jacobian_at(model, kinematics.placements(model, q), name, axes)

@@ -187,11 +187,35 @@ def kinetic_energy(model: Model, moving: Motion) -> Float[Array, ""]:
     return einsum("a,a->", momentum, moving.v) + 0.5 * einsum("r,r,r->", rotors.inertia, rate, rate)  # (R1)
 
 
-def angular_momentum(model: Model, moving: Motion) -> Float[Array, "3"]:
-    """Angular momentum of the spin of all rotors, also of those on the ground; ground axes, kg m^2/s. Source: theory.md (R7)."""
+def momentum_columns(model: Model, placed: Placements) -> Float[Array, "nv 3"]:
+    """Angular momentum of the spin of all rotors, also of those on the ground, per unit of each velocity component; ground axes.
+
+    Source: theory.md (R7).
+    """
     rotors = model.rotors
     ground = jnp.eye(3, dtype=model.dtype)[None]
     carriers = [model.nb if carrier == GROUND else carrier for carrier in rotors.carriers]
-    rotation = jnp.concatenate([moving.placements.rotation, ground])[np.array(carriers)]
-    rate = rotors.inertia * rotors.ratio * moving.v[np.array(rotors.columns)]
-    return einsum("rij,rj,r->i", rotation, rotors.axis, rate)  # (R7)
+    rotation = jnp.concatenate([placed.rotation, ground])[np.array(carriers)]
+    driving = rotors.driving(model.nv).astype(model.dtype)
+    return einsum("rij,rj,r,ra->ai", rotation, rotors.axis, rotors.inertia * rotors.ratio, driving)  # (R7)
+
+
+def angular_momentum(model: Model, moving: Motion) -> Float[Array, "3"]:
+    """Angular momentum of the spin of all rotors, also of those on the ground; ground axes, kg m^2/s. Source: theory.md (R7)."""
+    return einsum("ai,a->i", momentum_columns(model, moving.placements), moving.v)
+
+
+def angular_momentum_rate(model: Model, moving: Motion, a: PerColumn) -> Float[Array, "3"]:
+    """Rate of `angular_momentum`, N m.
+
+    Args:
+        model: Mechanism.
+        moving: Motion of the model.
+        a: Generalized accelerations.
+
+    Source: theory.md (R3), (R7).
+    """
+    placed = moving.placements
+    carried = moments(spin_columns(model, placed), moving.v)[:, :3]
+    turned = jnp.sum(cross(moving.velocity[:, :3], carried), axis=0)
+    return einsum("ai,a->i", momentum_columns(model, placed), a) + turned

@@ -154,7 +154,7 @@ def screw_poses(model: Model, q: Coordinates) -> Matrices44:
 
 @kinematic_function
 def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
-    """Angular velocities and center-of-mass velocities of all bodies, ground axes. The velocities equal those of `body_velocities`.
+    """Angular velocities and center-of-mass velocities of all bodies, ground axes, equal to those of `mass_center_velocities`.
 
         omega_i = sum over the path of A_{0,par(k)} e_k v^k
         v_i = sum over the path of [ dA_{0,par(k)}/dt b_k + A_{0,par(k)} db_k/dt ] + dA_{0,i}/dt r_i(0)
@@ -188,7 +188,7 @@ def screw_velocities(model: Model, q: Coordinates, v: Velocities) -> BodyMotion:
 def screw_accelerations(model: Model, q: Coordinates, v: Velocities, a: Accelerations) -> BodyMotion:
     """Angular accelerations and center-of-mass accelerations of all bodies, on ground axes: time derivatives of (C6), (C7).
 
-    They equal those of `body_accelerations`; gravity is not included.
+    They equal those of `mass_center_accelerations`; gravity is not included.
 
     Args:
         model: Mechanism.

@@ -91,7 +91,7 @@ def kane_forces(model: Model, q: Coordinates, v: Velocities, a: Accelerations, t
         + einsum("bi,bgi->g", moment, partials.angular)
         - of_rates,  # (K1)
         partials=partials,
-        time_part=kinematics.body_velocities(model, q, jnp.zeros_like(v)),  # (E15)
+        time_part=kinematics.mass_center_velocities(model, q, jnp.zeros_like(v)),  # (E15)
         accelerations=accelerations,
         inertia_force=force,
         inertia_moment=moment,

@@ -112,8 +112,10 @@ if TYPE_CHECKING:
     from jaxdyn.identify.regression import TorqueOffset as TorqueOffset
     from jaxdyn.identify.regression import inertial_parameters as inertial_parameters
     from jaxdyn.identify.regression import inertial_regressor as inertial_regressor
+    from jaxdyn.identify.regression import kinetic_energy_regressor as kinetic_energy_regressor
     from jaxdyn.identify.regression import labels as labels
     from jaxdyn.identify.regression import linear_parameters as linear_parameters
+    from jaxdyn.identify.regression import potential_energy_regressor as potential_energy_regressor
     from jaxdyn.identify.regression import regressor as regressor
     from jaxdyn.identify.regression import remaining_forces as remaining_forces
     from jaxdyn.identify.regression import with_inertial_parameters as with_inertial_parameters

@@ -165,6 +165,62 @@ def inertial_regressor(
     return einsum("ai,iac,ikc->aik", moves, columns, forces).reshape(model.nv, 10 * model.nb)  # (H1)
 
 
+@checked_model
+def kinetic_energy_regressor(model: Model, q: Coordinates, v: Velocities) -> Float[Array, "inertial_columns"]:
+    """Regressor of the kinetic energy, with ten columns per body in the order of `inertial_regressor`.
+
+        kinetic_energy(model, q, v) = y . inertial_parameters(model).ravel() + 1/2 armature v^2 + (spin of rotors)
+
+    Args:
+        model: The mechanism.
+        q: Coordinates.
+        v: Velocities, rad/s or m/s.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        row = jaxdyn.identify.kinetic_energy_regressor(model, jnp.array([0.3, -0.5]), jnp.array([1.0, 2.0]))
+        energy = row @ jaxdyn.identify.inertial_parameters(model).ravel()
+        ```
+
+    Source: theory.md (F5), (F7); Gautier and Khalil 1988.
+    """
+    moving = kinematics.motion(model, q, v)
+    placed = moving.placements
+    velocity = jax.vmap(_motion_to_inner)(placed.rotation, placed.offset, moving.velocity)
+    return 0.5 * einsum("ikc,ic->ik", jax.vmap(_unit_momenta)(velocity), velocity).ravel()  # (F7)
+
+
+@checked_model
+def potential_energy_regressor(model: Model, q: Coordinates) -> Float[Array, "inertial_columns"]:
+    """Regressor of the potential energy of gravity, with ten columns per body in the order of `inertial_regressor`.
+
+        potential_energy(model, q) = y . inertial_parameters(model).ravel()
+
+    Args:
+        model: The mechanism.
+        q: Coordinates.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        row = jaxdyn.identify.potential_energy_regressor(model, jnp.array([0.3, -0.5]))
+        energy = row @ jaxdyn.identify.inertial_parameters(model).ravel()
+        ```
+
+    Source: theory.md (H2), (F7).
+    """
+    placed = kinematics.placements(model, q)
+    origin = placed.reference + placed.offset
+    of_mass = -einsum("bi,i->b", origin, model.gravity)
+    of_moment = -einsum("bij,i->bj", placed.rotation, model.gravity)
+    return jnp.concatenate([of_mass[:, None], of_moment, jnp.zeros((model.nb, 6), q.dtype)], axis=1).ravel()  # (F7)
+
+
 def _motion_to_inner(rotation: Matrix33, offset: Vector3, motion: Float[Array, "6"]) -> Float[Array, "6"]:
     """Convert a twist about P on ground axes to the body origin and body axes; `offset` is the vector from P to this origin."""
     w, v = motion[:3], motion[3:]
@@ -174,12 +230,18 @@ def _motion_to_inner(rotation: Matrix33, offset: Vector3, motion: Float[Array, "
 def _unit_forces(velocity: Float[Array, "6"], acceleration: Float[Array, "6"]) -> Float[Array, "10 6"]:
     """Force on a body in this motion for a unit of each inertial parameter, on body axes about the body origin."""
 
-    def force(parameters):
-        tensor = symmetric_matrix(parameters[4:])
-        inertia = SpatialInertia(parameters[0], parameters[1:4], planar_from_inertia(tensor))
-        return inertia.momentum(acceleration) + cross_force(velocity, inertia.momentum(velocity))  # (M1), (M2)
+    turning = jax.vmap(cross_force, (None, 0))(velocity, _unit_momenta(velocity))
+    return _unit_momenta(acceleration) + turning  # (M1), (M2)
 
-    return jax.vmap(force)(jnp.eye(10, dtype=velocity.dtype))
+
+def _unit_momenta(motion: Float[Array, "6"]) -> Float[Array, "10 6"]:
+    """Momentum of a body in this motion for a unit of each inertial parameter, on body axes about the body origin."""
+
+    def momentum(parameters):
+        tensor = symmetric_matrix(parameters[4:])
+        return SpatialInertia(parameters[0], parameters[1:4], planar_from_inertia(tensor)).momentum(motion)
+
+    return jax.vmap(momentum)(jnp.eye(10, dtype=motion.dtype))
 
 
 @checked_system

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.errors import RunError as RunError
     from jaxdyn.io.loaded_run import Run as Run
     from jaxdyn.io.loaded_run import load_run as load_run
+    from jaxdyn.io.locking import lock_joints as lock_joints
     from jaxdyn.io.mechanism_file import load_mechanism as load_mechanism
     from jaxdyn.io.mechanism_file import save_mechanism as save_mechanism
     from jaxdyn.io.mjcf import load_mjcf as load_mjcf

@@ -9,6 +9,7 @@ A run directory is read as the mechanism of the run. From a plant (`plant_file`)
 parts that are left out.
 """
 
+import types
 import warnings
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ from jaxdyn.io.archive import archive_paths, load_archive, save_archive
 from jaxdyn.io.colliders import ContactUse, check_contact
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
+from jaxdyn.io.locking import Positions, lock_joints
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf import load_mjcf
 from jaxdyn.io.runs import MECHANISM
@@ -38,6 +40,7 @@ def load_system(
     limits: LimitsUse = "data",
     contact: ContactUse = "none",
     kinematic: bool = False,
+    lock: Positions = types.MappingProxyType({}),
 ) -> System:
     """Read the system that a file in any of the formats describes.
 
@@ -52,8 +55,10 @@ def load_system(
             Files of other formats contain their contacts and have no colliders.
         kinematic: If true, masses and inertias of a URDF or MJCF file are not read, so that a file without them can be used for
             kinematics and pictures.
+        lock: Positions (rad or m) by the names of joints that are fixed there, as by `lock_joints`.
 
     Raises:
+        UnknownName: There is no joint of a name in `lock`.
         ConfigError: The file cannot be used, or its suffix is unknown; the message is one line with the file, the entry and the
             remedy.
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
@@ -64,11 +69,11 @@ def load_system(
     ending = _format(path)
     if ending == ".urdf":
         system = load_urdf(path, base=base, unphysical=unphysical, contact=contact, folder=folder, kinematic=kinematic)
-        return with_limits(system, limits)
+        return _completed(system, lock, limits)
     if base is not None or unphysical != "refuse":
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
     if ending == ".xml":
-        return with_limits(load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic), limits)
+        return _completed(load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic), lock, limits)
     if contact != "none":
         raise ConfigError(
             f"{path}: contact is an option of URDF and MJCF files; leave it out, a mechanism file has tables [[ground_contact]]"
@@ -78,14 +83,18 @@ def load_system(
     from jaxdyn.io.plant_file import holds_plant, left_out, load_plant  # the package identify takes time to import
 
     if not holds_plant(path):
-        return with_limits(load_mechanism(path) if ending == ".toml" else load_archive(path), limits)
+        return _completed(load_mechanism(path) if ending == ".toml" else load_archive(path), lock, limits)
     plant = load_plant(path)
     warnings.warn(
         f"{path}: only the mechanism of this plant is read, without {left_out(plant)}; jaxdyn.io.load_plant reads all",
         IgnoredContent,
         stacklevel=3,
     )
-    return with_limits(plant.system, limits)
+    return _completed(plant.system, lock, limits)
+
+
+def _completed(system: System, lock: Positions, limits: LimitsUse) -> System:
+    return with_limits(lock_joints(system, lock) if lock else system, limits)
 
 
 def _format(path: Path) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.io.xml import Element
-from jaxdyn.mechanism.checks import has_physical_moments
+from jaxdyn.mechanism.checks import has_physical_moments, nearest_physical
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Prismatic, Revolute, Spherical
-from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries, symmetric_matrix
+from jaxdyn.spatial.inertia import symmetric_entries, symmetric_matrix
 from jaxdyn.spatial.plain import rotation_matrix
 
 # Share of the inertia of a rigid body below which the unphysical inertia of one of its links is repaired without being asked.
@@ -127,9 +127,7 @@ def repair_inertias(
         every: If false, only links are changed that have little influence on their body.
     """
     given = {name: found for name, found in inertias.items() if found}
-    physical = {
-        name: _physical(found["inertia"]) if found["mass"] > 0.0 else np.zeros((3, 3)) for name, found in given.items()
-    }
+    physical = {name: nearest_physical(found["mass"], found["inertia"]) for name, found in given.items()}
     trace: dict[str, float] = {}  # of the inertia of each body; the distances between its links would add to it
     for name, tensor in physical.items():
         trace[body_of[name]] = trace.get(body_of[name], 0.0) + float(np.trace(tensor))
@@ -174,9 +172,3 @@ def _suggestion(mass: float, entries: np.ndarray) -> str:
         if mass > 0.0 and np.any(candidate != entries) and has_physical_moments(mass, symmetric_matrix(candidate)):
             return f" (it would be physical if {name}; if so, correct the file)"
     return ""
-
-
-def _physical(tensor: np.ndarray) -> np.ndarray:
-    """The nearest inertia with non-negative principal second moments, as real bodies have. Source: theory.md (B10)."""
-    sizes, axes = np.linalg.eigh(planar_from_inertia(tensor))
-    return inertia_from_planar((axes * np.maximum(sizes, 0.0)) @ axes.T)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jaxdyn.mechanism.rotors import Rotors as Rotors
     from jaxdyn.mechanism.topology import Topology as Topology
     from jaxdyn.mechanism.transformations import decomposed as decomposed
+    from jaxdyn.mechanism.transformations import locked as locked
     from jaxdyn.mechanism.transformations import released as released
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

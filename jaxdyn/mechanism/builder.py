@@ -108,6 +108,7 @@ class MechanismBuilder:
         position_limits: Values | None = None,
         velocity_limit: Values = np.inf,
         effort_limit: Values = np.inf,
+        unphysical: checks.Unphysical = "refuse",
     ) -> None:
         """Add a body and the joint that connects it to its parent.
 
@@ -127,8 +128,11 @@ class MechanismBuilder:
                 Limits do not apply to quaternions.
             velocity_limit, effort_limit: Largest speed (rad/s or m/s) and drive force (N m or N); one value, or one per velocity
                 component.
+            unphysical: "repair" replaces an inertia that no body can have, such as one from an estimate, by the nearest one that is
+                physical: without negative principal second moments.
 
         Raises:
+            UnknownName: There is no such choice of `unphysical`.
             MechanismError: The name is already used, or a value is not physically valid.
         """
         where = f"body {name!r}"
@@ -141,7 +145,7 @@ class MechanismBuilder:
         problem = joint.validate()
         if problem is not None:
             raise MechanismError(f"the {type(joint).__name__.lower()} joint of {where}: {problem}")
-        mass_, com_, inertia_ = checks.checked_inertia(where, mass, com, inertia)
+        mass_, com_, inertia_ = checks.checked_inertia(where, mass, com, inertia, unphysical)
         placement = checks.checked_placement(where, position, orientation)
         drive = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
         joint_name = f"{name}_joint" if joint_name is None else joint_name

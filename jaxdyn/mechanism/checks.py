@@ -5,18 +5,19 @@ the remedy.
 """
 
 import warnings
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from jaxdyn.errors import one_line
+from jaxdyn.errors import check_name, one_line
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import ImplausibleInertia, MechanismError, UnphysicalInertia
-from jaxdyn.spatial.inertia import symmetric_matrix
+from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_matrix
 from jaxdyn.spatial.plain import rotation_matrix
 
 # Any value that NumPy converts to a numeric array; the checks below are stricter than a type.
 Values: TypeAlias = Any
+Unphysical = Literal["refuse", "repair"]
 
 # Violation of the triangle inequality, relative to the trace, that rounding in single precision can cause.
 _TRIANGLE_TOLERANCE = 1e-6
@@ -89,7 +90,9 @@ def checked_placement(where: str, position: Values, orientation: Values) -> np.n
     return placement
 
 
-def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, np.ndarray]:
+def checked_inertia(
+    where: str, mass, com, inertia, unphysical: Unphysical = "refuse"
+) -> tuple[float, np.ndarray, np.ndarray]:
     """Checked mass, center of mass and 3x3 inertia tensor.
 
     Args:
@@ -97,8 +100,10 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
         mass: Mass, kg.
         com: Center of mass, m.
         inertia: Inertia tensor, kg m^2: 3 or 6 entries, or a symmetric 3x3 matrix.
+        unphysical: "repair" replaces an inertia that no body can have by the nearest one that is physical.
 
     Raises:
+        UnknownName: There is no such choice of `unphysical`.
         MechanismError: A value has the wrong shape or is not physically valid.
     """
     mass = float(values(mass, (), where, "mass"))
@@ -113,6 +118,10 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
         tensor = values(inertia, (3, 3), where, "inertia")
         if not np.allclose(tensor, tensor.T, atol=1e-9 * max(1e-300, np.abs(tensor).max())):
             raise MechanismError(f"{where}: inertia matrix is not symmetric; give 6 entries (xx, yy, zz, xy, xz, yz)")
+    check_name("choice of unphysical", unphysical, get_args(Unphysical), where=where)
+    if unphysical == "repair":
+        physical = mass > 0 and has_physical_moments(mass, tensor)
+        tensor = tensor if physical else nearest_physical(mass, tensor)
     if not has_physical_moments(mass, tensor):
         principal = np.sort(np.linalg.eigvalsh(tensor))
         raise UnphysicalInertia(
@@ -134,6 +143,19 @@ def checked_inertia(where: str, mass, com, inertia) -> tuple[float, np.ndarray, 
             stacklevel=3,
         )
     return mass, com, tensor
+
+
+def nearest_physical(mass: float, tensor: np.ndarray) -> np.ndarray:
+    """The nearest inertia with non-negative principal second moments, as bodies have; zero without mass. Source: theory.md (B10).
+
+    Args:
+        mass: Mass, kg.
+        tensor: Inertia tensor (3, 3), kg m^2.
+    """
+    if mass <= 0.0:
+        return np.zeros((3, 3))
+    sizes, axes = np.linalg.eigh(planar_from_inertia(tensor))
+    return inertia_from_planar((axes * np.maximum(sizes, 0.0)) @ axes.T)
 
 
 def has_physical_moments(mass: float, tensor: np.ndarray) -> bool:

@@ -360,6 +360,93 @@ def step_rate(
     return jax.jvp(step_after, (jnp.zeros((), v.dtype),), (jnp.ones((), v.dtype),))[1]
 
 
+_Jacobians = tuple[Float[Array, "nv nv"], Float[Array, "nv nv"]]
+
+
+@kernel_function
+def integrate_jacobians(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> _Jacobians:
+    """Jacobians of `integrate` with respect to q and to `step`, in tangent coordinates: velocity components, nv by nv.
+
+        integrate(integrate(q, dq), step + dstep) = integrate(integrate(q, step), J_q dq + J_step dstep) + (second order)
+
+    Args:
+        model: Mechanism.
+        q: Generalized coordinates (rad or m).
+        step: Step in the tangent space at q (rad or m).
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+        from jaxdyn import configuration
+
+        model = jaxdyn.library.gyroscope()
+        by_start, by_step = configuration.integrate_jacobians(model, configuration.neutral(model), 0.3 * jnp.ones(model.nv))
+        ```
+
+    Source: theory.md (D6).
+    """
+    check_coordinates(model, q)
+    check_velocities(model, step=step)
+
+    def of_joint(joint, q, step):
+        end, zero = joint.integrate(q, step), jnp.zeros_like(step)
+
+        def moved(dq, d_step):
+            return joint.difference(end, joint.integrate(joint.integrate(q, dq), step + d_step))
+
+        return jax.jacfwd(moved, (0, 1))(zero, zero)
+
+    return _by_blocks(model, _by_group(model, of_joint, (q,), (step,)))
+
+
+@kernel_function
+def difference_jacobians(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> _Jacobians:
+    """Jacobians of `difference` with respect to q0 and to q1, in tangent coordinates: velocity components, nv by nv.
+
+        difference(integrate(q0, d0), integrate(q1, d1)) = difference(q0, q1) + J_0 d0 + J_1 d1 + (second order)
+
+    Args:
+        model: Mechanism.
+        q0: Generalized coordinates at the start (rad or m).
+        q1: Generalized coordinates at the end (rad or m); its rotations differ by less than half a turn from those at the start.
+
+    Example:
+        ```python
+        import jax.numpy as jnp, jaxdyn
+        from jaxdyn import configuration
+
+        model = jaxdyn.library.gyroscope()
+        q = configuration.neutral(model)
+        by_start, by_end = configuration.difference_jacobians(model, q, configuration.integrate(model, q, 0.3 * jnp.ones(model.nv)))
+        ```
+
+    Source: theory.md (D7).
+    """
+    check_coordinates(model, q0)
+    check_coordinates(model, q1)
+
+    def of_joint(joint, q0, q1):
+        def between(d0, d1):
+            return joint.difference(joint.integrate(q0, d0), joint.integrate(q1, d1))
+
+        zero = jnp.zeros(joint.nv, q0.dtype)
+        return jax.jacfwd(between, (0, 1))(zero, zero)
+
+    return _by_blocks(model, _by_group(model, of_joint, (q0, q1)))
+
+
+def _by_blocks(model: Model, per_group: list) -> _Jacobians:
+    """Block-diagonal matrices of pairs of matrices per stack and joint."""
+    pair = []
+    for part in range(2):
+        matrix = jnp.zeros((model.nv, model.nv), model.dtype)
+        for (kind, bodies), blocks in zip(model.topology.groups, per_group, strict=True):
+            columns = model.topology.v_starts[bodies][:, None] + np.arange(kind.nv)
+            matrix = matrix.at[columns[:, :, None], columns[:, None, :]].set(blocks[part])
+        pair.append(matrix)
+    return pair[0], pair[1]
+
+
 @kernel_function
 def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
     """Convert coordinates q to nv unconstrained parameters, which can be the unknowns of an optimizer.

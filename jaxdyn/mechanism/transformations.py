@@ -1,11 +1,11 @@
-"""Transformed mechanisms: joints decomposed into primitives, or joints without their prescribed motions.
+"""Transformed mechanisms: joints decomposed into primitives, joints without their prescribed motions, or locked joints.
 
-Both functions return a new model, whose parameters are differentiable functions of those of the given model.
+All functions return a new model, whose parameters are differentiable functions of those of the given model.
 `configuration.to_primitives`, `from_primitives` and `released_motion` convert the coordinates.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,15 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.errors import check_name
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.arrays import einsum
+from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries, symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
 
@@ -153,6 +157,134 @@ def released(model: Model) -> Model:
         rotors=_renumbered(model, new, range(model.nb)),
         limits=limits,
     )
+
+
+def locked(model: Model, positions: Mapping[str, Array | np.ndarray | Sequence[float] | float]) -> Model:
+    """Reduced mechanism in which joints are fixed at given positions (synonyms: lock, freeze).
+
+    The body of a locked joint becomes a part of the body that carries it, as with a `Fixed` joint, and remains a frame with its
+    name. The rotors that a locked joint drives do not spin, and its armature and limits are gone. The coordinates and velocities of
+    the other joints keep their order. `jaxdyn.io.lock_joints` locks joints of a `System`.
+
+    Args:
+        model: The mechanism.
+        positions: Coordinates by the name of the joint, rad or m; a list for a joint with several coordinates. The result is a
+            differentiable function of them.
+
+    Raises:
+        UnknownName: There is no joint of this name; the message lists the existing names.
+        MechanismError: A joint has another number of coordinates, or no joint would be left.
+
+    Example:
+        ```python
+        import jaxdyn
+
+        model = jaxdyn.library.double_pendulum()
+        bent = jaxdyn.mechanism.locked(model, {"elbow": 0.3})  # one degree of freedom
+        ```
+
+    Source: theory.md (E1), (E2), (F6).
+    """
+    topology = model.topology
+    fixed = {topology.joint_names.index(name): q for name, q in _checked_positions(model, positions).items()}
+    if len(fixed) == model.nb:
+        raise MechanismError(f"all joints of mechanism {model.name!r} are locked; leave one out")
+    kept = [body for body in range(model.nb) if body not in fixed]
+    number = {body: k for k, body in enumerate(kept)}
+    origin = RigidTransform.identity(model.dtype)
+    carriers, inside = (
+        {GROUND: GROUND},
+        {GROUND: origin},
+    )  # the body that carries each of the old ones, and its place in it
+    parents, placements = [], []
+    for body, parent in enumerate(topology.parents):
+        placement = inside[parent].compose(_row(model.placement, body))
+        if body in fixed:
+            joint = model.joint(body)
+            carriers[body] = carriers[parent]
+            inside[body] = placement.compose(joint.transform(joint.normalize(fixed[body])))
+        else:
+            carriers[body], inside[body] = number[body], origin
+            parents.append(carriers[parent])
+            placements.append(placement)
+    joints = [model.joint(body) for body in kept]
+    frames = [(c, inside[c].compose(_row(model.frames, k))) for k, c in enumerate(topology.frame_bodies)]
+    frames += [(body, inside[body]) for body in fixed]
+    new = dataclasses.replace(
+        topology,
+        body_names=tuple(topology.body_names[body] for body in kept),
+        joint_names=tuple(topology.joint_names[body] for body in kept),
+        parents=tuple(parents),
+        joint_classes=tuple(type(joint) for joint in joints),
+        joint_groups=groups(joints),
+        frame_names=(*topology.frame_names, *(topology.body_names[body] for body in fixed)),
+        frame_bodies=tuple(carriers[body] for body, _ in frames),
+    )
+    spins = [row for row, c in enumerate(model.rotors.columns) if topology.body_of_column[c] not in fixed]
+    axes = [quaternion.rotate(inside[model.rotors.carriers[row]].quaternion, model.rotors.axis[row]) for row in spins]
+    rotors = Rotors(
+        tuple(model.rotors.names[row] for row in spins),
+        tuple(carriers[model.rotors.carriers[row]] for row in spins),
+        tuple(int(new.v_starts[number[topology.body_of_column[model.rotors.columns[row]]]]) for row in spins),
+        jnp.stack(axes) if axes else model.rotors.axis[:0],
+        *(values[np.array(spins, int)] for values in (model.rotors.inertia, model.rotors.ratio)),
+    )
+    of_q, of_v = (np.isin(x, kept) for x in (topology.body_of_coordinate, topology.body_of_column))
+    limits = model.limits
+    mass, com, inertia = _merged(model, [carriers[body] for body in range(model.nb)], _stack(list(inside.values())[1:]))
+    return dataclasses.replace(
+        model,
+        topology=new,
+        joints=_stacked(joints),
+        placement=_stack(placements),
+        mass=mass,
+        com=com,
+        inertia=inertia,
+        armature=model.armature[of_v],
+        rotors=rotors,
+        limits=Limits(limits.lower[of_q], limits.upper[of_q], limits.velocity[of_v], limits.effort[of_v]),
+        frames=_stack([placement for _, placement in frames]) if frames else model.frames,
+    )
+
+
+def _checked_positions(model: Model, positions: Mapping) -> dict[str, Array]:
+    topology, found = model.topology, {}
+    for name, value in positions.items():
+        check_name("joint", name, topology.joint_names)
+        kind = topology.joint_classes[topology.joint_names.index(name)]
+        found[name] = jnp.atleast_1d(jnp.asarray(value, model.dtype))
+        if found[name].shape != (kind.nq,):
+            raise MechanismError(
+                f"joint {name!r} is locked at values of the shape {found[name].shape}; give its {kind.nq} coordinates"
+            )
+    return found
+
+
+def _merged(model: Model, carriers: list[int], inside: RigidTransform) -> tuple[Array, Array, Array]:
+    """Masses, centers and central inertias of the bodies that carry the given ones; see `_lump` of the builder. Source: (F6)."""
+    owner, count = np.array(carriers), max(carriers) + 1
+    joined = np.equal.outer(np.arange(count), owner)
+    first = [int(np.flatnonzero(row)[0]) for row in joined]  # the body itself precedes those that it carries
+    alone = joined.sum(axis=1) == 1  # keeps its given values, free of rounding
+    share = joined.astype(model.dtype)
+    centers = jax.vmap(RigidTransform.apply)(inside, model.com)
+    mass = einsum("kb,b->k", share, model.mass)
+    moment = einsum("kb,b,bi->ki", share, model.mass, centers)
+    com = jnp.where(alone[:, None], model.com[np.array(first)], moment / jnp.where(mass == 0.0, 1.0, mass)[:, None])
+    arms = centers - com[owner]  # those of bodies on the ground belong to no body
+    planar = jax.vmap(lambda six: planar_from_inertia(symmetric_matrix(six)))(model.inertia)
+    turned = einsum("bij,bjk,blk->bil", inside.rotation, planar, inside.rotation)
+    about = einsum("kb,bij->kij", share, turned + einsum("b,bi,bj->bij", model.mass, arms, arms))  # (F6)
+    inertia = jax.vmap(lambda planar: symmetric_entries(inertia_from_planar(planar)))(about)
+    return mass, com, jnp.where(alone[:, None], model.inertia[np.array(first)], inertia)
+
+
+def _row(placements: RigidTransform, row: int) -> RigidTransform:
+    return jax.tree.map(lambda x: x[row], placements)
+
+
+def _stack(placements: list[RigidTransform]) -> RigidTransform:
+    return jax.tree.map(lambda *rows: jnp.stack(rows), *placements)
 
 
 def _stacked(joints: list[Joint]) -> tuple[Joint, ...]:

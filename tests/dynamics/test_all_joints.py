@@ -24,8 +24,6 @@ from jaxdyn import (
     angular_momentum,
     as_dtype,
     bias_force,
-    body_accelerations,
-    body_velocities,
     center_of_mass,
     christoffel_first_kind,
     configuration,
@@ -36,6 +34,8 @@ from jaxdyn import (
     gravity_force,
     inverse_dynamics,
     kinetic_energy,
+    mass_center_accelerations,
+    mass_center_velocities,
     mass_matrix,
     momentum,
     potential_energy,
@@ -300,7 +300,7 @@ def test_velocities_and_accelerations_are_rates_of_placements(name):
         first, second = jax.jvp(
             velocities, (q, v, t), (configuration.coordinate_rate(model, q, v), a, jnp.ones_like(t))
         )
-        velocity, accelerated = body_velocities(model, q, v), body_accelerations(model, q, v, a)
+        velocity, accelerated = mass_center_velocities(model, q, v), mass_center_accelerations(model, q, v, a)
         return {
             "angular velocity": (velocity.angular, first[0]),
             "velocity": (velocity.linear, first[1]),

@@ -19,8 +19,8 @@ from jaxdyn import (
     State,
     System,
     applied_forces,
-    body_velocities,
     forward_kinematics,
+    mass_center_velocities,
     partial_velocities,
 )
 from jaxdyn.dynamics import Force, kinematics
@@ -131,7 +131,7 @@ def test_applied_force_does_the_work_of_its_force_and_couple(tree, motion, body_
     push = AppliedForce(5, point, force, torque, body_fixed)
     turned = np.asarray(forward_kinematics(tree, q).rotation[5]) if body_fixed else np.eye(3)
     _, velocity = jax.jvp(lambda q: position(tree, q, 5, point), (q,), (v,))
-    power = turned @ force @ velocity + turned @ torque @ body_velocities(tree, q, v).angular[5]
+    power = turned @ force @ velocity + turned @ torque @ mass_center_velocities(tree, q, v).angular[5]
     tau = generalized(tree, push, q, v)
     close(tau @ v, power, scale=10.0)
     # Component by component (H1), with the force moved to the center of mass.

@@ -12,12 +12,12 @@ from jaxdyn import (
     Model,
     Revolute,
     UnknownName,
-    body_accelerations,
     body_jacobian,
-    body_velocities,
     center_of_mass,
     forward_kinematics,
     frame_placement,
+    mass_center_accelerations,
+    mass_center_velocities,
     partial_velocities,
 )
 from jaxdyn.dynamics import kinematics
@@ -92,7 +92,7 @@ def test_partial_velocities_times_velocity_is_the_motion_of_the_mass_centers(tre
     (turned, _), (turned_rate, _) = with_rate(lambda q: frames(tree, q), q, v)
     _, com_rate = with_rate(lambda q: mass_centers(tree, q), q, v)
     T, Omega = partial_velocities(tree, q)
-    moving = body_velocities(tree, q, v)
+    moving = mass_center_velocities(tree, q, v)
     for linear, angular in [
         (jnp.einsum("bac,a->bc", T, v), jnp.einsum("bac,a->bc", Omega, v)),
         (moving.linear, moving.angular),
@@ -116,8 +116,8 @@ def test_a_column_is_zero_unless_its_joint_moves_the_body(tree, motion):
 
 def test_accelerations_are_the_rates_of_velocities(tree, motion):
     q, v, a = motion
-    _, rates = jax.jvp(lambda q, v: body_velocities(tree, q, v), (q, v), (v, a))
-    accelerated = body_accelerations(tree, q, v, a)
+    _, rates = jax.jvp(lambda q, v: mass_center_velocities(tree, q, v), (q, v), (v, a))
+    accelerated = mass_center_accelerations(tree, q, v, a)
     close(accelerated.linear, rates.linear)
     close(accelerated.angular, rates.angular)
 

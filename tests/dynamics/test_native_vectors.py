@@ -19,12 +19,12 @@ from jaxdyn import (
     System,
     acceleration,
     as_dtype,
-    body_accelerations,
-    body_velocities,
     forward_kinematics,
     inverse_dynamics,
     joint_reactions,
     kinetic_energy,
+    mass_center_accelerations,
+    mass_center_velocities,
     mass_matrix,
 )
 from jaxdyn.spatial import quaternion
@@ -78,7 +78,7 @@ def _expected():
 @jax.jit
 def _routes(system, state, a):
     model = system.model
-    moved = body_accelerations(model, state.q, state.v, a)
+    moved = mass_center_accelerations(model, state.q, state.v, a)
     placed = forward_kinematics(model, state.q)
     reactions = stacked(joint_reactions(system, state))
     of_given = stacked(joint_reactions(system, state, a=a))
@@ -115,7 +115,7 @@ def test_twist_of_the_free_body_has_the_velocity_of_the_vector():
     free = _VECTOR["inputs"]["free"]
     turned = quaternion.rotate(jnp.asarray(free["quaternion"]), state.v[3:6])
     np.testing.assert_allclose(turned, free["velocity"], atol=1e-15)
-    rates = body_velocities(system.model, state.q, state.v)
+    rates = mass_center_velocities(system.model, state.q, state.v)
     rotation = forward_kinematics(system.model, state.q).rotation[0]
     np.testing.assert_allclose(rotation.T @ rates.angular[0], free["body_rates"], atol=1e-15)
     np.testing.assert_allclose(

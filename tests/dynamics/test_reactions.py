@@ -27,13 +27,13 @@ from jaxdyn import (
     System,
     acceleration,
     applied_forces,
-    body_accelerations,
-    body_velocities,
     configuration,
     driving_forces,
     forward_kinematics,
     inverse_dynamics,
     joint_reactions,
+    mass_center_accelerations,
+    mass_center_velocities,
     partial_velocities,
     released,
     total_energy,
@@ -70,8 +70,8 @@ def case():
         return {
             "a": a,
             "placed": forward_kinematics(model, state.q),
-            "velocities": body_velocities(model, state.q, state.v),
-            "accelerations": body_accelerations(model, state.q, state.v, a),
+            "velocities": mass_center_velocities(model, state.q, state.v),
+            "accelerations": mass_center_accelerations(model, state.q, state.v, a),
             "partials": partial_velocities(model, state.q),
             "columns": configuration.motion_columns(model, state.q),
             "reactions": stacked(joint_reactions(system, state, u)),
@@ -273,8 +273,8 @@ def prescribed():
             "rate": jax.jvp(later, (jnp.zeros(()),), (jnp.ones(()),))[1],
             "other": applied_forces(System(system.model, system.forces[1:]), state, u, t) @ state.v,
             "placed": forward_kinematics(model, state.q),
-            "moving": body_velocities(model, state.q, state.v),
-            "carried": body_velocities(model, state.q, rest),
+            "moving": mass_center_velocities(model, state.q, state.v),
+            "carried": mass_center_velocities(model, state.q, rest),
         }
 
     return system, all_of_it, (system, state, u, t)

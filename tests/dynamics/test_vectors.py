@@ -27,8 +27,6 @@ from jaxdyn import (
     applied_forces,
     as_dtype,
     bias_force,
-    body_accelerations,
-    body_velocities,
     christoffel_first_kind,
     christoffel_second_kind,
     coriolis_matrix,
@@ -38,6 +36,8 @@ from jaxdyn import (
     gravity_force,
     inverse_dynamics,
     kinetic_energy,
+    mass_center_accelerations,
+    mass_center_velocities,
     mass_matrix,
     partial_velocities,
     potential_energy,
@@ -70,9 +70,9 @@ def _kinematics(model, q, v, qdd):
         return placed.reference + placed.com
 
     partials = partial_velocities(model, q)
-    moved = body_accelerations(model, q, v, qdd)
-    unit_velocities = jax.vmap(lambda v: body_velocities(model, q, v))(jnp.eye(model.nv, dtype=q.dtype))
-    rates = jax.jvp(lambda q, v: body_velocities(model, q, v), (q, v), (v, qdd))[1]
+    moved = mass_center_accelerations(model, q, v, qdd)
+    unit_velocities = jax.vmap(lambda v: mass_center_velocities(model, q, v))(jnp.eye(model.nv, dtype=q.dtype))
+    rates = jax.jvp(lambda q, v: mass_center_velocities(model, q, v), (q, v), (v, qdd))[1]
     return {
         "R": [placed.rotation, jnp.stack([x.rotation for x in named])],
         "r_joint": [placed.translation, jnp.stack([x.translation for x in named])],

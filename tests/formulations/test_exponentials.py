@@ -16,9 +16,9 @@ from jaxdyn import (
     Prismatic,
     Revolute,
     as_dtype,
-    body_accelerations,
-    body_velocities,
     forward_kinematics,
+    mass_center_accelerations,
+    mass_center_velocities,
 )
 from jaxdyn.formulations import exponentials
 from jaxdyn.mechanism import Joint
@@ -36,7 +36,12 @@ def by_exponentials(model, q, v, a):
 def by_columns(model, q, v, a):
     """The same by the kinematics of the library."""
     placed = forward_kinematics(model, q)
-    return placed.rotation, placed.translation, body_velocities(model, q, v), body_accelerations(model, q, v, a)
+    return (
+        placed.rotation,
+        placed.translation,
+        mass_center_velocities(model, q, v),
+        mass_center_accelerations(model, q, v, a),
+    )
 
 
 def routes(model, q, v, a):

@@ -8,11 +8,11 @@ from stacked_trees import TREES, agree, evaluated, stacked_trees
 
 from jaxdyn import (
     as_dtype,
-    body_accelerations,
-    body_velocities,
     forward_dynamics,
     gravity_force,
     inverse_dynamics,
+    mass_center_accelerations,
+    mass_center_velocities,
     partial_velocities,
 )
 from jaxdyn.formulations.kane import kane_forces
@@ -26,8 +26,8 @@ def routes(model, q, v, a, tau):
         "gravity": gravity_force(model, q),
         "covariant": inverse_dynamics(model, q, v, a, method="covariant"),
         "partials": partial_velocities(model, q),
-        "velocities": body_velocities(model, q, v),
-        "accelerations": body_accelerations(model, q, v, a),
+        "velocities": mass_center_velocities(model, q, v),
+        "accelerations": mass_center_accelerations(model, q, v, a),
     }
 
 

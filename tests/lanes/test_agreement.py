@@ -165,7 +165,7 @@ def directions_like(tree, seed: int):
 PARTS = {
     "applied_forces",
     "bias_force",
-    "body_velocities",
+    "mass_center_velocities",
     "christoffel_second_kind",
     "coriolis_matrix",
     "gravity_force",

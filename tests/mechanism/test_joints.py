@@ -28,10 +28,10 @@ from jaxdyn import (
     Spline,
     Universal,
     as_dtype,
-    body_accelerations,
-    body_velocities,
     configuration,
     forward_kinematics,
+    mass_center_accelerations,
+    mass_center_velocities,
 )
 from jaxdyn.mechanism import Joint, PrescribedMotion
 from jaxdyn.spatial import quaternion, rotation
@@ -463,7 +463,10 @@ def test_a_driven_body_moves_as_its_placement_does_in_time(name, dtype):
             return jax.vmap(rotation.unskew)(turning @ turned.swapaxes(1, 2)), linear
 
         first, second = jax.jvp(velocities, (q, v, t), (v, a, jnp.ones_like(t)))
-        velocity, accelerated = body_velocities(model.at(t), q, v), body_accelerations(model.at(t), q, v, a)
+        velocity, accelerated = (
+            mass_center_velocities(model.at(t), q, v),
+            mass_center_accelerations(model.at(t), q, v, a),
+        )
         return {
             "angular velocity": (velocity.angular, first[0]),
             "velocity": (velocity.linear, first[1]),

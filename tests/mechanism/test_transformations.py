@@ -17,14 +17,14 @@ from jaxdyn import (
     Revolute,
     Spherical,
     as_dtype,
-    body_accelerations,
-    body_velocities,
     configuration,
     decomposed,
     forward_dynamics,
     forward_kinematics,
     frame_placement,
     kinetic_energy,
+    mass_center_accelerations,
+    mass_center_velocities,
     mass_matrix,
     potential_energy,
     released,
@@ -54,8 +54,11 @@ def _compared(model, q, v, tau):
     a = forward_dynamics(model, q, v, tau)
     a_chains = forward_dynamics(chains, c, rates, b.T @ tau)
     placed, placed_chains = forward_kinematics(model, q), forward_kinematics(chains, c)
-    moved, moved_chains = body_velocities(model, q, v), body_velocities(chains, c, rates)
-    turned, turned_chains = body_accelerations(model, q, v, a), body_accelerations(chains, c, rates, a_chains)
+    moved, moved_chains = mass_center_velocities(model, q, v), mass_center_velocities(chains, c, rates)
+    turned, turned_chains = (
+        mass_center_accelerations(model, q, v, a),
+        mass_center_accelerations(chains, c, rates, a_chains),
+    )
     poses = screw_poses(chains, c)
     return {
         "rotation": (placed.rotation, placed_chains.rotation[last]),
@@ -205,8 +208,8 @@ def _released(model, q, v, a, t):
     return {
         "coordinates": (free, moved),
         "placement": (forward_kinematics(now, q), forward_kinematics(free, moved[0])),
-        "velocity": (body_velocities(now, q, v), body_velocities(free, *moved[:2])),
-        "acceleration": (body_accelerations(now, q, v, a), body_accelerations(free, *moved)),
+        "velocity": (mass_center_velocities(now, q, v), mass_center_velocities(free, *moved[:2])),
+        "acceleration": (mass_center_accelerations(now, q, v, a), mass_center_accelerations(free, *moved)),
     }
 
 

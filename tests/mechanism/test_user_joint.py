@@ -24,9 +24,7 @@ from jaxdyn import (
     angular_momentum,
     as_dtype,
     bias_force,
-    body_accelerations,
     body_jacobian,
-    body_velocities,
     christoffel_first_kind,
     christoffel_second_kind,
     configuration,
@@ -37,6 +35,8 @@ from jaxdyn import (
     gravity_force,
     inverse_dynamics,
     kinetic_energy,
+    mass_center_accelerations,
+    mass_center_velocities,
     mass_matrix,
     momentum,
     potential_energy,
@@ -192,8 +192,8 @@ def test_accelerations_are_the_rates_of_velocities(mixed, state):
 
     @jax.jit
     def both(q, v, a):
-        _, rates = rate(mixed, lambda q, v: body_velocities(mixed, q, v), q, v, a)
-        return rates, body_accelerations(mixed, q, v, a)
+        _, rates = rate(mixed, lambda q, v: mass_center_velocities(mixed, q, v), q, v, a)
+        return rates, mass_center_accelerations(mixed, q, v, a)
 
     rates, accelerated = both(q, v, a)
     close(accelerated.angular, rates.angular, scale=100.0)
@@ -449,6 +449,6 @@ def test_free_ball_and_revolute_body_accelerate_as_in_the_theory_vector():
     for method in ("cholesky", "articulated_body"):
         close(forward_dynamics(model, q, v, jnp.zeros(10), method=method), np.array(expected), scale=100.0)
     close(kinetic_energy(model, q, v), results["kinetic_energy"])
-    accelerated = body_accelerations(model, q, v, jnp.asarray(expected))
+    accelerated = mass_center_accelerations(model, q, v, jnp.asarray(expected))
     close(accelerated.linear, np.array(results["a_com"]), scale=100.0)
     close(accelerated.angular, np.array(results["eps"]), scale=100.0)

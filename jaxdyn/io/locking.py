@@ -1,0 +1,76 @@
+"""Systems with locked joints. In files, parts of a system name bodies and joints; by these names they follow the reduced model."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Array
+
+from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.dynamics.system import System, checked_system
+from jaxdyn.io.mechanism_parts import part_table, read_parts
+from jaxdyn.io.tables import Place
+from jaxdyn.mechanism.model import as_dtype
+from jaxdyn.mechanism.quantity import quantities
+from jaxdyn.mechanism.transformations import locked
+
+Positions = Mapping[str, Array | np.ndarray | Sequence[float] | float]
+
+
+@checked_system
+def lock_joints(system: System, positions: Positions) -> System:
+    """Reduced system in which joints are fixed at given positions; `load_system(file, lock=positions)` reads one.
+
+    `mechanism.locked` states the consequences for the model. Forces on bodies, contacts and loops stay where they are. Forces and
+    drives in locked joints are gone, since they move nothing.
+
+    Args:
+        system: The system.
+        positions: Coordinates by the name of the joint, rad or m; a list for a joint with several coordinates.
+
+    Raises:
+        UnknownName: There is no joint of this name; the message lists the existing names.
+        ConfigError: A part of the system needs a locked joint, such as a `Coupling`, or is of a class that files cannot contain.
+        MechanismError: See `mechanism.locked`.
+
+    Example:
+        ```python
+        import jaxdyn
+
+        arm = jaxdyn.library.system("panda")
+        planar = jaxdyn.io.lock_joints(arm, {"joint1": 0.0, "joint3": 0.0, "joint5": 0.0, "joint7": 0.0})
+        ```
+    """
+    before, model = system.model, locked(system.model, positions)
+    place = Place(Path(f"{before.name} with locked joints"))
+    stays = ~np.isin(np.array(before.topology.joint_names), list(positions))
+    chosen = {
+        "coordinate": stays[before.topology.body_of_coordinate],
+        "velocity": stays[before.topology.body_of_column],
+    }
+
+    def moved(part):
+        if isinstance(part, JointForce):
+            declared = {name: found.along for name, found in quantities(type(part)).items() if found.along in chosen}
+            values = {name: getattr(part, name) for name in declared}
+            return dataclasses.replace(
+                part, **{name: x[..., chosen[declared[name]]] for name, x in values.items() if x is not None}
+            )
+        key, table = part_table(before, part, place)
+        forces, constraints = read_parts(model, {key: [table]}, place)
+        return as_dtype((*forces, *constraints)[0], model.dtype)
+
+    drives = system.drives
+    if drives is not None:
+        rows = np.flatnonzero(chosen["velocity"][np.array(drives.columns, int)])
+        new = np.cumsum(chosen["velocity"]) - 1  # index of each velocity component that stays
+        columns = tuple(int(new[drives.columns[row]]) for row in rows)
+        drives = dataclasses.replace(drives, columns=columns, gear=drives.gear[rows])
+    return dataclasses.replace(
+        system,
+        model=model,
+        forces=tuple(map(moved, system.forces)),
+        constraints=tuple(map(moved, system.constraints)),
+        drives=drives,
+    )

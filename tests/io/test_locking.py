@@ -1,0 +1,110 @@
+"""Locked joints: the reduced mechanism moves as the whole one whose joints are at rest there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from random_trees import close, geared, random_model, random_motion
+
+import jaxdyn
+from jaxdyn import State, System, UnknownName
+from jaxdyn.constraints import constraint_errors
+from jaxdyn.dynamics import GroundContact, contact_sphere
+from jaxdyn.io import ConfigError, load_system, lock_joints, save_system
+from jaxdyn.mechanism import locked
+
+NAMES = [f"body {i}_joint" for i in range(6)]
+
+
+def kept(model, bodies) -> tuple[np.ndarray, np.ndarray]:
+    """Which coordinates and which velocities stay."""
+    topology = model.topology
+    return tuple(~np.isin(x, bodies) for x in (topology.body_of_coordinate, topology.body_of_column))
+
+
+def positions(model, q, bodies):
+    return {NAMES[body]: q[model.topology.body_of_coordinate == body] for body in bodies}
+
+
+def test_a_locked_mechanism_moves_as_the_whole_one_at_rest_there():
+    bodies = (0, 3)  # the base, and a spherical joint
+    rng = np.random.default_rng(4)
+    tree = random_model(rng, 6, parents=[-1, 0, 1, 2, 3, 0], kinds="FRPSRR", armature=True)
+    model = geared(tree, (0, 1), (3, 4), (2, 5), (-1, 2))
+    of_q, of_v = kept(model, bodies)
+    q, v, a = random_motion(rng, model)
+    names = "body 0", "body 3", "body 4"
+
+    def mechanics(model, q, v, a):
+        frames = [jaxdyn.frame_placement(model, q, name) for name in names]
+        placed = jnp.stack([jnp.concatenate([x.rotation.ravel(), x.translation]) for x in frames])
+        return jaxdyn.mass_matrix(model, q), jaxdyn.inverse_dynamics(model, q, v, a), placed
+
+    @jax.jit
+    def both(model, q, v, a):
+        def reduced(q):
+            return mechanics(locked(model, positions(model, q, bodies)), q[of_q], v[of_v], a[of_v])
+
+        rate = jaxdyn.configuration.coordinate_rate(model, q, v)  # of the locked positions, too
+        still = [jnp.where(of_v, x, 0.0) for x in (v, a)]
+        whole = jax.jvp(lambda q: mechanics(model, q, *still), (q,), (rate,))
+        return jax.jvp(reduced, (q,), (rate,)), whole
+
+    for reduced, (matrix, force, placed) in zip(*both(model, q, v, a), strict=True):  # values, and their derivatives
+        close(reduced[0], matrix[np.ix_(of_v, of_v)], scale=10.0)
+        close(reduced[1], force[of_v], scale=100.0)
+        close(reduced[2], placed, scale=10.0)
+
+
+def system() -> System:
+    model = random_model(np.random.default_rng(5), 4, parents=[-1, 0, 1, 1], kinds="RRPR", armature=True)
+    ones, points = jnp.ones(4), jnp.array([[0.1, 0.2, 0.3], [-0.2, 0.4, 0.1]])
+    forces = (
+        jaxdyn.JointFriction(0.2 * ones, 0.5 * ones, ones),
+        jaxdyn.Spring(1, points[0], 2, points[1], 20.0, 0.3),
+        jaxdyn.AppliedForce(1, points[0], jnp.array([1.0, 2.0, 3.0]), jnp.array([0.3, 0.2, 0.1]), True),
+        GroundContact.of(model, contact_sphere("body 1", radius=0.5, center=(0.1, 0.0, 0.2))),
+    )
+    rod = jaxdyn.Distance("rod", 1, points[1], 3, points[0], 0.7)
+    return System(model, forces, jaxdyn.JointDrives((3, 1, 0), jnp.array([2.0, 3.0, 4.0])), constraints=(rod,))
+
+
+def test_forces_drives_and_loops_stay_where_they_are(tmp_path):
+    whole = system()
+    model, state = whole.model, State(jnp.array([0.3, -0.5, 0.2, 0.4]), jnp.array([0.5, 0.0, -0.4, 0.7]))
+    of_q, of_v = kept(model, (1,))
+    reduced = lock_joints(whole, positions(model, state.q, (1,)))
+    there = State(state.q[of_q], state.v[of_v])
+    expected = jaxdyn.applied_forces(whole, state, jnp.array([0.2, 0.0, -0.3]))[of_v]
+    close(jaxdyn.applied_forces(reduced, there, jnp.array([0.2, -0.3])), expected, scale=100.0)
+    for one, other in zip(constraint_errors(reduced, there), constraint_errors(whole, state), strict=True):
+        close(one, other)
+    save_system(whole, tmp_path / "whole.toml")
+    read = load_system(tmp_path / "whole.toml", lock={NAMES[1]: -0.5}, limits="enforced")
+    assert read.model.topology == reduced.model.topology
+    assert len(read.forces) == 1 + len(reduced.forces)  # the limits of the joints that are left
+    close(read.model.inertia, reduced.model.inertia)
+
+
+@pytest.mark.usefixtures("as_a_user")
+def test_what_cannot_be_locked_is_named():
+    gear = jaxdyn.Coupling("gear", 2, 1, jnp.array([0.0, 0.4]))
+    whole = System(system().model, constraints=(gear,))
+    with pytest.raises(ConfigError, match=NAMES[1]):
+        lock_joints(whole, {NAMES[1]: 0.3})
+    with pytest.raises(UnknownName, match="body 1_joint"):
+        locked(whole.model, {"body 1": 0.3})
+    with pytest.raises(jaxdyn.MechanismError, match="1 coordinates"):
+        locked(whole.model, {NAMES[1]: [0.3, 0.2]})
+    with pytest.raises(jaxdyn.MechanismError, match="all joints"):
+        locked(whole.model, {NAMES[body]: 0.0 for body in range(4)})
+
+
+def test_an_unphysical_inertia_is_repaired_on_request():
+    given = {"joint": jaxdyn.Revolute((0, 0, 1)), "mass": 2.0, "inertia": (1.0, 1.0, 3.0)}
+    builder = jaxdyn.MechanismBuilder()
+    with pytest.raises(jaxdyn.MechanismError, match="triangle"):
+        builder.add_body("disc", **given)
+    builder.add_body("disc", unphysical="repair", **given)
+    # The second moments 3/2, 3/2 and -1/2 become 3/2, 3/2 and 0.
+    np.testing.assert_allclose(builder.build().inertia[0], [1.5, 1.5, 3.0, 0.0, 0.0, 0.0], atol=1e-12)
