@@ -83,9 +83,11 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
     if (drives is not None and any(here is drives for here in path)) or (
         plant is not None and leaf[-2:-1] == ("inputs",)
     ):
-        columns = range(system.model.nv) if drives is None else drives.columns
         known = _column_names(system.model)
-        return [known[column] for column in columns]
+        if drives is None:
+            return known
+        names = list(drives.control_names(system.model)) if drives.driven is None else [known[k] for k in drives.driven]
+        return names if len(names) == length else indices
     return _column_names(system.model) if length == system.model.nv else indices
 
 

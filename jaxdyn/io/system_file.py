@@ -10,6 +10,7 @@ parts that are left out.
 """
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -38,6 +39,7 @@ def load_system(
     limits: LimitsUse = "data",
     contact: ContactUse = "none",
     kinematic: bool = False,
+    ignore: Sequence[str] = (),
 ) -> System:
     """Read the system that a file in any of the formats describes.
 
@@ -52,6 +54,7 @@ def load_system(
             Files of other formats contain their contacts and have no colliders.
         kinematic: If true, masses and inertias of a URDF or MJCF file are not read, so that a file without them can be used for
             kinematics and pictures.
+        ignore: Elements of an MJCF file that are left out if they are not supported, by their names or kinds, see `load_mjcf`.
 
     Raises:
         ConfigError: The file cannot be used, or its suffix is unknown; the message is one line with the file, the entry and the
@@ -62,13 +65,15 @@ def load_system(
     check_limits(limits, path)
     check_contact(contact, kinematic, path)
     ending = _format(path)
+    if ignore and ending != ".xml":
+        raise ConfigError(f"{path}: ignore is an option of MJCF files; leave it out")
     if ending == ".urdf":
         system = load_urdf(path, base=base, unphysical=unphysical, contact=contact, folder=folder, kinematic=kinematic)
         return with_limits(system, limits)
     if base is not None or unphysical != "refuse":
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
     if ending == ".xml":
-        return with_limits(load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic), limits)
+        return with_limits(load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic, ignore=ignore), limits)
     if contact != "none":
         raise ConfigError(
             f"{path}: contact is an option of URDF and MJCF files; leave it out, a mechanism file has tables [[ground_contact]]"
