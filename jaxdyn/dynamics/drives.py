@@ -72,6 +72,15 @@ class Drives(eqx.Module):
         known = velocity_names(model)
         return tuple(known[column] for column in self.driven)
 
+    def row_names(self, model: Model, axis: str) -> tuple[str, ...] | None:
+        """Names of the rows of a field along an axis of its annotation, such as "nu"; None for an unknown axis.
+
+        Args:
+            model: The mechanism.
+            axis: Name of the axis.
+        """
+        return {"nu": self.control_names(model), "nv": velocity_names(model)}.get(axis)
+
     def validate(self, model: Model) -> str | None:
         """Error message with a remedy if these drives do not fit a model, else None. `System` calls this method once."""
         return error_with_part(self, model)
@@ -420,6 +429,14 @@ class Actuators(Drives):
 
     def control_names(self, model: Model) -> tuple[str, ...]:
         return self.names
+
+    def row_names(self, model: Model, axis: str) -> tuple[str, ...] | None:
+        if axis == "nt":
+            return tuple(self.names[control] for control in self.thrusters)
+        if axis != "arms":
+            return super().row_names(model, axis)
+        known, owners = velocity_names(model), zip(self.controls, self.columns, strict=True)
+        return tuple(f"{self.names[control]} on {known[column]}" for control, column in owners)
 
     def validate(self, model: Model) -> str | None:
         topology = model.topology

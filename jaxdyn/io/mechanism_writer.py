@@ -45,8 +45,8 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
     if system.drives is None and drives_of_joints(model) is not None:
         tables["drives"] = {"all": True}
     elif type(system.drives) is Actuators:
-        tables["actuator"] = [_changed(actuator) for actuator in system.drives.descriptions(model)]
-        tables["effort_range"] = system.drives.effort_ranges(model)
+        tables["actuator"] = list(map(_actuator_table, system.drives.descriptions(model)))
+        tables["effort_range"] = {name: list(pair) for name, pair in system.drives.effort_ranges(model).items()}
     elif system.drives is not None:
         if type(system.drives) is not JointDrives:
             raise file.error(
@@ -76,12 +76,17 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
     return tables
 
 
-def _changed(actuator: Actuator) -> dict[str, Any]:
-    """The fields of an actuator that differ from their defaults."""
-    fields = {field.name: field.default for field in dataclasses.fields(Actuator)}
-    return {
-        key: plain(value) for key, default in fields.items() if (value := getattr(actuator, key)) not in (default, {})
-    }
+def _actuator_table(actuator: Actuator) -> dict[str, Any]:
+    """The fields of an actuator that differ from their defaults; each joint with one moment arm has a value instead of a list."""
+    table = {"name": actuator.name}
+    if actuator.joints:
+        arms = {joint: list(values) for joint, values in actuator.joints.items()}
+        table["joints"] = {joint: values[0] if len(values) == 1 else values for joint, values in arms.items()}
+    for field in dataclasses.fields(actuator):
+        value = getattr(actuator, field.name)
+        if field.name not in table and value not in (field.default, {}):
+            table[field.name] = list(value) if isinstance(value, tuple) else value
+    return table
 
 
 def _row(placements: RigidTransform, row: int) -> RigidTransform:
