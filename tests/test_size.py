@@ -15,7 +15,7 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 33_100, "jaxdyn/lanes": 6_750, "tests": 38_300, "experiments": 6_850}
+BUDGETS = {"jaxdyn": 33_700, "jaxdyn/lanes": 6_750, "tests": 38_700, "experiments": 6_850}
 PUBLIC_NAMES = 480  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,

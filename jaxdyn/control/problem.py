@@ -649,8 +649,8 @@ def _several(parts) -> tuple:
 
 
 def _bound(values, shape, dtype, default: float | Array) -> Array:
-    default = np.full(shape, default) if isinstance(default, float) else default
-    array = jnp.asarray(default if values is None else values, dtype)
+    given: Any = default if values is None else values
+    array = jnp.asarray(np.full(shape, given) if isinstance(given, float) else given, dtype)
     if array.ndim == 0:
         array = jnp.broadcast_to(array, shape)
     if array.shape[-1:] != shape[-1:]:

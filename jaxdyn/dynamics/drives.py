@@ -8,7 +8,7 @@ another law, derive from `Drives` and define `count` and `forces`.
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -30,6 +30,10 @@ from jaxdyn.spatial.arrays import dot, floating, floating_or_none
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.transform import RigidTransform
 
+Coordinates = Float[Array, "nq"]
+Velocities = Float[Array, "nv"]
+Controls = Float[Array, "nu"]
+
 
 class Drives(eqx.Module):
     """Map from the controls u of a system to generalized forces."""
@@ -40,9 +44,7 @@ class Drives(eqx.Module):
         """Number of controls."""
 
     @abc.abstractmethod
-    def forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], u: Float[Array, "nu"]
-    ) -> Float[Array, "nv"]:
+    def forces(self, model: Model, q: Coordinates, v: Velocities, u: Controls) -> Velocities:
         """Generalized force of the controls u, N m or N by the kinds of joints."""
 
     def over_step(self, model: Model, moving: Motion, u: Float[Array, "nu"], step: Scalar | float) -> OverStep:
@@ -112,9 +114,7 @@ class JointDrives(Drives):
         wrong = model.topology.error_with_columns(self.columns)
         return wrong or invalid(self, {"nu": len(self.columns)})
 
-    def forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], u: Float[Array, "nu"]
-    ) -> Float[Array, "nv"]:
+    def forces(self, model: Model, q: Coordinates, v: Velocities, u: Controls) -> Velocities:
         return self.generalized_forces(model, u)
 
     def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
@@ -239,22 +239,6 @@ class Actuator:
         return cls(**(servo | options), damping=damping)
 
 
-class _Forces(NamedTuple):
-    """Forces of actuators, and their slopes, which are zero at bounds.
-
-    Attributes:
-        force: Bounded forces f.
-        stiffness: -df/dl.
-        damping: -df/d(dl/dt).
-        rate: Rates of the lengths.
-    """
-
-    force: Float[Array, "nu"]
-    stiffness: Float[Array, "nu"]
-    damping: Float[Array, "nu"]
-    rate: Float[Array, "nu"]
-
-
 def _optional(**rules: Any) -> Any:
     return eqx.field(converter=floating_or_none, default=None, metadata=quantity("1", **rules))
 
@@ -319,10 +303,7 @@ class Actuators(Drives):
 
     @classmethod
     def of(
-        cls,
-        model: Model,
-        actuators: Sequence[Actuator],
-        effort_range: Mapping[str, tuple[float, float]] | None = None,
+        cls, model: Model, actuators: Sequence[Actuator], effort_range: Mapping[str, tuple[float, float]] | None = None
     ) -> "Actuators":
         """The drives that some actuators form; their controls are in this order.
 
@@ -358,10 +339,9 @@ class Actuators(Drives):
                 thrusters.append((control, body, frame.translation, *turned))
         controls, columns, lengths = zip(*arms, strict=True) if arms else ((), (), ())
         pushing, bodies, *vectors = zip(*thrusters, strict=True) if thrusters else ((), (), (), (), ())
-        if effort_range:
-            bounds = np.tile(_ANY, (model.nv, 1))
-            for joint, pair in effort_range.items():
-                bounds[_columns(model.topology, joint, "effort_range")] = pair
+        bounds = np.tile(_ANY, (model.nv, 1))
+        for joint, pair in (effort_range or {}).items():
+            bounds[_columns(model.topology, joint, "effort_range")] = pair
         return cls(
             tuple(actuator.name for actuator in actuators),
             controls,
@@ -371,8 +351,8 @@ class Actuators(Drives):
             bodies,
             *(jnp.asarray(np.reshape(x, (-1, 3)), float) for x in vectors),
             **{name: _unless(default, [getattr(x, name) for x in actuators]) for name, default in _OPTIONAL.items()},
-            gain=[actuator.gain for actuator in actuators],
-            effort_range=bounds if effort_range else None,
+            gain=np.array([actuator.gain for actuator in actuators], float),
+            effort_range=jnp.asarray(bounds, float) if effort_range else None,
         )
 
     def descriptions(self, model: Model) -> list[Actuator]:
@@ -400,7 +380,8 @@ class Actuators(Drives):
                 vectors = {"point": self.points, "force": self.pushes, "torque": self.turns}
                 values |= {key: tuple(np.asarray(x)[k].tolist()) for key, x in vectors.items()}
                 values["body"] = topology.body_name(self.bodies[k])
-            found.append(Actuator(name, joints, **{key: _plain(value) for key, value in values.items()}))
+            plain_values: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in values.items()}
+            found.append(Actuator(name, joints, **plain_values))
         return found
 
     def effort_ranges(self, model: Model) -> dict[str, tuple[float, float]]:
@@ -446,55 +427,38 @@ class Actuators(Drives):
         sizes = {"nu": self.count, "nv": model.nv, "arms": len(self.columns), "nt": len(self.bodies)}
         return wrong or invalid(self, sizes)
 
-    def forces(
-        self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], u: Float[Array, "nu"]
-    ) -> Float[Array, "nv"]:
-        moments = self._moments(model, q)
-        return self._bounded(self._generalized(model, moments, self._forces(model, moments, q, v, u).force))
+    def forces(self, model: Model, q: Coordinates, v: Velocities, u: Controls) -> Velocities:
+        arms = self._all_arms(model, kinematics.placements(model, q) if self.bodies else None)
+        return self._bounded(dot(self._forces(model, arms, q, v, u)[0], arms))
 
     def over_step(self, model: Model, moving: Motion, u: Float[Array, "nu"], step: Scalar | float) -> OverStep:
-        moments = self._moments(model, moving.q, moving.placements)
-        found = self._forces(model, moments, moving.q, moving.v, u)
-        now = self._generalized(model, moments, found.force)
-        force = self._bounded(now)
-        if (
-            self.stiffness
-            is self.damping
-            is self.controlled_stiffness
-            is self.controlled_damping
-            is self.stall_force
-            is None
-        ):
-            return OverStep(force)
-        stiffness, damping = jnp.maximum(found.stiffness, 0.0), jnp.maximum(found.damping, 0.0)
+        arms = self._all_arms(model, moving.placements)
+        force, stiffness, damping = self._forces(model, arms, moving.q, moving.v, u)
+        now = dot(force, arms)
+        if all(getattr(self, name) is None for name in _RESISTING):
+            return OverStep(self._bounded(now))
+        stiffness, damping = jnp.maximum(stiffness, 0.0), jnp.maximum(damping, 0.0)
         if self.effort_range is not None:  # at the bound of a joint, the force is constant
-            at_bound = ((now < self.effort_range[:, 0]) | (now > self.effort_range[:, 1])).astype(now.dtype)
-            share = self._sum(jnp.abs(self.arms) * at_bound[np.array(self.columns)]) > 0.0
-            stiffness, damping = jnp.where(share, 0.0, stiffness), jnp.where(share, 0.0, damping)
-        force = force - self._generalized(model, moments, step * stiffness * found.rate)
+            at_bound = (now < self.effort_range[:, 0]) | (now > self.effort_range[:, 1])
+            constant = dot(jnp.abs(arms), at_bound.astype(now.dtype)) > 0.0
+            stiffness, damping = jnp.where(constant, 0.0, stiffness), jnp.where(constant, 0.0, damping)
+        now = self._bounded(now) - dot(step * stiffness * dot(arms, moving.v), arms)
         resistance = step * (damping + step * stiffness)  # (I12)
-        if moments is None and len(set(self.controls)) == len(self.controls):
-            return OverStep(force, dot(self._selection(model), self.arms**2 * resistance[np.array(self.controls)]))
-        dense = self._dense(model, moments)
-        return OverStep(force, AddedInertia(None, dot(dense.T, resistance[:, None] * dense)))
+        if not self.bodies and len(set(self.controls)) == len(self.controls):  # no coupling of joints
+            return OverStep(now, dot(resistance, arms**2))
+        return OverStep(now, AddedInertia(None, dot(arms.T, resistance[:, None] * arms)))
 
     def _forces(
-        self,
-        model: Model,
-        moments: Float[Array, "nt nv"] | None,
-        q: Float[Array, "nq"],
-        v: Float[Array, "nv"],
-        u: Float[Array, "nu"],
-    ) -> _Forces:
-        zero = jnp.zeros_like(self.gain)
-        inside = jnp.ones_like(self.gain)
+        self, model: Model, arms: Float[Array, "nu nv"], q: Coordinates, v: Velocities, u: Controls
+    ) -> tuple[Controls, Controls, Controls]:
+        """Bounded forces f, -df/dl and -df/d(dl/dt), which are zero beyond bounds."""
         if self.control_range is not None:
             u = jnp.clip(u, self.control_range[:, 0], self.control_range[:, 1])
-        coordinates = _coordinate_of_column(model.topology)[np.array(self.columns, int)]
-        length = self._sum(jnp.where(coordinates >= 0, self.arms * q[np.maximum(coordinates, 0)], 0.0))
-        rate = self._sum(self.arms * v[np.array(self.columns, int)])
-        if moments is not None:
-            rate = rate + dot(self._thrusting(rate.dtype), dot(moments, v))
+        coordinates = _coordinate_of_column(model.topology)
+        moved = jnp.where(coordinates >= 0, q[np.maximum(coordinates, 0)], 0.0)
+        # Actuators on bodies have no length.
+        length, rate = dot(self._arms_in_joints(model), moved), dot(arms, v)
+        zero = jnp.zeros_like(self.gain)
         stiffness, damping = (zero if x is None else x for x in (self.stiffness, self.damping))
         force = self.gain * u
         for gain, target in ((stiffness, self.position_target), (damping, self.velocity_target)):
@@ -506,60 +470,39 @@ class Actuators(Drives):
         if self.stall_force is not None and self.no_load_speed is not None:
             slope = jnp.where(jnp.isinf(self.stall_force), 0.0, self.stall_force) / self.no_load_speed
             low, high = -self.stall_force - slope * rate, self.stall_force - slope * rate  # (H17)
-            inside = ((low < force) & (force < high)).astype(force.dtype)
-            damping = jnp.where(inside, damping, slope)
-            stiffness = inside * stiffness
+            inside = (low < force) & (force < high)
+            stiffness, damping = jnp.where(inside, stiffness, 0.0), jnp.where(inside, damping, slope)
             force = jnp.clip(force, low, high)
         if self.force_range is not None:
-            inside = (self.force_range[:, 0] < force) & (force < self.force_range[:, 1])
+            low, high = self.force_range[:, 0], self.force_range[:, 1]
+            inside = (low < force) & (force < high)
             stiffness, damping = jnp.where(inside, stiffness, 0.0), jnp.where(inside, damping, 0.0)
-            force = jnp.clip(force, self.force_range[:, 0], self.force_range[:, 1])
-        return _Forces(force, stiffness, damping, rate)
-
-    def _sum(self, parts: Float[Array, "arms"]) -> Float[Array, "nu"]:
-        """Sums over the moment arms of each control."""
-        return dot(np.equal.outer(np.arange(self.count), np.array(self.controls, int)).astype(parts.dtype), parts)
-
-    def _selection(self, model: Model) -> np.ndarray:
-        """Matrix that adds the parts of the moment arms to the velocity components."""
-        return np.equal.outer(np.arange(model.nv), np.array(self.columns, int)).astype(self.arms.dtype)
-
-    def _thrusting(self, dtype: Any) -> np.ndarray:
-        return np.equal.outer(np.arange(self.count), np.array(self.thrusters, int)).astype(dtype)
-
-    def _generalized(
-        self, model: Model, moments: Float[Array, "nt nv"] | None, force: Float[Array, "nu"]
-    ) -> Float[Array, "nv"]:
-        """Generalized force B' f."""
-        tau = dot(self._selection(model), self.arms * force[np.array(self.controls, int)])
-        return tau if moments is None else tau + dot(force[np.array(self.thrusters)], moments)
-
-    def _dense(self, model: Model, moments: Float[Array, "nt nv"] | None) -> Float[Array, "nu nv"]:
-        """The matrix B of all moment arms."""
-        owners = np.equal.outer(np.arange(self.count), np.array(self.controls, int)).astype(self.arms.dtype)
-        dense = dot(owners * self.arms[None], self._selection(model).T)
-        return dense if moments is None else dense + dot(self._thrusting(dense.dtype), moments)
+            force = jnp.clip(force, low, high)
+        return force, stiffness, damping
 
     def _bounded(self, tau: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return tau if self.effort_range is None else jnp.clip(tau, self.effort_range[:, 0], self.effort_range[:, 1])
 
-    def _moments(
-        self, model: Model, q: Float[Array, "nq"], placed: kinematics.Placements | None = None
-    ) -> Float[Array, "nt nv"] | None:
-        """Moment arms of the actuators on bodies; None if there are none."""
-        if not self.bodies:
-            return None
-        placed = kinematics.placements(model, q) if placed is None else placed
-        rows = []
-        for k, body in enumerate(self.bodies):
+    def _arms_in_joints(self, model: Model) -> Float[Array, "nu nv"]:
+        """Moment arms of the actuators on joints."""
+        dtype, columns = self.arms.dtype, np.array(self.columns, int)
+        owners = np.equal.outer(np.arange(self.count), np.array(self.controls, int)).astype(dtype)
+        return dot(owners * self.arms[None], np.equal.outer(columns, np.arange(model.nv)).astype(dtype))
+
+    def _all_arms(self, model: Model, placed: kinematics.Placements | None) -> Float[Array, "nu nv"]:
+        """The matrix B of all moment arms."""
+        arms = self._arms_in_joints(model)
+        for k, (control, body) in enumerate(zip(self.thrusters, self.bodies, strict=True)):
+            assert placed is not None
             _, arm = kinematics.point_on_body(placed, body, self.points[k])
             push, turn = (dot(placed.rotation[body], x[k]) for x in (self.pushes, self.turns))
-            moment = turn + cross(arm, push)
-            row = dot(placed.columns, jnp.concatenate([moment, push]))
-            rows.append(jnp.where(model.topology.column_moves_body[:, body], row, 0.0))
-        return jnp.stack(rows)
+            row = dot(placed.columns, jnp.concatenate([turn + cross(arm, push), push]))  # (H1)
+            mine = np.outer(np.arange(self.count) == control, model.topology.column_moves_body[:, body])
+            arms = arms + jnp.where(mine, row[None], 0.0)
+        return arms
 
 
+_RESISTING = ("stiffness", "damping", "controlled_stiffness", "controlled_damping", "stall_force")
 _OPTIONAL = {
     field.name: field.default
     for field in dataclasses.fields(Actuator)
@@ -570,10 +513,6 @@ _OPTIONAL = {
 def _unless(default: Any, values: list[Any]) -> np.ndarray | None:
     """The values of all controls; None if all are the default."""
     return None if all(value == default for value in values) else np.array(values, float)
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _columns(topology: Topology, joint: str, place: str) -> list[int]:

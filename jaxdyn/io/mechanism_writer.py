@@ -78,7 +78,7 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
 
 def _actuator_table(actuator: Actuator) -> dict[str, Any]:
     """The fields of an actuator that differ from their defaults; each joint with one moment arm has a value instead of a list."""
-    table = {"name": actuator.name}
+    table: dict[str, Any] = {"name": actuator.name}
     if actuator.joints:
         arms = {joint: list(values) for joint, values in actuator.joints.items()}
         table["joints"] = {joint: values[0] if len(values) == 1 else values for joint, values in arms.items()}

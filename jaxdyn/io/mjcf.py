@@ -344,20 +344,10 @@ class _Reader:
                 reference = compiled.qpos0[start] if kind.nq == 1 else 0.0
                 rest[start : start + kind.nq] = compiled.qpos_spring[start : start + kind.nq] - reference
             forces.append(JointSpring(stiffness, rest))
-        for body in np.flatnonzero((compiled.body_gravcomp != 0.0) & (compiled.body_weldid != 0)):
+        for body in map(int, np.flatnonzero((compiled.body_gravcomp != 0.0) & (compiled.body_weldid != 0))):
             carrier = model.topology.body_names.index(self.carriers[body][0])
             forces.append(GravityCompensation(carrier, compiled.body_gravcomp[body]))
-            self._check_compensation()
         return tuple(forces)
-
-    def _check_compensation(self) -> None:
-        """Refuse gravity compensation that actuators of limited force provide."""
-        compiled = self.compiled
-        for joint in map(
-            int, np.flatnonzero(_values(compiled, "jnt_actgravcomp")[: compiled.njnt] * compiled.jnt_actfrclimited)
-        ):
-            name = compiled.joint(joint).name or f"joint {joint}"
-            self._leave_out("gravcomp", "worldbody", joint, name, "is provided by actuators whose force is limited")
 
     def _constraints(self, model: Model) -> tuple[Constraint, ...]:
         found = [self._constraint(model, index) for index in map(int, np.flatnonzero(self.compiled.eq_active0))]
@@ -439,6 +429,9 @@ class _Reader:
             nonlinear.append(_values(compiled, "jnt_springyield")[joint])
             if np.any(np.concatenate([np.ravel(x) for x in nonlinear])):
                 self._leave_out("spring", "worldbody", joint, name, "is a nonlinear spring or damper of this joint")
+            compensated = np.any(compiled.body_gravcomp) and compiled.jnt_actfrclimited[joint]
+            if compensated and _values(compiled, "jnt_actgravcomp")[joint]:
+                self._leave_out("gravcomp", "worldbody", joint, name, "is provided by actuators whose force is limited")
             if is_free and compiled.jnt_stiffness[joint]:
                 self._leave_out("spring", "worldbody", joint, name, "is of a free joint")
         passive = ("armature", "stiffness", "damping", "frictionloss", "stiffnesspoly", "dampingpoly", "springyield")

@@ -48,8 +48,11 @@ class ActuatorReader:
                 found.append(self._actuator(model, index, name))
         if not self.count:
             return None
-        driven = {joint for actuator in found for joint in actuator.joints}
-        ranges = {joint: pair for joint, pair in self._effort_ranges(model).items() if joint in driven}
+        compiled, ranges = self.compiled, {}  # of the sums of the forces in joints
+        for joint in map(int, np.flatnonzero(compiled.jnt_actfrclimited)):
+            name = self._name(model, joint)
+            if any(name in actuator.joints for actuator in found):
+                ranges[name] = tuple(map(float, compiled.jnt_actfrcrange[joint]))
         drives = Actuators.of(model, found, ranges)
         if not ranges and all(map(_is_motor, found)):
             return JointDrives(drives.columns, [next(iter(x.joints.values()))[0] * x.gain for x in found])
@@ -78,24 +81,22 @@ class ActuatorReader:
         else:
             joints: dict[str, tuple[float, ...]] = {}
             for joint, coefficient in self._path(index):
-                column, coordinate = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
-                key = model.topology.joint_names[model.topology.body_of_column[column]]
+                key = self._name(model, joint)
                 if compiled.jnt_type[joint] == _BALL:
                     joints[key] = tuple(map(float, gear[:3]))
                     continue
                 arm = float(gear[0] * coefficient)
                 joints[key] = (joints.get(key, (0.0,))[0] + arm,)
-                length += arm * float(compiled.qpos0[coordinate])
+                length += arm * float(compiled.qpos0[compiled.jnt_qposadr[joint]])
             values = {"joints": joints}
-        gain, targets = g0 + g1 * length, {}
+        gain = g0 + g1 * length
         if g1 == 0.0 and b1 and g0 == -b1:
-            gain, targets = 0.0, {"position_target": 1.0}
+            gain, values["position_target"] = 0.0, 1.0
         elif g2 == 0.0 and b2 and g0 == -b2:
-            gain, targets = 0.0, {"velocity_target": 1.0}
+            gain, values["velocity_target"] = 0.0, 1.0
         return Actuator(
             name,
             **values,
-            **targets,
             gain=float(gain),
             offset=float(b0 + b1 * length),
             stiffness=float(-b1),
@@ -106,16 +107,16 @@ class ActuatorReader:
             force_range=self._force_range(index),
         )
 
+    def _name(self, model: Model, joint: int) -> str:
+        return model.topology.joint_names[model.topology.body_of_column[self.compiled.jnt_dofadr[joint]]]
+
     def _law(self, index: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Coefficients (g0, g1, g2) and (b0, b1, b2)."""
         compiled, affine = self.compiled, self.mujoco.mjtGain.mjGAIN_AFFINE
-        gain = [float(x) for x in compiled.actuator_gainprm[index, :3]]
-        bias = [float(x) for x in compiled.actuator_biasprm[index, :3]]
-        if compiled.actuator_gaintype[index] != affine:
-            gain[1:] = [0.0, 0.0]
-        if compiled.actuator_biastype[index] == self.mujoco.mjtBias.mjBIAS_NONE:
-            bias = [0.0, 0.0, 0.0]
-        return tuple(gain), tuple(bias)
+        gain, bias = np.array(compiled.actuator_gainprm[index, :3]), np.array(compiled.actuator_biasprm[index, :3])
+        gain[1:] *= compiled.actuator_gaintype[index] == affine
+        bias *= compiled.actuator_biastype[index] != self.mujoco.mjtBias.mjBIAS_NONE
+        return tuple(gain.tolist()), tuple(bias.tolist())
 
     def _target(self, index: int) -> str:
         """Name of the type of the transmission, such as "joint" or "tendon"."""
@@ -160,15 +161,6 @@ class ActuatorReader:
         limited = self._target(index) == "tendon" and bool(self.compiled.tendon_actfrclimited[tendon])
         return tendon if limited else None
 
-    def _effort_ranges(self, model: Model) -> dict[str, tuple[float, float]]:
-        """Bounds of the sums of the forces in joints, by their names."""
-        compiled, found = self.compiled, {}
-        for joint in np.flatnonzero(compiled.jnt_actfrclimited):
-            name = model.topology.joint_names[model.topology.body_of_column[compiled.jnt_dofadr[joint]]]
-            low, high = compiled.jnt_actfrcrange[joint]
-            found[name] = float(low), float(high)
-        return found
-
     def _problem(self, index: int) -> str:
         """Reason why an actuator has no counterpart; empty if it has one."""
         compiled, mujoco, target = self.compiled, self.mujoco, self._target(index)
@@ -199,16 +191,10 @@ class ActuatorReader:
                 return "depends on the position of a ball joint"
         elif target == "tendon":
             tendon = int(compiled.actuator_trnid[index, 0])
-            kinds = {
-                int(compiled.wrap_type[k])
-                for k in range(compiled.tendon_adr[tendon], compiled.tendon_adr[tendon] + compiled.tendon_num[tendon])
-            }
-            if kinds != {mujoco.mjtWrap.mjWRAP_JOINT.value}:
+            if compiled.wrap_type[compiled.tendon_adr[tendon]] != mujoco.mjtWrap.mjWRAP_JOINT:
                 return "pulls a spatial tendon"
-            shared = [
-                k for k in range(self.count) if self._target(k) == "tendon" and compiled.actuator_trnid[k, 0] == tendon
-            ]
-            if self._limited_tendon(index) is not None and len(shared) > 1:
+            shared = sum(self._limited_tendon(k) == tendon for k in range(self.count))
+            if shared > 1:
                 return "shares a tendon whose force is limited with other actuators"
         elif target == "site":
             if compiled.actuator_trnid[index, 1] >= 0:

@@ -7,7 +7,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import JointDrives, System
-from jaxdyn.io import ConfigError, load_system, save_system
+from jaxdyn.io import load_system, save_system
 
 LINK = '<link name="{0}"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
 HINGE = (
@@ -72,19 +72,6 @@ def test_a_system_keeps_its_controls_in_every_format(tmp_path, ending, drives):
     found = load_system(path).drives
     assert jax.tree.structure(found) == jax.tree.structure(drives)
     jax.tree.map(np.testing.assert_array_equal, found, drives)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("r.toml", TOML + '[drives]\nall = true\njoints = ["hip"]'),
-        ("r.urdf", URDF.format('<jaxdyn><drives joints="all"/><drive joint="hip"/></jaxdyn>')),
-        ("r.urdf", URDF.format('<jaxdyn><drives joints="some"/></jaxdyn>')),
-    ],
-)
-def test_contradictory_drives_are_refused(tmp_path, refusal, name, text):
-    (tmp_path / name).write_text(text)
-    assert "drives" in refusal(ConfigError, load_system, tmp_path / name)
 
 
 class Mixer(JointDrives):
