@@ -211,10 +211,10 @@ class Actuator:
         if bool(self.joints) == bool(self.body):
             raise ValueError(f"actuator {self.name!r}: give either joints or a body")
         if (self.stall_force < np.inf) != (self.no_load_speed < np.inf):
-            raise ValueError(f"actuator {self.name!r}: give both stall_force and no_load_speed, or none of them")
+            raise ValueError(f"actuator {self.name!r}: give both stall_force and no_load_speed")
 
-    @classmethod
-    def position_servo(cls, joint: str, stiffness: float, damping: float = 0.0, **options: Any) -> "Actuator":
+    @staticmethod
+    def position_servo(joint: str, stiffness: float, damping: float = 0.0, **options: Any) -> "Actuator":
         """A servo of a joint whose control is the desired coordinate.
 
         Args:
@@ -224,10 +224,10 @@ class Actuator:
             options: Other fields by name, such as `force_range`.
         """
         servo = {"name": joint, "joints": {joint: (1.0,)}, "gain": 0.0, "position_target": 1.0}
-        return cls(**(servo | options), stiffness=stiffness, damping=damping)
+        return Actuator(**(servo | options), stiffness=stiffness, damping=damping)
 
-    @classmethod
-    def velocity_servo(cls, joint: str, damping: float, **options: Any) -> "Actuator":
+    @staticmethod
+    def velocity_servo(joint: str, damping: float, **options: Any) -> "Actuator":
         """A servo of a joint whose control is the desired velocity.
 
         Args:
@@ -236,7 +236,7 @@ class Actuator:
             options: Other fields by name, such as `force_range`.
         """
         servo = {"name": joint, "joints": {joint: (1.0,)}, "gain": 0.0, "velocity_target": 1.0}
-        return cls(**(servo | options), damping=damping)
+        return Actuator(**(servo | options), damping=damping)
 
 
 def _optional(**rules: Any) -> Any:
@@ -301,9 +301,9 @@ class Actuators(Drives):
     force_range: Float[Array, "nu 2"] | None = _optional(infinite=True)
     effort_range: Float[Array, "nv 2"] | None = _optional(infinite=True)
 
-    @classmethod
+    @staticmethod
     def of(
-        cls, model: Model, actuators: Sequence[Actuator], effort_range: Mapping[str, tuple[float, float]] | None = None
+        model: Model, actuators: Sequence[Actuator], effort_range: Mapping[str, tuple[float, float]] | None = None
     ) -> "Actuators":
         """The drives that some actuators form; their controls are in this order.
 
@@ -342,7 +342,7 @@ class Actuators(Drives):
         bounds = np.tile(_ANY, (model.nv, 1))
         for joint, pair in (effort_range or {}).items():
             bounds[_columns(model.topology, joint, "effort_range")] = pair
-        return cls(
+        return Actuators(
             tuple(actuator.name for actuator in actuators),
             controls,
             columns,

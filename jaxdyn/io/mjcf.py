@@ -399,7 +399,7 @@ class _Reader:
             return
         raise ConfigError(
             f"{self._place(section, index, name)}{kind} {name!r} {problem}, which is not supported; remove it, "
-            f"or leave it out with ignore=({kind!r},) or ignore=({name!r},)"
+            f"or leave it out with ignore=({kind!r},) or ignore=({name!r},), on the command line --ignore {kind}"
         )
 
     def _place(self, section: str, index: int, name: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn import JointDrives, State
+from jaxdyn import JointDrives, State, cli
 from jaxdyn.dynamics import Actuators
 from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, load_mjcf, system_from_mujoco
 
@@ -171,3 +171,12 @@ def test_an_element_to_ignore_that_does_not_exist_is_refused(tmp_path, refusal):
     (tmp_path / "m.xml").write_text(CASES["many"])
     message = refusal(jaxdyn.UnknownName, jaxdyn.io.load_system, tmp_path / "m.xml", ignore=("actuators",))
     assert "did you mean 'actuator'" in message
+
+
+def test_the_command_line_leaves_out_by_request(tmp_path, capsys):
+    (tmp_path / "m.xml").write_text(REFUSED["tendon spring"][0])
+    files = [str(tmp_path / "m.xml"), str(tmp_path / "m.toml")]
+    assert cli.main(["convert", *files]) != 0
+    assert "--ignore tendon" in capsys.readouterr().err
+    assert cli.main(["convert", *files, "--ignore", "tendon,medium"]) == 0
+    assert "ignored tendon 't'" in "".join(capsys.readouterr())
