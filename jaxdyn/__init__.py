@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.constraint_forces import constraint_forces as constraint_forces
     from jaxdyn.dynamics.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives
     from jaxdyn.dynamics.derivatives import inverse_dynamics_derivatives as inverse_dynamics_derivatives
+    from jaxdyn.dynamics.drives import JointDrives as JointDrives
     from jaxdyn.dynamics.energy import angular_momentum as angular_momentum
     from jaxdyn.dynamics.energy import center_of_mass as center_of_mass
     from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import Damper as Damper
-    from jaxdyn.dynamics.forces import JointDrives as JointDrives
     from jaxdyn.dynamics.forces import JointForce as JointForce
     from jaxdyn.dynamics.forces import JointServo as JointServo
     from jaxdyn.dynamics.forces import JointSpring as JointSpring

@@ -29,6 +29,7 @@ STATE = swinging()
 ONE, TWO, THREE = jnp.asarray(1.0), jnp.array([0.5, 1.0]), jnp.array([0.0, 0.6, 0.8])
 HERE = RigidTransform(jnp.array([1.0, 0.0, 0.0, 0.0]), THREE)
 BODIES_AND_POINTS = (0, THREE, -1, THREE)
+ACTUATOR = jaxdyn.dynamics.Actuator("motor", {MODEL.topology.joint_names[0]: (2.0,)}, control_range=(-1.0, 1.0))
 MATERIAL = jaxdyn.dynamics.ContactMaterial(1e3, 10.0)
 
 
@@ -72,6 +73,9 @@ MOTION = identify.FourierMotion(TWO, jnp.ones((2, 3)), jnp.ones((2, 3)), ONE)
 # One object of each public class whose constructor needs arguments; the others are made without.
 MADE = [
     jaxdyn.AppliedForce(0, THREE, THREE, THREE, True),
+    ACTUATOR,
+    jaxdyn.dynamics.Actuators.of(MODEL, (ACTUATOR,)),
+    jaxdyn.dynamics.GravityCompensation(0, ONE),
     jaxdyn.dynamics.AsymmetricFriction(TWO, TWO, TWO),
     jaxdyn.BearingFriction(TWO, TWO, TWO),
     jaxdyn.ConstantRate(ONE[None]),

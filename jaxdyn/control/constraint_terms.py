@@ -106,4 +106,4 @@ class Workless(ConstraintTerm):
     kind: ClassVar[str] = "workless"
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "1"]:
-        return dot(drive_forces(multibody(dynamics, self).system, u), x.v)[None]
+        return dot(drive_forces(multibody(dynamics, self).system, x, u), x.v)[None]

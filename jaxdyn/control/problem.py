@@ -84,6 +84,11 @@ class Dynamics(eqx.Module):
         """A label of each tangent coordinate; coordinates with the same label have the same unit and may be compared."""
         return tuple(range(self.nx))
 
+    @property
+    def control_bounds(self) -> tuple[Controls, Controls] | None:
+        """Lower and upper bounds beyond which the controls have no effect; None if there are none."""
+        return None
+
     def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
         """The time derivative of the state in tangent coordinates at x (1/s), which direct collocation requires.
 
@@ -122,6 +127,10 @@ class MultibodyDynamics(Dynamics):
     @property
     def nu(self) -> int:
         return self.system.nu
+
+    @property
+    def control_bounds(self) -> tuple[Controls, Controls] | None:
+        return None if self.system.drives is None else self.system.drives.control_bounds
 
     def step(self, x: State, u: Controls, t: Time, dt: Time) -> State:
         return self.method.step(self.system, x, lambda time: u, t, dt)[0]
@@ -336,8 +345,8 @@ class ControlProblem(Displayed, eqx.Module):
         steps: The number of time steps N.
         running: Running costs (per second along the path); their sum is l.
         final: Final costs; their sum is phi.
-        lower: Lower bounds of the controls (nu,); -inf if not given.
-        upper: Upper bounds of the controls (nu,); inf if not given.
+        lower: Lower bounds of the controls (nu,); if not given, those at which the drives clip the controls, or else -inf.
+        upper: Upper bounds of the controls (nu,); if not given, those at which the drives clip the controls, or else inf.
         constraints: Constraints along the path, at t_0 to t_{N-1}.
         final_constraints: Constraints at the end.
         design: Design parameters, or None.
@@ -394,8 +403,9 @@ class ControlProblem(Displayed, eqx.Module):
             jax.tree.map(lambda leaf: _in_precision(leaf, dtype), _several(part)) for part in parts
         )
         self.dynamics = self._with_integrator()
-        self.lower = _bound(lower, (dynamics.nu,), dtype, -np.inf)
-        self.upper = _bound(upper, (dynamics.nu,), dtype, np.inf)
+        least, most = dynamics.control_bounds or (-np.inf, np.inf)
+        self.lower = _bound(lower, (dynamics.nu,), dtype, least)
+        self.upper = _bound(upper, (dynamics.nu,), dtype, most)
         self.design = design
         self.cost_scale = None if cost_scale is None else jnp.asarray(cost_scale, dtype)
 
@@ -638,8 +648,9 @@ def _several(parts) -> tuple:
     return tuple(parts) if isinstance(parts, tuple | list) else (parts,)
 
 
-def _bound(values, shape, dtype, default: float) -> Array:
-    array = jnp.asarray(np.full(shape, default) if values is None else values, dtype)
+def _bound(values, shape, dtype, default: float | Array) -> Array:
+    given: Any = default if values is None else values
+    array = jnp.asarray(np.full(shape, given) if isinstance(given, float) else given, dtype)
     if array.ndim == 0:
         array = jnp.broadcast_to(array, shape)
     if array.shape[-1:] != shape[-1:]:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.derivatives import forward_dynamics_hessian_product as forward_dynamics_hessian_product
     from jaxdyn.dynamics.derivatives import inverse_dynamics_derivatives as inverse_dynamics_derivatives
     from jaxdyn.dynamics.derivatives import inverse_dynamics_hessian_product as inverse_dynamics_hessian_product
+    from jaxdyn.dynamics.drives import Actuator as Actuator
+    from jaxdyn.dynamics.drives import Actuators as Actuators
+    from jaxdyn.dynamics.drives import Drives as Drives
+    from jaxdyn.dynamics.drives import JointDrives as JointDrives
     from jaxdyn.dynamics.energy import angular_momentum as angular_momentum
     from jaxdyn.dynamics.energy import center_of_mass as center_of_mass
     from jaxdyn.dynamics.energy import center_of_mass_jacobian as center_of_mass_jacobian
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import Damper as Damper
     from jaxdyn.dynamics.forces import Force as Force
-    from jaxdyn.dynamics.forces import JointDrives as JointDrives
+    from jaxdyn.dynamics.forces import GravityCompensation as GravityCompensation
     from jaxdyn.dynamics.forces import JointForce as JointForce
     from jaxdyn.dynamics.forces import JointServo as JointServo
     from jaxdyn.dynamics.forces import JointSpring as JointSpring

@@ -58,7 +58,7 @@ def applied_forces(
 
 def _forces_in_joints(system: System, model: Model, state: State, u, t: Float[Array, ""]) -> Float[Array, "nv"]:
     """Generalized force of the controls and of the forces in joints."""
-    tau = jnp.zeros_like(state.v) if u is None else drive_forces(system, u)
+    tau = drive_forces(system, state, u)
     for force in _known_forces(system):
         if isinstance(force, JointForce):
             tau = tau + force.generalized_forces(model, state.q, state.v, t)
@@ -103,10 +103,20 @@ def forces_on_bodies(system: System, model: Model, moving: Motion, t: Float[Arra
     return total
 
 
-def drive_forces(system: System, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
-    """Generalized force of the controls, N m or N. Source: theory.md (H6)."""
+def drive_forces(system: System, state: State, u: Float[Array, "nu"] | None) -> Float[Array, "nv"]:
+    """Generalized force of the controls u, or of zero controls if None; N m or N. Source: theory.md (H6)."""
+    u = _controls(system, state, u)
+    if u is None:
+        return jnp.zeros_like(state.v)
+    return u if system.drives is None else system.drives.forces(system.model, state.q, state.v, u)
+
+
+def _controls(system: System, state: State, u: Float[Array, "nu"] | None) -> Float[Array, "nu"] | None:
+    """The checked controls; None if they are zero and exert no force."""
     check_controls(system, u)
-    return u if system.drives is None else system.drives.generalized_forces(system.model, u)
+    if u is None and system.drives is not None and system.drives.driven is None:
+        return jnp.zeros(system.nu, state.v.dtype)
+    return u
 
 
 @dynamic_function
@@ -237,7 +247,9 @@ def resisted_acceleration(
         step: Length dt of the step (s).
         correction: Required d^2 phi/dt^2; zero if None.
     """
-    model, tau = now.model, jnp.zeros_like(now.state.v) if u is None else drive_forces(system, u)
+    model, drives, u = now.model, system.drives, _controls(system, now.state, u)
+    driving = None if drives is None or u is None else drives.over_step(model, now.motion, u, step)
+    tau = drive_forces(system, now.state, u) if driving is None else driving.force
     laws = [(force, force.over_step(model, now.motion, now.t, step)) for force in _known_forces(system)]
     bodies, joints = ([law for force, law in laws if isinstance(force, kind)] for kind in (BodyForce, JointForce))
     if bodies:
@@ -245,7 +257,8 @@ def resisted_acceleration(
             model, now.motion.placements, sum((law.force for law in bodies[1:]), bodies[0].force)
         )
     tau = sum((law.force for law in joints), tau)
-    matrices = [law.added for _, law in laws if law.added is not None]
+    all_laws = [law for _, law in laws] + ([] if driving is None else [driving])
+    matrices = [law.added for law in all_laws if law.added is not None]
     added = added_inertia.total([matrix for matrix in matrices if isinstance(matrix, AddedInertia)])
     diagonals = [diagonal for diagonal in matrices if not isinstance(diagonal, AddedInertia)]
     if diagonals:

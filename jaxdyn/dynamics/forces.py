@@ -23,7 +23,7 @@ from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, body_index, invalid, plain, quantity
+from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, body_index, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.arrays import dot, floating, floating_or_none, zero_safe_norm
 from jaxdyn.spatial.rotation import cross
@@ -391,6 +391,38 @@ class AppliedForce(BodyForce):
         return _on_body(model, self.body, force_at_point(arm, force, torque))  # (H1)
 
 
+class GravityCompensation(BodyForce):
+    """Compensation of a share of the weight of a body at its center of mass: force -share m g.
+
+    Attributes:
+        body: Index of the body.
+        share: Share of the weight; 1 compensates it, and more lifts the body.
+
+    Source: theory.md (H1).
+    """
+
+    conservative: ClassVar[bool] = True
+    linear: ClassVar[tuple[str, ...]] = ("share",)
+    table_name: ClassVar[str] = "gravity_compensation"
+
+    body: int = eqx.field(static=True, converter=plain, metadata=body_index())
+    share: Scalar = eqx.field(converter=floating, metadata=quantity("1"))
+
+    def validate(self, model: Model) -> str | None:
+        if self.body == GROUND:
+            return "the ground has no weight; give the index of a body"
+        return super().validate(model)
+
+    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
+        force = -self.share * model.mass[self.body] * model.gravity
+        arm = moving.placements.com[self.body]
+        return _on_body(model, self.body, force_at_point(arm, force, jnp.zeros_like(force)))  # (H1)
+
+    def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
+        center = placed.reference[self.body] + placed.com[self.body]
+        return self.share * model.mass[self.body] * dot(model.gravity, center)
+
+
 class JointSpring(JointForce):
     """Springs in the joints: V = 1/2 k (q - rest)^2 with the difference in tangent coordinates, tau = -dV = -k (q - rest).
 
@@ -484,28 +516,3 @@ class JointServo(JointForce):
 
     def _unbounded(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return self.stiffness * configuration.difference(model, q, self.target) - self.damping * v
-
-
-class JointDrives(eqx.Module):
-    """Motors in some of the joints: tau = gear * u on the driven velocity components, 0 on the remaining components
-    (underactuation).
-
-    Attributes:
-        columns: Index of the driven velocity component of each control.
-        gear: Generalized force per unit of control.
-
-    Source: theory.md (H6).
-    """
-
-    columns: tuple[int, ...] = eqx.field(static=True, converter=plain)
-    gear: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1"))
-
-    def validate(self, model: Model) -> str | None:
-        """Error message with a remedy if these drives do not fit a model, else None. `System` calls this method once."""
-        wrong = model.topology.error_with_columns(self.columns)
-        return wrong or invalid(self, {"nu": len(self.columns)})
-
-    def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
-        """Generalized force of the controls u, N m or N by the kinds of joints."""
-        selection = np.equal.outer(np.arange(model.nv), np.array(self.columns)).astype(u.dtype)
-        return dot(selection, self.gear * u)  # (H6)

@@ -44,6 +44,8 @@ def _checked_by_acceleration(function: Callable) -> Callable:
             f"no controls of {system.model.name!r} produce these accelerations; with the returned ones, that of {name!r} is "
             f"{found[1, worst]:.4g} instead of {found[0, worst]:.4g}: the drives are too few"
         )
+        if system.drives is not None and system.drives.driven is None:
+            text += ", or their bounds too tight"
         if system.constraints:
             text += (
                 ", or the accelerations violate the constraints; basis @ rates + bias of minimal_motion satisfies them"
@@ -62,11 +64,17 @@ def _inverse_dynamics_of_system(system: System, state: State, a: Accelerations, 
     With E = (generalized forces of unit controls), E u = M a + h - Q + G' lam is solved for u. Its columns, less the constraint
     forces that balance them, F = (1 - G' A^-1 G M^-1) E with A = G M^-1 G', have F u = (1 - G' A^-1 G M^-1) (M a + h - Q).
     """
-    now, unit = instant(system, state, t), jnp.asarray(np.eye(system.nu), state.v.dtype)
-    needed = inverse.recursive_inverse_dynamics(now.model, state.q, state.v, a) - applied_forces(system, state, t=t)
+    now, unit, drives = instant(system, state, t), jnp.asarray(np.eye(system.nu), state.v.dtype), system.drives
+    unbounded = system if drives is None else system.changed(drives=drives.unbounded)
+    needed = inverse.recursive_inverse_dynamics(now.model, state.q, state.v, a) - applied_forces(unbounded, state, t=t)
     if system.nu == 0 or (system.drives is None and not system.constraints):
         return needed[: system.nu]
-    columns = jnp.concatenate([jax.vmap(lambda u: drive_forces(system, u))(unit), needed[None]])
+
+    def effect(u):
+        tau = drive_forces(unbounded, state, u)
+        return tau if drives is None or drives.driven is not None else tau - drive_forces(unbounded, state, None)
+
+    columns = jnp.concatenate([jax.vmap(effect)(unit), needed[None]])
     if system.constraints:
         rows = constraint_motion.jacobian(now.model, system.constraints, state.q, now.motion.placements)
 
@@ -104,9 +112,10 @@ def inverse_dynamics(
 
         M a + h = Q(q, v, t) + E u + G' lam,   of all solutions u that of smallest norm
 
-    E are the generalized forces of unit controls. With constraints, basis @ rates + bias of `minimal_motion` is the
-    acceleration for given rates of the independent velocities. Other accelerations count as the nearest one, in the norm of the
-    kinetic energy, that satisfies the constraints. If the drives do not produce a motion, u minimizes the unbalanced forces, each
+    E are the generalized forces of unit controls. Bounds of controls and drives are left out of Q and E, and a warning follows if
+    they prevent the motion. With constraints, basis @ rates + bias of `minimal_motion` is the acceleration for given rates of the
+    independent velocities. Other accelerations count as the nearest one, in the norm of the kinetic energy, that satisfies the
+    constraints. If the drives do not produce a motion, u minimizes the unbalanced forces, each
     relative to those of unit controls; outside of `jit`, a warning then names the component. At rest, with a = 0, the controls
     compensate gravity.
 

@@ -19,7 +19,8 @@ from jaxdyn.dynamics import forward
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors
-from jaxdyn.dynamics.forces import Force, JointDrives
+from jaxdyn.dynamics.drives import Drives
+from jaxdyn.dynamics.forces import Force
 from jaxdyn.dynamics.forward import check_method
 from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.mechanism import configuration
@@ -78,7 +79,7 @@ class System(Displayed, eqx.Module):
 
     model: Model
     forces: tuple[Force, ...] = ()
-    drives: JointDrives | None = None
+    drives: Drives | None = None
     method: forward.ForwardMethod = eqx.field(static=True, default="auto", kw_only=True)
     constraints: tuple[Constraint, ...] = ()
     stabilization: float | None = eqx.field(
@@ -139,13 +140,13 @@ class System(Displayed, eqx.Module):
                         else f"give a {kind.__name__}"
                     )
                     raise TypeError(f"one of the {name} is {described(part)}; {remedy}")
-        if not isinstance(self.drives, JointDrives | None):
+        if not isinstance(self.drives, Drives | None):
             raise TypeError(f"drives is {described(self.drives)}; give JointDrives(columns, gear)")
 
     @property
     def nu(self) -> int:
         """Number of controls."""
-        return self.model.nv if self.drives is None else len(self.drives.columns)
+        return self.model.nv if self.drives is None else self.drives.count
 
     @property
     def left_out(self) -> str:
@@ -183,19 +184,16 @@ class System(Displayed, eqx.Module):
 
     def summary(self) -> str:
         """Text description: `Model.summary`, and the forces, drives and constraints."""
-        names = self.model.topology.joint_names
         lines = [self.model.summary(), ""]
-        drives = (
-            names
-            if self.drives is None
-            else [names[self.model.topology.body_of_column[c]] for c in self.drives.columns]
-        )
         kinds = collections.Counter(type(force).__name__ for force in self.forces)
         lines.append("forces       " + (", ".join(f"{n} {kind}" for kind, n in kinds.items()) or "gravity only"))
         lines.append(f"limits       {self._use_of_limits()}")
         if self.contact_text():
             lines.append(f"contacts     {self.contact_text()}")
-        lines.append(f"drives       {self.nu}" + ("" if self.drives is None else f": {', '.join(drives)}"))
+        lines.append(
+            f"drives       {self.nu}"
+            + ("" if self.drives is None else f": {', '.join(self.drives.control_names(self.model))}")
+        )
         lines.append(f"constraints  {len(self.constraints)}")
         lines += [f"  {constraint.name}: {constraint.describe(self.model)}" for constraint in self.constraints]
         return "\n".join(lines)

@@ -20,7 +20,7 @@ from jaxdyn.mechanism.components import component_units, numbered, units_along
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.prescribed import PrescribedMotion
-from jaxdyn.mechanism.quantity import Quantity, quantities
+from jaxdyn.mechanism.quantity import Quantity, dimensions, quantities
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -79,14 +79,16 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
     contact = _innermost(path, Contact)
     if contact is not None:
         return _names_in_contact(contact, system.model, leaf[-1], indices)
-    drives = system.drives
-    if (drives is not None and any(here is drives for here in path)) or (
-        plant is not None and leaf[-2:-1] == ("inputs",)
-    ):
-        columns = range(system.model.nv) if drives is None else drives.columns
-        known = _column_names(system.model)
-        return [known[column] for column in columns]
-    return _column_names(system.model) if length == system.model.nv else indices
+    drives, columns = system.drives, _column_names(system.model)
+    of_drives = drives is not None and any(here is drives for here in path)
+    if of_drives or (plant is not None and leaf[-2:-1] == ("inputs",)):
+        if drives is None:
+            return columns
+        if drives.driven is not None:
+            return [columns[column] for column in drives.driven]
+        axis = _axis(path[-2], leaf[-1]) if of_drives else "nu"
+        return list(drives.row_names(system.model, axis) or indices)
+    return columns if length == system.model.nv else indices
 
 
 def declared_at(subject: PyTree, leaf: tuple[str, ...]) -> Quantity:
@@ -135,6 +137,12 @@ def _path(subject: PyTree, leaf: tuple[str, ...]) -> list[Any]:
     for part in leaf:
         path.append(path[-1][int(part)] if isinstance(path[-1], tuple | list) else getattr(path[-1], part))
     return path
+
+
+def _axis(owner: Any, name: str) -> str:
+    """First axis in the annotation of an array field; empty if it has none."""
+    field = next(field for field in dataclasses.fields(owner) if field.name == name)
+    return (dimensions(field) or ("",))[0]
 
 
 def _innermost(path: list[Any], kind: type) -> Any:

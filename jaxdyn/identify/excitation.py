@@ -235,7 +235,7 @@ def _check(system: System, harmonics: int) -> None:
         raise ValueError(
             f"{model.name!r} has joints with quaternions or prescribed motion, which cannot follow a Fourier series"
         )
-    if system.constraints or (system.drives is not None and set(system.drives.columns) != set(range(model.nv))):
+    if system.constraints or (system.drives is not None and set(system.drives.driven or ()) != set(range(model.nv))):
         raise ValueError(
             f"{model.name!r} has loops or joints without drives, so that its motion cannot be chosen freely"
         )

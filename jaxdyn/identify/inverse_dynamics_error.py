@@ -47,14 +47,14 @@ def needed_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
     """Forces that the drives of a plant must exert in a motion, N m or N: inverse dynamics minus the forces of the system."""
     state = State(motion.q, motion.v)
     needed = recursive_inverse_dynamics(plant.system.model, motion.q, motion.v, motion.a)
-    return needed - applied_forces(plant.system, state)
+    return needed - applied_forces(plant.system.changed(drives=None), state)
 
 
 def drive_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
     """Forces that the drives exert with the recorded inputs, including gain and offset, N m or N."""
     u = plant.inputs.gain * motion.u + plant.inputs.offset
     drives = plant.system.drives
-    return u if drives is None else drives.generalized_forces(plant.system.model, u)
+    return u if drives is None else drives.forces(plant.system.model, motion.q, motion.v, u)
 
 
 class InverseDynamicsError(Problem):

@@ -384,7 +384,11 @@ class Plant(Displayed, eqx.Module):
         if declared.along == "input":
             units = units_along(model, dataclasses.replace(declared, along="velocity"))
             drives = self.system.drives
-            return units if drives is None else tuple(units[column] for column in drives.columns)
+            return (
+                units
+                if drives is None
+                else tuple("" if drives.driven is None else units[k] for k in drives.driven or range(drives.count))
+            )
         if declared.unit is not None:
             return (declared.unit_of(turns=True),) * self.sensors.scale.size
         count, units = self.sensors.scale.size, ()

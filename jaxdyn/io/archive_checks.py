@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.dynamics.forces import JointDrives
+from jaxdyn.dynamics.drives import Drives
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive_structure import StructureError
@@ -30,7 +30,7 @@ def check_system(system: Any) -> None:
     """
     if not isinstance(system, System):
         raise StructureError("it is not a System; write the file again")
-    if not isinstance(system.drives, JointDrives | None) or system.method not in get_args(ForwardMethod):
+    if not isinstance(system.drives, Drives | None) or system.method not in get_args(ForwardMethod):
         raise StructureError("drives or method: they do not belong to a System; write the file again")
     model, topology = system.model, system.model.topology
     _check_topology(topology)

@@ -22,7 +22,8 @@ import numpy as np
 
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact_material import ContactMaterial
-from jaxdyn.dynamics.forces import Force, JointDrives
+from jaxdyn.dynamics.drives import Drives
+from jaxdyn.dynamics.forces import Force
 from jaxdyn.dynamics.surfaces import Surface
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import Error, suggestion
@@ -37,9 +38,9 @@ from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial.transform import RigidTransform
 
 # Bases of classes that a file may name. Their concrete subclasses in jaxdyn need no further registration.
-_BASES = (Force, Constraint, Joint, PrescribedMotion, Surface)
+_BASES = (Force, Drives, Constraint, Joint, PrescribedMotion, Surface)
 # Classes of the other parts of a system.
-_PARTS = (System, State, JointDrives, ContactMaterial, Model, Topology, Limits, Rotors, RigidTransform)
+_PARTS = (System, State, ContactMaterial, Model, Topology, Limits, Rotors, RigidTransform)
 
 
 class StructureError(Error, ValueError):

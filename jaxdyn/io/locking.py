@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Array
 
+from jaxdyn.dynamics.drives import Actuators, Drives, JointDrives
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System, checked_system
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism_parts import part_table, read_parts
 from jaxdyn.io.tables import Place
-from jaxdyn.mechanism.model import as_dtype
+from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import quantities
 from jaxdyn.mechanism.transformations import locked
 
@@ -61,16 +63,48 @@ def lock_joints(system: System, positions: Positions) -> System:
         forces, constraints = read_parts(model, {key: [table]}, place)
         return as_dtype((*forces, *constraints)[0], model.dtype)
 
-    drives = system.drives
-    if drives is not None:
-        rows = np.flatnonzero(chosen["velocity"][np.array(drives.columns, int)])
-        new = np.cumsum(chosen["velocity"]) - 1  # index of each velocity component that stays
-        columns = tuple(int(new[drives.columns[row]]) for row in rows)
-        drives = dataclasses.replace(drives, columns=columns, gear=drives.gear[rows])
     return dataclasses.replace(
         system,
         model=model,
         forces=tuple(map(moved, system.forces)),
         constraints=tuple(map(moved, system.constraints)),
-        drives=drives,
+        drives=None if system.drives is None else _moved_drives(system.drives, before, model, positions),
     )
+
+
+def _moved_drives(drives: Drives, before: Model, model: Model, positions: Positions) -> Drives:
+    """Drives of the joints that move; a fixed tendon keeps the length of its locked joints.
+
+    Raises:
+        ConfigError: The drives are of a class of the user, or the stiffness along a locked length depends on the control.
+    """
+    if isinstance(drives, JointDrives):
+        names = [before.topology.joint_names[before.topology.body_of_column[column]] for column in drives.columns]
+        kept = [row for row, name in enumerate(names) if name not in positions]
+        stays = [
+            name not in positions for name in np.array(before.topology.joint_names)[before.topology.body_of_column]
+        ]
+        new = np.cumsum(stays) - 1  # index of each velocity component that stays
+        columns = tuple(int(new[drives.columns[row]]) for row in kept)
+        return dataclasses.replace(drives, columns=columns, gear=drives.gear[np.array(kept, int)])
+    if not isinstance(drives, Actuators):
+        raise ConfigError(
+            f"drives of class {type(drives).__name__} cannot be moved to other joints; lock the model, and make them anew"
+        )
+    actuators = []
+    for actuator in drives.descriptions(before):
+        locked_joints = {name: arms for name, arms in actuator.joints.items() if name in positions}
+        joints = {name: arms for name, arms in actuator.joints.items() if name not in positions}
+        if actuator.joints and not joints:
+            continue
+        length = sum(float(np.dot(arms, np.ravel(np.asarray(positions[name])))) for name, arms in locked_joints.items())
+        if length and actuator.controlled_stiffness:
+            raise ConfigError(
+                f"actuator {actuator.name!r}: its stiffness depends on the control, and joint {next(iter(locked_joints))!r} on its "
+                "tendon is locked; lock this joint at zero, or leave the actuator out"
+            )
+        actuators.append(
+            dataclasses.replace(actuator, joints=joints, offset=actuator.offset - actuator.stiffness * length)
+        )
+    bounds = {name: pair for name, pair in drives.effort_ranges(before).items() if name not in positions}
+    return as_dtype(Actuators.of(model, actuators, bounds), model.dtype)

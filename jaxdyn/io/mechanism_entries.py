@@ -11,6 +11,7 @@ from typing import Any, Literal
 from jaxdyn.constraints.nonholonomic import KnifeEdge
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_material import ContactMaterial
+from jaxdyn.dynamics.drives import Actuator, Actuators
 from jaxdyn.dynamics.forces import AppliedForce
 from jaxdyn.io.config import setting, setting_of
 from jaxdyn.io.placements import quaternion_from_rpy
@@ -334,11 +335,13 @@ class DrivesEntry:
         joints: Names of the driven joints, one for each control.
         components: Index of the driven velocity component of each driven joint, from 0; needed if a joint has several components.
         gear: Torque or force of the joint per unit of each control; 1 if not given.
+        all: True if every velocity component is driven, those of free joints too, and no other key is given.
     """
 
-    joints: tuple[str, ...]
+    joints: tuple[str, ...] = ()
     components: tuple[int, ...] | None = setting(None, minimum=0.0)
     gear: tuple[float, ...] | None = None
+    all: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -351,7 +354,10 @@ class MechanismEntry:
         body: Bodies, one table each, with the joint that connects the body to its parent.
         frame: Named frames that are fixed in bodies, such as a flange or a sensor, one table each.
         rotor: Rotors of geared drives, one table each.
-        drives: Joints that the controls drive; if this table is not given, every velocity component is driven.
+        drives: Joints that the controls drive; if this table is not given, every velocity component is driven, except those of free
+            joints, because floating bases have no motors.
+        actuator: Actuators with ranges, one table for each control, instead of `drives`.
+        effort_range: Bounds of the sum of the torques or forces of all actuators, [lower, upper] by joint names.
     """
 
     name: str
@@ -361,6 +367,11 @@ class MechanismEntry:
     frame: tuple[FrameEntry, ...] = ()
     rotor: tuple[RotorEntry, ...] = ()
     drives: DrivesEntry | None = None
+    actuator: tuple[Actuator, ...] = ()
+    effort_range: dict[str, tuple[float, float]] = dataclasses.field(
+        default_factory=dict,
+        metadata=next(f.metadata for f in dataclasses.fields(Actuators) if f.name == "effort_range"),
+    )
 
     def __post_init__(self):
         if not self.source.strip():

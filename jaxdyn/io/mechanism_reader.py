@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from jaxdyn.dynamics.forces import JointDrives
+from jaxdyn.dynamics.drives import Actuators, Drives, JointDrives, drives_of_joints
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.mechanism_entries import DrivesEntry, MechanismEntry
@@ -46,7 +46,16 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
         wrong = part.validate(model)
         if wrong is not None:
             raise MechanismError(f"{file.file}: {type(part).__name__}: {wrong}")
-    drives = None if entry.drives is None else _drives(model, entry.drives, file.key("drives"))
+    drives: Drives | None = (
+        drives_of_joints(model) if entry.drives is None else _drives(model, entry.drives, file.key("drives"))
+    )
+    if entry.actuator:
+        if entry.drives is not None:
+            raise file.key("drives").error("the file has tables [[actuator]] too; remove the table or the others")
+        try:
+            drives = Actuators.of(model, entry.actuator, entry.effort_range)
+        except (UnknownName, ValueError) as error:
+            raise file.key("actuator").error(str(error)) from None
     return System(model, forces, drives, constraints=constraints)
 
 
@@ -94,7 +103,13 @@ def _inertia(value: Any, place: Place) -> tuple:
     )
 
 
-def _drives(model: Model, entry: DrivesEntry, place: Place) -> JointDrives:
+def _drives(model: Model, entry: DrivesEntry, place: Place) -> JointDrives | None:
+    if entry.all:
+        if entry.joints:
+            raise place.key("joints").error(
+                "every velocity component is driven because of all = true; remove one of both"
+            )
+        return None
     bodies = [joint_index(model, name, place.key("joints")) for name in entry.joints]
     components = (None,) * len(bodies) if entry.components is None else entry.components
     gear = (1.0,) * len(bodies) if entry.gear is None else entry.gear

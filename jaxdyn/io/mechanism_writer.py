@@ -1,9 +1,11 @@
 """Conversion of a system to the tables of a mechanism file, as `mechanism_reader` reads them."""
 
+import dataclasses
 from typing import Any
 
 import jax
 
+from jaxdyn.dynamics.drives import Actuator, Actuators, JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.mechanism_joints import joint_limits_table, joint_table, plain
@@ -40,7 +42,17 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
             tables[key] = entry
         else:
             tables.setdefault(key, []).append(entry)
-    if system.drives is not None:
+    if system.drives is None and drives_of_joints(model) is not None:
+        tables["drives"] = {"all": True}
+    elif type(system.drives) is Actuators:
+        tables["actuator"] = list(map(_actuator_table, system.drives.descriptions(model)))
+        tables["effort_range"] = {name: list(pair) for name, pair in system.drives.effort_ranges(model).items()}
+    elif system.drives is not None:
+        if type(system.drives) is not JointDrives:
+            raise file.error(
+                f"drives of class {type(system.drives).__name__} cannot be written to a mechanism file; "
+                "set drives=None, and add them after loading"
+            )
         bodies = [int(topology.body_of_column[column]) for column in system.drives.columns]
         components = [int(c - topology.v_starts[body]) for c, body in zip(system.drives.columns, bodies, strict=True)]
         drives = {"joints": [topology.joint_names[body] for body in bodies], "gear": plain(system.drives.gear)}
@@ -62,6 +74,19 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         for row, name in enumerate(rotors.names)
     ]
     return tables
+
+
+def _actuator_table(actuator: Actuator) -> dict[str, Any]:
+    """The fields of an actuator that differ from their defaults; each joint with one moment arm has a value instead of a list."""
+    table: dict[str, Any] = {"name": actuator.name}
+    if actuator.joints:
+        arms = {joint: list(values) for joint, values in actuator.joints.items()}
+        table["joints"] = {joint: values[0] if len(values) == 1 else values for joint, values in arms.items()}
+    for field in dataclasses.fields(actuator):
+        value = getattr(actuator, field.name)
+        if field.name not in table and value not in (field.default, {}):
+            table[field.name] = list(value) if isinstance(value, tuple) else value
+    return table
 
 
 def _row(placements: RigidTransform, row: int) -> RigidTransform:

@@ -1,18 +1,19 @@
 """MJCF files, MuJoCo's own format, read with the `mujoco` package (the extra "mjcf").
 
 MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
-bodies, joints with armature, damping, dry friction and springs, equality constraints and motors. A body with several joints becomes
+bodies, joints with armature, damping, dry friction and springs, equality constraints, gravity compensation, and actuators without
+activation states (`mjcf_actuators`). A body with several joints becomes
 a chain of bodies, one per joint. Only the last body of the chain has mass; its origin is at the last joint. Coordinates are in
 MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
 
-Elements without a counterpart in jaxdyn (contacts, limits of tendons, actuators other than motors ...) are counted in one
-`IgnoredContent` warning if they do not affect the free motion. If such an element affects the free motion, the file is refused, and
-the message names the element.
+An element that affects the free motion and has no counterpart in jaxdyn (springs of tendons, a medium, actuators with activation
+states ...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
+`IgnoredContent` warning names all that is left out, and counts the geoms whose contacts are not read.
 """
 
-import collections
 import importlib
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,21 @@ import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
+from jaxdyn.dynamics.drives import drives_of_joints
+from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
-from jaxdyn.errors import one_line
+from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.colliders import ContactUse, check_contact
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
+from jaxdyn.io.mjcf_actuators import ActuatorReader
 from jaxdyn.io.mjcf_colliders import mjcf_collider_count, with_mjcf_contact
 from jaxdyn.io.mjcf_files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
 from jaxdyn.io.mjcf_geoms import MjcfGeoms
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.visuals import Omitted
-from jaxdyn.io.xml import KINEMATIC, IgnoredContent, unused
+from jaxdyn.io.xml import KINEMATIC, Element, IgnoredContent, unused
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
 from jaxdyn.mechanism.joint import Joint
@@ -44,6 +47,8 @@ from jaxdyn.spatial.plain import rotation_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
 _FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
+# Kinds of elements that affect the motion and that can be left out.
+KINDS = ("actuator", "tendon", "equality", "spring", "armature", "gravcomp", "medium", "plugin")
 _MOST_SHOWN = 20  # file names in a message
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 
@@ -56,6 +61,7 @@ def load_mjcf(
     contact: ContactUse = "none",
     folder: Path | str | None = None,
     kinematic: bool = False,
+    ignore: Sequence[str] = (),
 ) -> System:
     """Read the system that an MJCF file describes, in JAX's default precision.
 
@@ -71,6 +77,9 @@ def load_mjcf(
         folder: Folder of the included files and meshes; by default the folder of the file. Files outside of this folder are not
             opened, even if links point to them.
         kinematic: If true, masses and inertias are not read, so that a file without them can be used for kinematics and pictures.
+            Elements that are not supported are then left out.
+        ignore: Elements that are left out if they are not supported, by their names or by their kinds: "actuator", "tendon",
+            "equality", "spring", "armature", "gravcomp", "medium", "plugin". One `IgnoredContent` warning names them.
 
     Raises:
         ImportError: The `mujoco` package is not installed.
@@ -87,7 +96,7 @@ def load_mjcf(
         _check_that_no_mass_depends_on(files, mujoco, path, text, compiled)
     with calculable(path):
         try:
-            reader = _Reader(compiled, velocity_scale, kinematic, contact)
+            reader = _Reader(compiled, velocity_scale, kinematic, contact, ignore, files.root)
             system = reader.system(reader.name or path.stem)
         except (ConfigError, MechanismError) as error:
             raise type(error)(f"{path}: {error}") from None
@@ -170,6 +179,7 @@ def system_from_mujoco(
     velocity_scale: float = HOLDING_SCALE,
     contact: ContactUse = "none",
     kinematic: bool = False,
+    ignore: Sequence[str] = (),
 ) -> System:
     """The system of a compiled model, a `mujoco.MjModel`; `load_mjcf` describes which elements are supported.
 
@@ -178,9 +188,10 @@ def system_from_mujoco(
         velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s.
         contact: Use of the colliders, see `load_mjcf`.
         kinematic: If true, masses and inertias are not read.
+        ignore: Elements that are left out if they are not supported, see `load_mjcf`.
     """
     check_contact(contact, kinematic, "mechanism")
-    reader = _Reader(compiled, velocity_scale, kinematic, contact)
+    reader = _Reader(compiled, velocity_scale, kinematic, contact, ignore)
     system = reader.system(reader.name or "mechanism")
     reader.warn()
     return reader.with_contact(system, {}, system.model.name)
@@ -189,18 +200,29 @@ def system_from_mujoco(
 class _Reader:
     """Reader of one compiled model. For each MuJoCo body, `carriers` holds the name of the jaxdyn body and the origin on it."""
 
-    def __init__(self, compiled: Any, velocity_scale: float, kinematic: bool, contact: ContactUse = "none"):
+    def __init__(
+        self,
+        compiled: Any,
+        velocity_scale: float,
+        kinematic: bool,
+        contact: ContactUse = "none",
+        ignore: Sequence[str] = (),
+        root: Element | None = None,
+    ):
         self.mujoco: Any = importlib.import_module("mujoco")
         self.compiled, self.velocity_scale, self.kinematic, self.contact = compiled, velocity_scale, kinematic, contact
         self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
-        self.ignored: collections.Counter[str] = collections.Counter()
+        self.actuators = ActuatorReader(self.mujoco, compiled, self.carriers, self._leave_out)
+        self.root, self.used = root, set[str]()
+        self.ignore = KINDS if kinematic else tuple(ignore)
+        self.ignored: list[str] = []
         self._taken = {"ground"}
 
     def system(self, name: str) -> System:
         self._refuse()
         compiled = self.compiled
-        no_gravity = compiled.opt.disableflags & self.mujoco.mjtDisableBit.mjDSBL_GRAVITY
-        builder = MechanismBuilder(name, (0.0, 0.0, 0.0) if no_gravity else np.array(compiled.opt.gravity))
+        gravity = (0.0, 0.0, 0.0) if self._is_off("GRAVITY") else np.array(compiled.opt.gravity)
+        builder = MechanismBuilder(name, gravity)
         for body in range(1, compiled.nbody):
             self._add_body(builder, body)
         for site in range(compiled.nsite):
@@ -211,8 +233,13 @@ class _Reader:
                 builder.add_frame(self._unused(given), body=carrier, position=position, orientation=turn)
         model = builder.build(kinematic=self.kinematic)
         self._count()
-        constraints = [self._constraint(model, i) for i in range(compiled.neq) if compiled.eq_active0[i]]
-        return System(model, self._forces(model), self._drives(), constraints=tuple(constraints))
+        constraints = () if self._is_off("EQUALITY") else self._constraints(model)
+        drives = drives_of_joints(model) if not self.actuators.count else self.actuators.drives(model)
+        return System(model, self._forces(model), drives, constraints=constraints)
+
+    def _is_off(self, flag: str) -> bool:
+        """Whether the file switches a part of the physics off."""
+        return bool(self.compiled.opt.disableflags & getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{flag}", 0))
 
     def with_contact(self, system: System, missing: dict[str, str], path: str) -> System:
         """The system with the contacts of its colliders if they are used, and otherwise with the number of colliders."""
@@ -226,9 +253,16 @@ class _Reader:
         return self.compiled.names.split(b"\0", 1)[0].decode(errors="replace")
 
     def warn(self) -> None:
+        """Warn of all that is left out.
+
+        Raises:
+            UnknownName: `ignore` contains a name of no element that would have been refused.
+        """
+        unknown = [name for name in self.ignore if name not in KINDS and name not in self.used]
+        if unknown:
+            raise UnknownName("element to ignore", unknown[0], (*KINDS, *self.used))
         if self.ignored:
-            parts = ", ".join(f"{count} {what}" for what, count in self.ignored.items())
-            said = one_line(f"{self.name or 'MJCF file'}: ignored {parts}")
+            said = one_line(f"{self.name or 'MJCF file'}: ignored {', '.join(dict.fromkeys(self.ignored))}")
             warnings.warn(said, IgnoredContent, stacklevel=4)
 
     def _unused(self, name: str) -> str:
@@ -269,15 +303,14 @@ class _Reader:
             if kind in (_HINGE, _SLIDE):
                 numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
             else:
-                self.ignored["limits of spherical joints"] += 1
+                self.ignored.append(f"limits of joint {numbers['joint_name']!r}")
         joint = {_FREE: Free(), _BALL: Spherical(), _SLIDE: Prismatic(axis), _HINGE: Revolute(axis)}[kind]
-        numbers["armature"] = np.array(compiled.dof_armature[column : column + joint.nv])
+        armature = compiled.dof_armature + self.actuators.reflected("actuator_armature")
+        numbers["armature"] = np.zeros(6) if kind == _FREE else armature[column : column + joint.nv]
         if compiled.jnt_actfrclimited[index] and joint.nv == 1:
             low, high = compiled.jnt_actfrcrange[index]
             if -low == high and high > 0:
                 numbers["effort_limit"] = high
-            else:
-                self.ignored["effort limits that differ by direction"] += 1
         return joint, compiled.jnt_pos[index], numbers
 
     def _inertia(self, body: int, anchor: np.ndarray) -> dict[str, Any]:
@@ -293,57 +326,47 @@ class _Reader:
     def _forces(self, model: Model) -> tuple[Force, ...]:
         compiled = self.compiled
         forces: list[Force] = []
-        if np.any(compiled.dof_damping) or np.any(compiled.dof_frictionloss):
-            scale = np.full(model.nv, self.velocity_scale)
-            forces.append(JointFriction(np.array(compiled.dof_damping), np.array(compiled.dof_frictionloss), scale))
-        if np.any(compiled.jnt_stiffness):
+        damping = compiled.dof_damping + self.actuators.reflected("actuator_damping")
+        damping, dry = (
+            damping * (not self._is_off("DAMPER")),
+            compiled.dof_frictionloss * (not self._is_off("FRICTIONLOSS")),
+        )
+        if np.any(damping) or np.any(dry):
+            forces.append(JointFriction(damping, dry, np.full(model.nv, self.velocity_scale)))
+        if np.any(compiled.jnt_stiffness) and not self._is_off("SPRING"):
             stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model))
             for joint in range(compiled.njnt):
                 column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
                 kind = model.topology.joint_classes[model.topology.body_of_column[column]]
                 if kind is Free:
-                    if compiled.jnt_stiffness[joint]:
-                        self.ignored["springs of free joints"] += 1
                     continue
                 stiffness[column : column + kind.nv] = compiled.jnt_stiffness[joint]
                 reference = compiled.qpos0[start] if kind.nq == 1 else 0.0
                 rest[start : start + kind.nq] = compiled.qpos_spring[start : start + kind.nq] - reference
             forces.append(JointSpring(stiffness, rest))
+        for body in map(int, np.flatnonzero((compiled.body_gravcomp != 0.0) & (compiled.body_weldid != 0))):
+            carrier = model.topology.body_names.index(self.carriers[body][0])
+            forces.append(GravityCompensation(carrier, compiled.body_gravcomp[body]))
         return tuple(forces)
 
-    def _drives(self) -> JointDrives | None:
-        compiled, mujoco = self.compiled, self.mujoco
-        columns, gear = [], []
-        for actuator in range(compiled.nactuator if hasattr(compiled, "nactuator") else compiled.nu):
-            joint = compiled.actuator_trnid[actuator, 0]
-            drives_joint = compiled.actuator_trntype[actuator] == mujoco.mjtTrn.mjTRN_JOINT and joint >= 0
-            is_motor = (
-                compiled.actuator_gaintype[actuator] == mujoco.mjtGain.mjGAIN_FIXED
-                and compiled.actuator_biastype[actuator] == mujoco.mjtBias.mjBIAS_NONE
-                and compiled.actuator_dyntype[actuator] == mujoco.mjtDyn.mjDYN_NONE
-            )
-            if not (drives_joint and is_motor and int(compiled.jnt_type[joint]) in (_HINGE, _SLIDE)):
-                self.ignored["actuators other than joint motors"] += 1
-                continue
-            columns.append(int(compiled.jnt_dofadr[joint]))
-            gear.append(float(compiled.actuator_gear[actuator, 0] * compiled.actuator_gainprm[actuator, 0]))
-        return JointDrives(tuple(columns), gear) if columns else None
+    def _constraints(self, model: Model) -> tuple[Constraint, ...]:
+        found = [self._constraint(model, index) for index in map(int, np.flatnonzero(self.compiled.eq_active0))]
+        return tuple(constraint for constraint in found if constraint is not None)
 
-    def _constraint(self, model: Model, index: int) -> Constraint:
+    def _constraint(self, model: Model, index: int) -> Constraint | None:
         compiled, mujoco = self.compiled, self.mujoco
         name = compiled.equality(index).name or f"equality {index}"
         first, second, data = int(compiled.eq_obj1id[index]), int(compiled.eq_obj2id[index]), compiled.eq_data[index]
         match int(compiled.eq_type[index]):
             case mujoco.mjtEq.mjEQ_JOINT.value:
-                return self._coupling(name, first, second, data[:5])
+                return self._coupling(name, index, first, second, data[:5])
             case mujoco.mjtEq.mjEQ_CONNECT.value:
                 kind, offsets = "spherical", [(data[0:3], _UNTURNED), (data[3:6], _UNTURNED)]
             case mujoco.mjtEq.mjEQ_WELD.value:
                 kind, offsets = "fixed", [(data[3:6], np.array(data[6:10])), (data[0:3], _UNTURNED)]
             case other:
-                raise ConfigError(
-                    f"equality {name!r} is of type {mujoco.mjtEq(other).name}, which has no counterpart; remove it"
-                )
+                self._leave_out("equality", "equality", index, name, f"is of type {mujoco.mjtEq(other).name}")
+                return None
         if compiled.eq_objtype[index] == mujoco.mjtObj.mjOBJ_SITE:
             # Sites carry their own frames, so the data above are not used.
             sites = [(compiled.site_pos[i], np.array(compiled.site_quat[i])) for i in (first, second)]
@@ -358,34 +381,70 @@ class _Reader:
         (body_a, frame_a), (body_b, frame_b) = ends
         return LoopJoint(name, kind, body_a, frame_a, body_b, frame_b)
 
-    def _coupling(self, name: str, driven: int, driver: int, coefficients: np.ndarray) -> Constraint:
+    def _coupling(self, name: str, index: int, driven: int, driver: int, coefficients: np.ndarray) -> Constraint | None:
         compiled = self.compiled
         if driver < 0 or any(int(compiled.jnt_type[joint]) not in (_HINGE, _SLIDE) for joint in (driven, driver)):
-            raise ConfigError(
-                f"equality {name!r} does not couple two revolute or prismatic joints; make the joint fixed instead"
-            )
+            self._leave_out("equality", "equality", index, name, "does not couple two revolute or prismatic joints")
+            return None
         own, other = (int(compiled.jnt_qposadr[joint]) for joint in (driven, driver))
         return Coupling(name, own, other, np.trim_zeros(np.array(coefficients), "b") if np.any(coefficients) else [0.0])
 
     # --- elements without a counterpart ---
 
+    def _leave_out(self, kind: str, section: str, index: int, name: str, problem: str) -> None:
+        """Note an element that `ignore` contains by its kind or its name; refuse any other one."""
+        if kind in self.ignore or name in self.ignore:
+            self.used.add(name)
+            self.ignored.append(f"{kind} {name!r}")
+            return
+        raise ConfigError(
+            f"{self._place(section, index, name)}{kind} {name!r} {problem}, which is not supported; remove it, "
+            f"or leave it out with ignore=({kind!r},) or ignore=({name!r},), on the command line --ignore {kind}"
+        )
+
+    def _place(self, section: str, index: int, name: str) -> str:
+        """Line of an element; empty if it is not known."""
+        if self.root is None:
+            return ""
+        parts = self.root.all(section)
+        inside = [element for part in parts for element in part.below() if element is not part]
+        found = [element for element in inside if element.attributes.get("name") == name]
+        if not found and section != "worldbody":
+            found = inside[index : index + 1] if section == "actuator" else parts
+        return f"line {found[0].line}: " if found else ""
+
     def _refuse(self) -> None:
         compiled = self.compiled
         if compiled.nbody > MOST_BODIES:
             raise ConfigError(f"it has {compiled.nbody} bodies, but at most {MOST_BODIES} are read; split it")
-        free = [joint for joint in range(compiled.njnt) if int(compiled.jnt_type[joint]) == _FREE]
-        changes_motion = {
-            # In MuJoCo it is a mass along ground axes, without weight; in jaxdyn it acts along the axes of the body.
-            "free joints with armature": sum(bool(compiled.dof_armature[compiled.jnt_dofadr[joint]]) for joint in free),
-            "flexes": compiled.nflex,
-            "tendons with armature": np.sum(getattr(compiled, "tendon_armature", 0.0) > 0),
-            "actuators with armature": np.sum(getattr(compiled, "actuator_armature", 0.0) > 0),
-        }
-        for what, count in changes_motion.items():
-            if count:
-                raise ConfigError(
-                    f"it has {int(count)} {what}, which affect the inertia and are not supported; remove them"
-                )
+        if compiled.nflex:
+            raise ConfigError(f"it has {compiled.nflex} flexes, which are not supported; remove them")
+        for joint in range(compiled.njnt):
+            column, name = compiled.jnt_dofadr[joint], compiled.joint(joint).name or f"joint {joint}"
+            is_free = int(compiled.jnt_type[joint]) == _FREE
+            if is_free and compiled.dof_armature[column]:
+                # In MuJoCo it is a mass along ground axes, without weight; in jaxdyn it acts along the axes of the body.
+                self._leave_out("armature", "worldbody", joint, name, "is of a free joint")
+            nonlinear = [_values(compiled, "jnt_stiffnesspoly")[joint], _values(compiled, "dof_dampingpoly")[column]]
+            nonlinear.append(_values(compiled, "jnt_springyield")[joint])
+            if np.any(np.concatenate([np.ravel(x) for x in nonlinear])):
+                self._leave_out("spring", "worldbody", joint, name, "is a nonlinear spring or damper of this joint")
+            compensated = np.any(compiled.body_gravcomp) and compiled.jnt_actfrclimited[joint]
+            if compensated and _values(compiled, "jnt_actgravcomp")[joint]:
+                self._leave_out("gravcomp", "worldbody", joint, name, "is provided by actuators whose force is limited")
+            if is_free and compiled.jnt_stiffness[joint]:
+                self._leave_out("spring", "worldbody", joint, name, "is of a free joint")
+        passive = ("armature", "stiffness", "damping", "frictionloss", "stiffnesspoly", "dampingpoly", "springyield")
+        for tendon in range(compiled.ntendon):
+            name = compiled.tendon(tendon).name or f"tendon {tendon}"
+            if any(np.any(_values(compiled, f"tendon_{key}")[tendon]) for key in passive):
+                self._leave_out("tendon", "tendon", tendon, name, "has a spring, a damper, dry friction or armature")
+            elif compiled.tendon_limited[tendon]:
+                self.ignored.append(f"limits of tendon {name!r}")
+        for plugin in range(compiled.nplugin):
+            self._leave_out("plugin", "extension", plugin, compiled.plugin(plugin).name or f"plugin {plugin}", "is one")
+        if compiled.opt.density or compiled.opt.viscosity:
+            self._leave_out("medium", "option", 0, "option", "has density or viscosity")
 
     def _count(self) -> None:
         compiled = self.compiled
@@ -393,20 +452,14 @@ class _Reader:
         counts = {
             "geoms with contact": 0 if self.contact == "ground" else int(np.sum(collides)),
             "contact pairs": compiled.npair,
-            "tendons": compiled.ntendon,
-            "equalities that are switched off": int(np.sum(compiled.eq_active0 == 0)),
             "mocap bodies, which do not move": compiled.nmocap,
-            "bodies with gravity compensation": int(np.sum(compiled.body_gravcomp != 0)),
-            "plugins": compiled.nplugin,
-            "nonlinear springs and dampers": sum(
-                int(np.sum(np.any(getattr(compiled, key) != 0, axis=-1)))
-                for key in ("jnt_stiffnesspoly", "dof_dampingpoly")
-                if hasattr(compiled, key)
-            ),
-            "media (density, viscosity, wind)": int(
-                bool(compiled.opt.density or compiled.opt.viscosity or np.any(compiled.opt.wind))
-            ),
         }
-        for what, count in counts.items():
-            if count:
-                self.ignored[what] += int(count)
+        self.ignored += [f"{count} {what}" for what, count in counts.items() if count]
+        for index in map(int, np.flatnonzero(compiled.eq_active0 == 0)):
+            name = compiled.equality(index).name or f"equality {index}"
+            self.ignored.append(f"equality {name!r}, which is switched off")
+
+
+def _values(compiled: Any, name: str) -> Any:
+    """Array of a model; zeros for versions of MuJoCo that do not have it."""
+    return getattr(compiled, name, np.zeros(max(compiled.njnt, compiled.nv, compiled.ntendon)))

@@ -54,6 +54,7 @@ class MjcfFiles:
         names: Names of the files in the text for MuJoCo, by their paths.
         size: Number of bytes read so far.
         missing: Paths of mesh files that do not exist, as the model gives them, by the names of the meshes.
+        root: The outermost element of the model with all includes.
     """
 
     folder: Path
@@ -61,6 +62,7 @@ class MjcfFiles:
     names: dict[Path, str] = dataclasses.field(default_factory=dict)
     size: int = 0
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
+    root: Element | None = None
 
     def asset(self, path: Path, where: Element) -> str:
         """Register a file that the model refers to; returns its name in the text for MuJoCo."""
@@ -124,8 +126,9 @@ def read_mjcf(path: Path, folder: Path | None) -> tuple[str, MjcfFiles]:
         ConfigError: A file cannot be used, is outside of the folder, or would take too much time or memory to process.
     """
     files = MjcfFiles(Path(os.path.realpath(path.parent if folder is None else folder)))
-    text = _Model(files, path, (Path(os.path.realpath(path)),)).text()
-    return text, files
+    model = _Model(files, path, (Path(os.path.realpath(path)),))
+    files.root = model.root
+    return model.text(), files
 
 
 class _Model:

@@ -11,6 +11,7 @@ parts that are left out.
 
 import types
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -41,6 +42,7 @@ def load_system(
     contact: ContactUse = "none",
     kinematic: bool = False,
     lock: Positions = types.MappingProxyType({}),
+    ignore: Sequence[str] = (),
 ) -> System:
     """Read the system that a file in any of the formats describes.
 
@@ -56,6 +58,7 @@ def load_system(
         kinematic: If true, masses and inertias of a URDF or MJCF file are not read, so that a file without them can be used for
             kinematics and pictures.
         lock: Positions (rad or m) by the names of joints that are fixed there, as by `lock_joints`.
+        ignore: Elements of an MJCF file that are left out if they are not supported, by their names or kinds, see `load_mjcf`.
 
     Raises:
         UnknownName: There is no joint of a name in `lock`.
@@ -67,13 +70,16 @@ def load_system(
     check_limits(limits, path)
     check_contact(contact, kinematic, path)
     ending = _format(path)
+    if ignore and ending != ".xml":
+        raise ConfigError(f"{path}: ignore is an option of MJCF files; leave it out")
     if ending == ".urdf":
         system = load_urdf(path, base=base, unphysical=unphysical, contact=contact, folder=folder, kinematic=kinematic)
         return _completed(system, lock, limits)
     if base is not None or unphysical != "refuse":
         raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
     if ending == ".xml":
-        return _completed(load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic), lock, limits)
+        system = load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic, ignore=ignore)
+        return _completed(system, lock, limits)
     if contact != "none":
         raise ConfigError(
             f"{path}: contact is an option of URDF and MJCF files; leave it out, a mechanism file has tables [[ground_contact]]"

@@ -25,8 +25,9 @@ URDF does not support loops, rotors and gravity. They are stored in an additiona
 
 The two frames of a loop joint coincide except for the motion of the joint. `axis` has the same components on the axes of both
 frames, and is z if absent; the types are those of `LoopJoint`. Constraints are ordered: first mimic joints in the order of the
-joints, then the constraints of `<jaxdyn>` in the order of the file. Drives become `System.drives`; without drives, every velocity
-component has a control.
+joints, then the constraints of `<jaxdyn>` in the order of the file. Drives become `System.drives`. Without drives,
+every velocity component has a control, except those of free joints, since floating bases have no motors; an element
+`<drives joints="all"/>` gives a control to every component, and `<drives joints="none"/>` to none.
 """
 
 import contextlib

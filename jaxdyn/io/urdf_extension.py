@@ -11,7 +11,8 @@ from jaxtyping import Array
 
 from jaxdyn.constraints.kinds import LOOP_KINDS, Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.forces import Force, JointDrives, JointSpring
+from jaxdyn.dynamics.drives import JointDrives, drives_of_joints
+from jaxdyn.dynamics.forces import Force, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, suggestion
@@ -191,12 +192,18 @@ def _turned(frame: RigidTransform, turn: Array) -> RigidTransform:
 
 def _drives(model: Model, extension: Element) -> JointDrives | None:
     columns, gear = [], []
+    every = extension.optional("drives")
+    if every is not None:
+        joints = every.text("joints")
+        if joints not in ("all", "none") or extension.all("drive"):
+            raise every.error('give joints="all" or joints="none" without elements <drive>, or elements <drive> alone')
+        return None if joints == "all" else JointDrives((), [])
     for element in extension.all("drive"):
         name = element.name("joint")
         _coordinate(model, element, name)
         columns.append(_columns(model, name).start)
         gear.append(element.number("gear", 1.0))
-    return JointDrives(tuple(columns), gear) if columns else None
+    return JointDrives(tuple(columns), gear) if columns else drives_of_joints(model)
 
 
 _CONSTRAINTS = {"loop_joint": _loop_joint, "rod": _rod, "coupling": _coupling}

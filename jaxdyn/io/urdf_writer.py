@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.drives import JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import Force, JointSpring
 from jaxdyn.dynamics.friction import JointFriction
 from jaxdyn.dynamics.system import System
@@ -191,7 +192,15 @@ class _Writer:
                     words["rest"] = float(rest)
             if words:
                 parts.append(_element("joint", name=name, **words))
-        if self.system.drives is not None:
+        if self.system.drives is None and drives_of_joints(model) is not None:
+            parts.append(_element("drives", joints="all"))
+        elif self.system.drives is not None:
+            if type(self.system.drives) is not JointDrives:
+                raise self.refused(
+                    f"drives of class {type(self.system.drives).__name__} cannot be written as URDF; save as JSON"
+                )
+            if not self.system.drives.columns:
+                parts.append(_element("drives", joints="none"))
             for column, gear in zip(self.system.drives.columns, self.system.drives.gear, strict=True):
                 body = topology.body_of_column[column]
                 if topology.joint_classes[body] not in (Revolute, Prismatic):

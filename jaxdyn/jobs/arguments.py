@@ -34,11 +34,13 @@ class SourceOptions(UrdfOptions):
             package.
         contact: Use of the colliders of a URDF or MJCF file: "ground" turns them into contacts with the ground.
         kinematic: Do not read the masses and inertias of a URDF or MJCF file, which kinematics and pictures do not require.
+        ignore: Elements of an MJCF file that are left out if they are not supported: kinds or names, separated by commas.
     """
 
     folder: Path | None = None
     contact: ContactName = "none"
     kinematic: bool = False
+    ignore: str | None = dataclasses.field(default=None, metadata=placeholder("KINDS"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

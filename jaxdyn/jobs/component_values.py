@@ -42,7 +42,7 @@ def each(
     if values is None:
         return np.broadcast_to(np.asarray(otherwise, float), sizes[axis][:1])
     if axis in ("nq", "nv", "nu"):
-        columns = range(sizes[axis][0]) if axis != "nu" or system.drives is None else system.drives.columns
+        columns = range(sizes[axis][0]) if axis != "nu" or system.drives is None else system.drives.driven or ()
         _check_units(values, model, "coordinate" if axis == "nq" else "velocity", columns, place)
     return one_each(values, *sizes[axis], place) if axis in sizes else np.asarray(values, float)
 

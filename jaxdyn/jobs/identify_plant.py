@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.dynamics import friction
-from jaxdyn.dynamics.forces import JointDrives, JointForce
+from jaxdyn.dynamics.drives import JointDrives
+from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
 from jaxdyn.identify.charts import Chart, Real

@@ -13,6 +13,7 @@ from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan, rollout_controls
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics, free_duration
 from jaxdyn.control.solution import Solver
+from jaxdyn.dynamics.drives import JointDrives
 from jaxdyn.dynamics.equations_of_motion import constraint_errors
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
@@ -123,12 +124,16 @@ def _start(config: OptimizeConfig, system: System) -> State:
 
 
 def _bounds(config: OptimizeConfig, system: System) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the controls; by default they are derived from the effort limits of the joints."""
+    """Bounds of the controls; by default the ranges of the drives, or those that follow from the effort limits of the joints."""
     effort = np.asarray(system.model.limits.effort)
-    if system.drives is not None:
-        effort = effort[list(system.drives.columns)] / np.abs(np.asarray(system.drives.gear))
-    lower = each(config.bounds.lower, "nu", system, "bounds.lower", -effort)
-    upper = each(config.bounds.upper, "nu", system, "bounds.upper", effort)
+    least, most = -effort, effort
+    if isinstance(system.drives, JointDrives):
+        most = effort[list(system.drives.columns)] / np.abs(np.asarray(system.drives.gear))
+        least = -most
+    elif system.drives is not None:
+        least, most = system.drives.control_bounds or (-np.inf, np.inf)
+    lower = each(config.bounds.lower, "nu", system, "bounds.lower", least)
+    upper = each(config.bounds.upper, "nu", system, "bounds.upper", most)
     check_bounds(lower, upper, "bounds")
     return lower, upper
 

@@ -86,10 +86,13 @@ def controls(
     """
     values, declared = np.asarray(values), Quantity(unit, along="velocity")
     names, units = component_names(system.model, declared), units_along(system.model, declared)
-    columns = range(system.model.nv) if system.drives is None else system.drives.columns
-    figure, axes = panels([names[column] for column in columns], title or "Controls; bounds dashed")
-    for k, (column, axis) in enumerate(zip(columns, axes[:, 0], strict=True)):
+    if system.drives is not None:
+        drives = system.drives
+        units = [""] * drives.count if drives.driven is None else [units[column] for column in drives.driven]
+        names = drives.control_names(system.model)
+    figure, axes = panels(names, title or "Controls; bounds dashed")
+    for k, (unit_of, axis) in enumerate(zip(units, axes[:, 0], strict=True)):
         axis.step(time, np.append(values[:, k], values[-1, k]), where="post", color=BLUE, lw=1.5)
         draw_limits(axis, np.asarray(lower)[k], np.asarray(upper)[k])
-        axis.set_ylabel(units[column], fontsize=8)
+        axis.set_ylabel(unit_of, fontsize=8)
     return figure

@@ -13,7 +13,7 @@ from recorded import double_pendulum_plant, pendulum
 import jaxdyn
 from jaxdyn import UnknownName
 from jaxdyn.constraints import Coupling
-from jaxdyn.dynamics.forces import JointDrives
+from jaxdyn.dynamics.drives import JointDrives
 from jaxdyn.identify.charts import Bounded, PhysicalInertia, Positive, Rotation, UnitVector
 from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
 from jaxdyn.identify.parameters import (

@@ -1,5 +1,7 @@
 """Locked joints: the reduced mechanism moves as the whole one whose joints are at rest there."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from random_trees import close, geared, random_model, random_motion
 import jaxdyn
 from jaxdyn import State, System, UnknownName
 from jaxdyn.constraints import constraint_errors
-from jaxdyn.dynamics import GroundContact, contact_sphere
+from jaxdyn.dynamics import Actuator, Actuators, GroundContact, contact_sphere
 from jaxdyn.io import ConfigError, load_system, lock_joints, save_system
 from jaxdyn.mechanism import locked
 
@@ -84,6 +86,26 @@ def test_forces_drives_and_loops_stay_where_they_are(tmp_path):
     assert read.model.topology == reduced.model.topology
     assert len(read.forces) == 1 + len(reduced.forces)  # the limits of the joints that are left
     close(read.model.inertia, reduced.model.inertia)
+
+
+def test_actuators_keep_their_tendons_and_bodies():
+    model, state = system().model, State(jnp.array([0.3, -0.5, 0.2, 0.4]), jnp.array([0.5, 0.0, -0.4, 0.7]))
+    actuators = (
+        Actuator("tendon", {NAMES[1]: (0.5,), NAMES[3]: (2.0,)}, gain=3.0, stiffness=4.0, damping=0.3),
+        Actuator("gone", {NAMES[1]: (1.0,)}),
+        Actuator("thruster", body="body 1", point=(0.1, 0.2, 0.3), force=(1.0, 0.5, 0.0), torque=(0.0, 0.0, 0.2)),
+        Actuator.position_servo(NAMES[2], 5.0, 0.1, force_range=(-0.5, 0.5)),
+    )
+    whole = System(model, drives=Actuators.of(model, actuators, {NAMES[3]: (-9.0, 9.0)}))
+    of_q, of_v = kept(model, (1,))
+    reduced = lock_joints(whole, positions(model, state.q, (1,)))
+    u, controls = jnp.array([0.7, 0.0, -0.4, 0.9]), np.array([0, 2, 3])
+    there = State(state.q[of_q], state.v[of_v])
+    close(jaxdyn.applied_forces(reduced, there, u[controls]), jaxdyn.applied_forces(whole, state, u)[of_v])
+    assert reduced.drives.control_names(reduced.model) == ("tendon", "thruster", NAMES[2])
+    brake = System(model, drives=Actuators.of(model, [dataclasses.replace(actuators[0], controlled_stiffness=1.0)]))
+    with pytest.raises(ConfigError, match=f"'tendon': its stiffness depends on the control, and joint '{NAMES[1]}'"):
+        lock_joints(brake, positions(model, state.q, (1,)))
 
 
 @pytest.mark.usefixtures("as_a_user")

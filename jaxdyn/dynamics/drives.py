@@ -1,0 +1,530 @@
+"""Drives, the maps from the controls of a system to generalized forces, theory.md section (h).
+
+A `System` has one object of this kind. `JointDrives` are motors in single joints, whose forces are proportional to the controls.
+`Actuators` are motors and servos with ranges, that act on joints, on linear combinations of joints, or at points of bodies. To add
+another law, derive from `Drives` and define `count` and `forces`.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.added_inertia import AddedInertia
+from jaxdyn.dynamics.forces import OverStep, Scalar
+from jaxdyn.dynamics.kinematics import Motion
+from jaxdyn.errors import check_name
+from jaxdyn.mechanism.components import error_with_part, velocity_names
+from jaxdyn.mechanism.joints import Free
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import invalid, plain, quantity
+from jaxdyn.mechanism.topology import GROUND, Topology
+from jaxdyn.spatial import quaternion
+from jaxdyn.spatial.arrays import dot, floating, floating_or_none
+from jaxdyn.spatial.rotation import cross
+from jaxdyn.spatial.transform import RigidTransform
+
+Coordinates = Float[Array, "nq"]
+Velocities = Float[Array, "nv"]
+Controls = Float[Array, "nu"]
+
+
+class Drives(eqx.Module):
+    """Map from the controls u of a system to generalized forces."""
+
+    @property
+    @abc.abstractmethod
+    def count(self) -> int:
+        """Number of controls."""
+
+    @abc.abstractmethod
+    def forces(self, model: Model, q: Coordinates, v: Velocities, u: Controls) -> Velocities:
+        """Generalized force of the controls u, N m or N by the kinds of joints."""
+
+    def over_step(self, model: Model, moving: Motion, u: Float[Array, "nu"], step: Scalar | float) -> OverStep:
+        """Linear law with which implicit integrators evaluate the forces at the end of a step of length `step` (s); by default the
+        forces at the start."""
+        return OverStep(self.forces(model, moving.q, moving.v, u))
+
+    @property
+    def driven(self) -> tuple[int, ...] | None:
+        """Velocity component of each control whose force is proportional to this control; None if the law is another one."""
+        return None
+
+    @property
+    def unbounded(self) -> "Drives":
+        """These drives without bounds of the controls and of the forces, so that the forces are affine in the controls."""
+        return self
+
+    @property
+    def control_bounds(self) -> tuple[Float[Array, "nu"], Float[Array, "nu"]] | None:
+        """Lower and upper bounds at which these drives clip the controls; None if they do not."""
+        return None
+
+    def control_names(self, model: Model) -> tuple[str, ...]:
+        """Name of each control, which is the name of its velocity component or else its index."""
+        if self.driven is None:
+            return tuple(str(k) for k in range(self.count))
+        known = velocity_names(model)
+        return tuple(known[column] for column in self.driven)
+
+    def row_names(self, model: Model, axis: str) -> tuple[str, ...] | None:
+        """Names of the rows of a field along an axis of its annotation, such as "nu"; None for an unknown axis.
+
+        Args:
+            model: The mechanism.
+            axis: Name of the axis.
+        """
+        return {"nu": self.control_names(model), "nv": velocity_names(model)}.get(axis)
+
+    def validate(self, model: Model) -> str | None:
+        """Error message with a remedy if these drives do not fit a model, else None. `System` calls this method once."""
+        return error_with_part(self, model)
+
+
+class JointDrives(Drives):
+    """Motors in some of the joints: tau = gear * u on the driven velocity components, 0 on the remaining components
+    (underactuation).
+
+    Attributes:
+        columns: Index of the driven velocity component of each control.
+        gear: Generalized force per unit of control.
+
+    Source: theory.md (H6).
+    """
+
+    columns: tuple[int, ...] = eqx.field(static=True, converter=plain)
+    gear: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1"))
+
+    @property
+    def count(self) -> int:
+        return len(self.columns)
+
+    @property
+    def driven(self) -> tuple[int, ...]:
+        return self.columns
+
+    def validate(self, model: Model) -> str | None:
+        wrong = model.topology.error_with_columns(self.columns)
+        return wrong or invalid(self, {"nu": len(self.columns)})
+
+    def forces(self, model: Model, q: Coordinates, v: Velocities, u: Controls) -> Velocities:
+        return self.generalized_forces(model, u)
+
+    def generalized_forces(self, model: Model, u: Float[Array, "nu"]) -> Float[Array, "nv"]:
+        """Generalized force of the controls u, which does not depend on the state."""
+        selection = np.equal.outer(np.arange(model.nv), np.array(self.columns)).astype(u.dtype)
+        return dot(selection, self.gear * u)  # (H6)
+
+
+def drives_of_joints(model: Model) -> JointDrives | None:
+    """One control per velocity component, the generalized force, except for those of free joints: floating bases have no motors.
+
+    It is None, which has the same meaning, for a mechanism without free joints.
+
+    Args:
+        model: The mechanism.
+    """
+    kinds = [model.topology.joint_classes[body] for body in model.topology.body_of_column]
+    driven = tuple(column for column, kind in enumerate(kinds) if not issubclass(kind, Free))
+    return None if len(driven) == model.nv else JointDrives(driven, jnp.ones(len(driven), model.dtype))
+
+
+_ANY = (-np.inf, np.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class Actuator:
+    """A control and its force: f = gain u + stiffness (position_target u - l) + damping (velocity_target u - dl/dt) + offset.
+
+    The length l = sum of (arm * coordinate) is that of a joint behind a gear, or of a fixed tendon, which couples several joints
+    linearly. The generalized force of a joint is arm * f. At a point of a body, f scales a force and a torque, and l is zero. First
+    u is clipped at its range, then f; derivatives are zero beyond the bounds.
+
+    Attributes:
+        name: Name of the control.
+        joints: Moment arms by the names of joints: one value, or one per velocity component. Components of spherical and free
+            joints have no coordinate and add nothing to the length.
+        gain: Force per unit of the control.
+        stiffness: Proportional gain of a position servo.
+        damping: Derivative gain of a servo, or viscous damping of a motor.
+        position_target: Desired length per unit of the control; 1 for a position servo.
+        velocity_target: Desired rate of the length per unit of the control; 1 for a velocity servo.
+        offset: Force without control at zero length and rate.
+        controlled_stiffness: Additional stiffness per unit of the control.
+        controlled_damping: Additional damping per unit of the control, as of a magnetic brake.
+        control_range: Bounds of the control.
+        force_range: Bounds of the force f.
+        stall_force: Force at rest of a motor whose largest force falls linearly with the speed, by the voltage that it induces;
+            no such limit by default.
+        no_load_speed: Rate of the length at which the largest force is zero.
+        body: Body or frame on which the actuator pushes, instead of joints.
+        point: Point of action on the axes of this body or frame.
+        force: Force per unit of f, on the axes of this body or frame.
+        torque: Torque per unit of f, on the axes of this body or frame.
+
+    Example:
+        ```python
+        import jaxdyn
+        from jaxdyn.dynamics import Actuator, Actuators
+
+        model = jaxdyn.library.double_pendulum()
+        servo = Actuator.position_servo("upper_joint", 80.0, 4.0, force_range=(-20.0, 20.0))
+        motor = Actuator("elbow", {"lower_joint": (30.0,)}, control_range=(-1.0, 1.0))
+        system = jaxdyn.System(model, drives=Actuators.of(model, (servo, motor)))
+        ```
+
+    Source: theory.md (H16).
+    """
+
+    name: str
+    joints: dict[str, tuple[float, ...]] = dataclasses.field(
+        default_factory=dict, metadata=quantity("1", broadcast=True)
+    )
+    gain: float = 1.0
+    stiffness: float = 0.0
+    damping: float = 0.0
+    position_target: float = 0.0
+    velocity_target: float = 0.0
+    offset: float = 0.0
+    controlled_stiffness: float = 0.0
+    controlled_damping: float = 0.0
+    control_range: tuple[float, float] = dataclasses.field(default=_ANY, metadata=quantity("1", infinite=True))
+    force_range: tuple[float, float] = dataclasses.field(default=_ANY, metadata=quantity("1", infinite=True))
+    stall_force: float = dataclasses.field(default=np.inf, metadata=quantity("1", positive=True, infinite=True))
+    no_load_speed: float = dataclasses.field(default=np.inf, metadata=quantity("1", positive=True, infinite=True))
+    body: str = ""
+    point: tuple[float, float, float] = dataclasses.field(default=(0.0, 0.0, 0.0), metadata=quantity("m"))
+    force: tuple[float, float, float] = dataclasses.field(default=(0.0, 0.0, 0.0), metadata=quantity("1"))
+    torque: tuple[float, float, float] = dataclasses.field(default=(0.0, 0.0, 0.0), metadata=quantity("m"))
+
+    def __post_init__(self):
+        for key, (low, high) in (("control_range", self.control_range), ("force_range", self.force_range)):
+            if not low < high:
+                raise ValueError(f"actuator {self.name!r}: {key} is [{low:g}, {high:g}]; give the lower bound first")
+        if bool(self.joints) == bool(self.body):
+            raise ValueError(f"actuator {self.name!r}: give either joints or a body")
+        if (self.stall_force < np.inf) != (self.no_load_speed < np.inf):
+            raise ValueError(f"actuator {self.name!r}: give both stall_force and no_load_speed")
+
+    @staticmethod
+    def position_servo(joint: str, stiffness: float, damping: float = 0.0, **options: Any) -> "Actuator":
+        """A servo of a joint whose control is the desired coordinate.
+
+        Args:
+            joint: Name of the joint, and of the control if `options` does not give a name.
+            stiffness: Proportional gain.
+            damping: Derivative gain.
+            options: Other fields by name, such as `force_range`.
+        """
+        servo = {"name": joint, "joints": {joint: (1.0,)}, "gain": 0.0, "position_target": 1.0}
+        return Actuator(**(servo | options), stiffness=stiffness, damping=damping)
+
+    @staticmethod
+    def velocity_servo(joint: str, damping: float, **options: Any) -> "Actuator":
+        """A servo of a joint whose control is the desired velocity.
+
+        Args:
+            joint: Name of the joint, and of the control if `options` does not give a name.
+            damping: Gain of the velocity.
+            options: Other fields by name, such as `force_range`.
+        """
+        servo = {"name": joint, "joints": {joint: (1.0,)}, "gain": 0.0, "velocity_target": 1.0}
+        return Actuator(**(servo | options), damping=damping)
+
+
+def _optional(**rules: Any) -> Any:
+    return eqx.field(converter=floating_or_none, default=None, metadata=quantity("1", **rules))
+
+
+class Actuators(Drives):
+    """Actuators with ranges on joints, fixed tendons and bodies; `Actuators.of` makes them from descriptions `Actuator`.
+
+        f = clip(gain u + stiffness (position_target u - l) + damping (velocity_target u - dl/dt) + offset),   tau = clip(B' f)
+
+    The bounds are hard: forces are continuous, and derivatives are zero beyond a bound. The default integrator evaluates stiffness
+    and damping of actuators on joints at the end of the step, so that steps are stable with gains of any size.
+
+    Attributes:
+        names: Name of each control.
+        controls: Index of the control of each moment arm.
+        columns: Index of the velocity component of each moment arm.
+        arms: Moment arms.
+        thrusters: Index of the control of each actuator on a body.
+        bodies: Index of the body on which each of them acts.
+        points: Points of action on body axes, relative to the body origin O'.
+        pushes: Forces per unit of f, on body axes.
+        turns: Torques per unit of f, on body axes.
+        gain: Force per unit of control.
+        stiffness: Proportional gains; zero if None, as all following values without bounds.
+        damping: Derivative gains.
+        position_target: Desired length per unit of control.
+        velocity_target: Desired rate of the length per unit of control.
+        offset: Forces without control at zero length and rate.
+        controlled_stiffness: Additional stiffness per unit of control.
+        controlled_damping: Additional damping per unit of control.
+        stall_force: Largest forces at rest, which fall linearly with the speed; no bounds if None, as all following values.
+        no_load_speed: Rates of the lengths at which the largest forces are zero.
+        control_range: Lower and upper bounds of the controls.
+        force_range: Lower and upper bounds of the forces f.
+        effort_range: Lower and upper bounds of the generalized forces, the sums over all actuators.
+
+    Source: theory.md (H16).
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True, converter=plain)
+    controls: tuple[int, ...] = eqx.field(static=True, converter=plain)
+    columns: tuple[int, ...] = eqx.field(static=True, converter=plain)
+    arms: Float[Array, "arms"] = eqx.field(converter=floating, metadata=quantity("1"))
+    thrusters: tuple[int, ...] = eqx.field(static=True, converter=plain)
+    bodies: tuple[int, ...] = eqx.field(static=True, converter=plain)
+    points: Float[Array, "nt 3"] = eqx.field(converter=floating, metadata=quantity("m"))
+    pushes: Float[Array, "nt 3"] = eqx.field(converter=floating, metadata=quantity("1"))
+    turns: Float[Array, "nt 3"] = eqx.field(converter=floating, metadata=quantity("m"))
+    gain: Float[Array, "nu"] = eqx.field(converter=floating, metadata=quantity("1"))
+    stiffness: Float[Array, "nu"] | None = _optional()
+    damping: Float[Array, "nu"] | None = _optional()
+    position_target: Float[Array, "nu"] | None = _optional()
+    velocity_target: Float[Array, "nu"] | None = _optional()
+    offset: Float[Array, "nu"] | None = _optional()
+    controlled_stiffness: Float[Array, "nu"] | None = _optional()
+    controlled_damping: Float[Array, "nu"] | None = _optional()
+    stall_force: Float[Array, "nu"] | None = _optional(positive=True, infinite=True)
+    no_load_speed: Float[Array, "nu"] | None = _optional(positive=True, infinite=True)
+    control_range: Float[Array, "nu 2"] | None = _optional(infinite=True)
+    force_range: Float[Array, "nu 2"] | None = _optional(infinite=True)
+    effort_range: Float[Array, "nv 2"] | None = _optional(infinite=True)
+
+    @staticmethod
+    def of(
+        model: Model, actuators: Sequence[Actuator], effort_range: Mapping[str, tuple[float, float]] | None = None
+    ) -> "Actuators":
+        """The drives that some actuators form; their controls are in this order.
+
+        Args:
+            model: The mechanism.
+            actuators: Actuators.
+            effort_range: Bounds of the sum of the generalized forces of all actuators, by the names of joints.
+
+        Raises:
+            UnknownName: There is no such joint, body or frame.
+            ValueError: A joint has another number of velocity components.
+        """
+        arms, thrusters = [], []
+        for control, actuator in enumerate(actuators):
+            for joint, values in actuator.joints.items():
+                columns = _columns(model.topology, joint, f"actuator {actuator.name!r}")
+                if len(values) not in (1, len(columns)):
+                    raise ValueError(
+                        f"actuator {actuator.name!r}: joint {joint!r} has {len(columns)} velocity components; give one moment "
+                        "arm for each"
+                    )
+                arms += [
+                    (control, column, arm)
+                    for column, arm in zip(columns, np.broadcast_to(values, len(columns)), strict=True)
+                ]
+            if actuator.body:
+                placed = RigidTransform(jnp.asarray((1.0, 0.0, 0.0, 0.0)), jnp.asarray(actuator.point, float))
+                body, frame = model.locate_frame(actuator.body, placed)
+                turned = [
+                    quaternion.rotate(frame.quaternion, jnp.asarray(x, float))
+                    for x in (actuator.force, actuator.torque)
+                ]
+                thrusters.append((control, body, frame.translation, *turned))
+        controls, columns, lengths = zip(*arms, strict=True) if arms else ((), (), ())
+        pushing, bodies, *vectors = zip(*thrusters, strict=True) if thrusters else ((), (), (), (), ())
+        bounds = np.tile(_ANY, (model.nv, 1))
+        for joint, pair in (effort_range or {}).items():
+            bounds[_columns(model.topology, joint, "effort_range")] = pair
+        return Actuators(
+            tuple(actuator.name for actuator in actuators),
+            controls,
+            columns,
+            np.array(lengths, float),
+            pushing,
+            bodies,
+            *(jnp.asarray(np.reshape(x, (-1, 3)), float) for x in vectors),
+            **{name: _unless(default, [getattr(x, name) for x in actuators]) for name, default in _OPTIONAL.items()},
+            gain=np.array([actuator.gain for actuator in actuators], float),
+            effort_range=jnp.asarray(bounds, float) if effort_range else None,
+        )
+
+    def descriptions(self, model: Model) -> list[Actuator]:
+        """The actuators from which `Actuators.of` makes these drives.
+
+        Args:
+            model: The mechanism.
+        """
+        topology, found = model.topology, []
+        for control, name in enumerate(self.names):
+            values = {
+                key: np.asarray(getattr(self, key))[control].tolist()
+                for key in ("gain", *_OPTIONAL)
+                if getattr(self, key) is not None
+            }
+            joints: dict[str, tuple[float, ...]] = {}
+            for owner, column, arm in zip(self.controls, self.columns, np.asarray(self.arms).tolist(), strict=True):
+                if owner == control:
+                    body = topology.body_of_column[column]
+                    own = np.array(joints.get(topology.joint_names[body], np.zeros(topology.joint_classes[body].nv)))
+                    own[column - topology.v_starts[body]] = arm
+                    joints[topology.joint_names[body]] = tuple(own.tolist())
+            if control in self.thrusters:
+                k = self.thrusters.index(control)
+                vectors = {"point": self.points, "force": self.pushes, "torque": self.turns}
+                values |= {key: tuple(np.asarray(x)[k].tolist()) for key, x in vectors.items()}
+                values["body"] = topology.body_name(self.bodies[k])
+            plain_values: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in values.items()}
+            found.append(Actuator(name, joints, **plain_values))
+        return found
+
+    def effort_ranges(self, model: Model) -> dict[str, tuple[float, float]]:
+        """Bounds of the sums of the generalized forces, by the names of the joints that have finite ones.
+
+        Args:
+            model: The mechanism.
+        """
+        bounds = np.tile(_ANY, (model.nv, 1)) if self.effort_range is None else np.asarray(self.effort_range)
+        finite = np.flatnonzero(np.isfinite(bounds).any(axis=1))
+        names, owners = model.topology.joint_names, model.topology.body_of_column
+        return {names[owners[column]]: tuple(bounds[column].tolist()) for column in finite}
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @property
+    def control_bounds(self) -> tuple[Float[Array, "nu"], Float[Array, "nu"]] | None:
+        return None if self.control_range is None else (self.control_range[:, 0], self.control_range[:, 1])
+
+    @property
+    def unbounded(self) -> "Actuators":
+        bounds = ("control_range", "force_range", "effort_range", "stall_force", "no_load_speed")
+        return dataclasses.replace(self, **dict.fromkeys(bounds))
+
+    def control_names(self, model: Model) -> tuple[str, ...]:
+        return self.names
+
+    def row_names(self, model: Model, axis: str) -> tuple[str, ...] | None:
+        if axis == "nt":
+            return tuple(self.names[control] for control in self.thrusters)
+        if axis != "arms":
+            return super().row_names(model, axis)
+        known, owners = velocity_names(model), zip(self.controls, self.columns, strict=True)
+        return tuple(f"{self.names[control]} on {known[column]}" for control, column in owners)
+
+    def validate(self, model: Model) -> str | None:
+        topology = model.topology
+        wrong = topology.error_with_columns(self.columns) or topology.error_with_bodies(*self.bodies)
+        if wrong is None and GROUND in self.bodies:
+            wrong = "an actuator on the ground has no effect; give a body"
+        sizes = {"nu": self.count, "nv": model.nv, "arms": len(self.columns), "nt": len(self.bodies)}
+        return wrong or invalid(self, sizes)
+
+    def forces(self, model: Model, q: Coordinates, v: Velocities, u: Controls) -> Velocities:
+        arms = self._all_arms(model, kinematics.placements(model, q) if self.bodies else None)
+        return self._bounded(dot(self._forces(model, arms, q, v, u)[0], arms))
+
+    def over_step(self, model: Model, moving: Motion, u: Float[Array, "nu"], step: Scalar | float) -> OverStep:
+        arms = self._all_arms(model, moving.placements)
+        force, stiffness, damping = self._forces(model, arms, moving.q, moving.v, u)
+        now = dot(force, arms)
+        if all(getattr(self, name) is None for name in _RESISTING):
+            return OverStep(self._bounded(now))
+        stiffness, damping = jnp.maximum(stiffness, 0.0), jnp.maximum(damping, 0.0)
+        if self.effort_range is not None:  # at the bound of a joint, the force is constant
+            at_bound = (now < self.effort_range[:, 0]) | (now > self.effort_range[:, 1])
+            constant = dot(jnp.abs(arms), at_bound.astype(now.dtype)) > 0.0
+            stiffness, damping = jnp.where(constant, 0.0, stiffness), jnp.where(constant, 0.0, damping)
+        now = self._bounded(now) - dot(step * stiffness * dot(arms, moving.v), arms)
+        resistance = step * (damping + step * stiffness)  # (I12)
+        if not self.bodies and len(set(self.controls)) == len(self.controls):  # no coupling of joints
+            return OverStep(now, dot(resistance, arms**2))
+        return OverStep(now, AddedInertia(None, dot(arms.T, resistance[:, None] * arms)))
+
+    def _forces(
+        self, model: Model, arms: Float[Array, "nu nv"], q: Coordinates, v: Velocities, u: Controls
+    ) -> tuple[Controls, Controls, Controls]:
+        """Bounded forces f, -df/dl and -df/d(dl/dt), which are zero beyond bounds."""
+        if self.control_range is not None:
+            u = jnp.clip(u, self.control_range[:, 0], self.control_range[:, 1])
+        coordinates = _coordinate_of_column(model.topology)
+        moved = jnp.where(coordinates >= 0, q[np.maximum(coordinates, 0)], 0.0)
+        # Actuators on bodies have no length.
+        length, rate = dot(self._arms_in_joints(model), moved), dot(arms, v)
+        zero = jnp.zeros_like(self.gain)
+        stiffness, damping = (zero if x is None else x for x in (self.stiffness, self.damping))
+        force = self.gain * u
+        for gain, target in ((stiffness, self.position_target), (damping, self.velocity_target)):
+            force = force if target is None else force + gain * target * u
+        stiffness = stiffness if self.controlled_stiffness is None else stiffness + self.controlled_stiffness * u
+        damping = damping if self.controlled_damping is None else damping + self.controlled_damping * u
+        force = force - stiffness * length - damping * rate  # (H16)
+        force = force if self.offset is None else force + self.offset
+        if self.stall_force is not None and self.no_load_speed is not None:
+            slope = jnp.where(jnp.isinf(self.stall_force), 0.0, self.stall_force) / self.no_load_speed
+            low, high = -self.stall_force - slope * rate, self.stall_force - slope * rate  # (H17)
+            inside = (low < force) & (force < high)
+            stiffness, damping = jnp.where(inside, stiffness, 0.0), jnp.where(inside, damping, slope)
+            force = jnp.clip(force, low, high)
+        if self.force_range is not None:
+            low, high = self.force_range[:, 0], self.force_range[:, 1]
+            inside = (low < force) & (force < high)
+            stiffness, damping = jnp.where(inside, stiffness, 0.0), jnp.where(inside, damping, 0.0)
+            force = jnp.clip(force, low, high)
+        return force, stiffness, damping
+
+    def _bounded(self, tau: Float[Array, "nv"]) -> Float[Array, "nv"]:
+        return tau if self.effort_range is None else jnp.clip(tau, self.effort_range[:, 0], self.effort_range[:, 1])
+
+    def _arms_in_joints(self, model: Model) -> Float[Array, "nu nv"]:
+        """Moment arms of the actuators on joints."""
+        dtype, columns = self.arms.dtype, np.array(self.columns, int)
+        owners = np.equal.outer(np.arange(self.count), np.array(self.controls, int)).astype(dtype)
+        return dot(owners * self.arms[None], np.equal.outer(columns, np.arange(model.nv)).astype(dtype))
+
+    def _all_arms(self, model: Model, placed: kinematics.Placements | None) -> Float[Array, "nu nv"]:
+        """The matrix B of all moment arms."""
+        arms = self._arms_in_joints(model)
+        for k, (control, body) in enumerate(zip(self.thrusters, self.bodies, strict=True)):
+            assert placed is not None
+            _, arm = kinematics.point_on_body(placed, body, self.points[k])
+            push, turn = (dot(placed.rotation[body], x[k]) for x in (self.pushes, self.turns))
+            row = dot(placed.columns, jnp.concatenate([turn + cross(arm, push), push]))  # (H1)
+            mine = np.outer(np.arange(self.count) == control, model.topology.column_moves_body[:, body])
+            arms = arms + jnp.where(mine, row[None], 0.0)
+        return arms
+
+
+_RESISTING = ("stiffness", "damping", "controlled_stiffness", "controlled_damping", "stall_force")
+_OPTIONAL = {
+    field.name: field.default
+    for field in dataclasses.fields(Actuator)
+    if field.name not in ("name", "joints", "gain", "body", "point", "force", "torque")
+}
+
+
+def _unless(default: Any, values: list[Any]) -> np.ndarray | None:
+    """The values of all controls; None if all are the default."""
+    return None if all(value == default for value in values) else np.array(values, float)
+
+
+def _columns(topology: Topology, joint: str, place: str) -> list[int]:
+    """Velocity components of a joint."""
+    check_name("joint", joint, topology.joint_names, where=place)
+    return np.flatnonzero(topology.body_of_column == topology.joint_names.index(joint)).tolist()
+
+
+def _coordinate_of_column(topology: Topology) -> np.ndarray:
+    """Coordinate whose rate is each velocity component; -1 for components of joints without such coordinates."""
+    found = np.full(topology.nv, -1)
+    for kind, column, coordinate in zip(topology.joint_classes, topology.v_starts, topology.q_starts, strict=False):
+        if kind.velocity_is_rate and kind.nq == kind.nv:
+            found[column : column + kind.nv] = np.arange(coordinate, coordinate + kind.nv)
+    return found
