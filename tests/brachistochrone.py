@@ -7,11 +7,11 @@ with velocities converges to first order only.
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import floating
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, MultibodyDynamics, Tangent, Time
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
-from jaxdyn.spatial.arrays import floating
 
 Configuration = Float[Array, "nq"]
 

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn import BodyForce
+from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics.kinematics import point_on_body
 from jaxdyn.mechanism.quantity import body_index, quantity
-from jaxdyn.spatial.arrays import floating
 
 
 class MagneticSpring(BodyForce):

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import jaxdyn
-from jaxdyn.spatial.arrays import dot, einsum
+from jaxdyn.compute.arrays import dot, einsum
 
 # As users compile, in spite of what conftest.py sets: another compilation could hide the error.
 pytestmark = pytest.mark.usefixtures("optimized")

@@ -67,7 +67,7 @@ def assert_all_products_are_full(function, *args) -> None:
     assert products, "no product at all: the test looks in the wrong place"
     reduced = [e for e in products if e.params["precision"] != (FULL, FULL)]
     assert not reduced, (
-        f"use jaxdyn.spatial.arrays for {len(reduced)} of {len(products)} products, such as {reduced[0]}"
+        f"use jaxdyn.compute.arrays for {len(reduced)} of {len(products)} products, such as {reduced[0]}"
     )
 
 

@@ -16,7 +16,7 @@ import jaxdyn
 
 ROOT = Path(__file__).parents[1]
 # Independent processes that share a run need 120 lines more, and 185 of tests.
-BUDGETS = {"jaxdyn": 33_990, "jaxdyn/lanes": 6_750, "tests": 39_100, "experiments": 6_850}
+BUDGETS = {"jaxdyn": 34_090, "jaxdyn/lanes": 6_750, "tests": 39_290, "experiments": 6_850}
 PUBLIC_NAMES = 492  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,

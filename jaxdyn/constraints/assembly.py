@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
 from jaxdyn.dynamics import constraint_motion, kinematics
@@ -15,7 +16,6 @@ from jaxdyn.dynamics.system import State, System, Time, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.results import ResultCode, raising
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
 
 
 class AssemblyResult(ResultCode):

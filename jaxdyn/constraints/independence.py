@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.compute import stored_jit, stored_outside_jit
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import constraint_motion, kinematics
 from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import State, System, Time, checked_system
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, einsum
 
 
 class Mobility(NamedTuple):

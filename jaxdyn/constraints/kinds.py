@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import Coordinates, Poses, point_on_body
 from jaxdyn.mechanism.components import coordinate_units
@@ -19,7 +20,6 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import body_index, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
 LOOP_KINDS = ("revolute", "prismatic", "cylindrical", "universal", "spherical", "planar", "fixed")

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.dynamics.constraint import Constraint, VelocityConstraint
 from jaxdyn.dynamics.contact import shape_axes
 from jaxdyn.dynamics.contact_shapes import Shapes, contact_points_of
@@ -16,7 +17,6 @@ from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import body_index, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.rotation import cross
 
 Vector3 = Float[Array, "3"]

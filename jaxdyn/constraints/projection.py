@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.dynamics import constraint_motion, kinematics, metric, multipliers, saddle_point
 from jaxdyn.dynamics.constraint import Constraint, holonomic
 from jaxdyn.dynamics.kinematics import Coordinates, Velocities
@@ -18,7 +19,6 @@ from jaxdyn.dynamics.system import State, System, Time, dynamic_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.directions import directional_derivative, stays
 
 # The derivative uses the matrix at the start, whose error is proportional to the step; each refinement reduces this error.

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.control.cost_terms import ConstraintTerm, multibody
 from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Inequality, Time
 from jaxdyn.dynamics.equations_of_motion import drive_forces
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism.quantity import plain, quantity
-from jaxdyn.spatial.arrays import dot, floating
 
 
 class StateBounds(ConstraintTerm):

@@ -6,13 +6,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import floating
 from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
 from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Time
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.quantity import POSITION, ComponentUnit, quantity
-from jaxdyn.spatial.arrays import floating
 
 
 class Deviation(LeastSquares):

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import columnwise, operations_of, per_sample
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint
 from jaxdyn.control.plan import Multipliers, Outcome, Plan, multiplier_estimates
 from jaxdyn.control.problem import (
@@ -26,7 +27,6 @@ from jaxdyn.control.problem import (
     split_running_cost,
 )
 from jaxdyn.dynamics.system import System
-from jaxdyn.spatial.arrays import einsum
 
 # Operations of one column of the Jacobian and of the Hessian of a time step, in units of those of dynamics and constraints. Loops
 # have equations for their multipliers, whose second derivatives have more operations.

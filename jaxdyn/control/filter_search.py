@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.interior_point import (
     FARTHEST,
     DualVariables,
@@ -28,7 +29,6 @@ from jaxdyn.control.interior_point import (
 from jaxdyn.control.linear_quadratic import LinearQuadratic
 from jaxdyn.control.plan import Plan, closed_loop, outcome_and_gaps, violation
 from jaxdyn.control.problem import ControlProblem, inequalities
-from jaxdyn.spatial.arrays import einsum
 
 _FRACTIONS = 0.5 ** np.arange(8)  # step fractions, relative to the longest admissible step, evaluated in parallel
 _LEAST_FRACTION = 0.99  # smallest value of the fraction to the boundary

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
 from jaxdyn.control.problem import Controls, Dynamics, Time
 from jaxdyn.dynamics.contact_points import contact_forces_on_bodies
@@ -14,7 +15,6 @@ from jaxdyn.dynamics.kinematics import frame_carrier, frame_placement, frame_vel
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.transform import RigidTransform
 
 

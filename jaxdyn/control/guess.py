@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.compute import per_sample, stored_jit, stored_outside_jit
+from jaxdyn.compute.arrays import dot
 from jaxdyn.control.constraint_terms import TargetState
 from jaxdyn.control.costs import Deviation
 from jaxdyn.control.plan import Plan, initial_design, rollout_controls
@@ -26,7 +27,6 @@ from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
 
 Kind = Literal["rest", "held", "straight line", "random path", "random motion"]
 """Kinds of guesses in `mixed`, which `kinds` lists."""

@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, initial_jacobian
 from jaxdyn.control.linear_quadratic import LinearQuadratic
 from jaxdyn.control.plan import Outcome, Plan, regularization
 from jaxdyn.control.problem import ControlProblem, inequalities
-from jaxdyn.spatial.arrays import einsum
 
 FIRST_BARRIER = 0.1
 _ROUNDED = 64.0  # least distance from a bound, in rounding errors of the bound

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import einsum
 
 
 class LinearQuadratic(eqx.Module):

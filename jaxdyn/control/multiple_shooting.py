@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.expansion import ConstraintTerms, Expansion, cost_size, expanded, initial_jacobian
 from jaxdyn.control.filter_search import StepLength, line_search
 from jaxdyn.control.interior_point import (
@@ -39,7 +40,6 @@ from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.restoration import proximal_weights, turned
 from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats, in_precision
 from jaxdyn.mechanism.quantity import plain, quantity
-from jaxdyn.spatial.arrays import einsum
 
 _BARRIER_FACTOR, _BARRIER_POWER = 0.2, 1.5
 _LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes in which costs are not scaled

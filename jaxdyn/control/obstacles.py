@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import floating, floating_or_none
 from jaxdyn.control.cost_terms import ConstraintTerm, LeastSquares, multibody
 from jaxdyn.control.problem import Controls, Dynamics, Inequality, Time
 from jaxdyn.dynamics.kinematics import forward_kinematics
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism.quantity import quantity
-from jaxdyn.spatial.arrays import floating, floating_or_none
 from jaxdyn.spatial.segments import squared_distance
 from jaxdyn.spatial.transform import RigidTransform
 

@@ -23,6 +23,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.arrays import floating
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State, System, check_state, check_system
@@ -32,7 +33,6 @@ from jaxdyn.mechanism.messages import check_function, checked_count, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import check_settings, plain
 from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
-from jaxdyn.spatial.arrays import floating
 
 AnyState = PyTree  # `State` of a mechanism, or an array
 Tangent = Float[Array, "nx"]

@@ -18,12 +18,12 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.compute import backend
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.expansion import ConstraintTerms, expanded, initial_jacobian, initial_offset, linearized
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint, optimum, residual
 from jaxdyn.control.plan import Plan, gaps, outcome, regularization
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.solution import Solution
-from jaxdyn.spatial.arrays import einsum
 
 _REFINEMENTS = 2  # iterative refinements, which remove the error of the dual regularization from the linear solution
 # A component is at a kink if its distance from a bound is below this share of the range, and its multiplier of the slopes. The

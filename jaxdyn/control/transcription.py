@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.nonlinear_program import NonlinearProgram
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import (
@@ -40,7 +41,6 @@ from jaxdyn.control.problem import (
     running_cost,
 )
 from jaxdyn.control.scheme import Scheme, scheme_of
-from jaxdyn.spatial.arrays import einsum
 
 
 class Layout(NamedTuple):

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.dynamics import inverse, metric
 from jaxdyn.dynamics.kinematics import Placements
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import dot
 
 
 class AddedInertia(NamedTuple):

@@ -18,6 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum, floating, zero_safe_norm
 from jaxdyn.display import number_text, plural
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.contact_material import ContactMaterial, Response
@@ -31,7 +32,6 @@ from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import dot, einsum, floating, zero_safe_norm
 from jaxdyn.spatial.rotation import cross, skew
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
 from jaxdyn.spatial.transform import RigidTransform

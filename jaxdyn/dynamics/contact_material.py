@@ -10,11 +10,11 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating, zero_safe_norm
 from jaxdyn.dynamics.forces import Scalar, Vector3
 from jaxdyn.dynamics.unilateral import secant_slope, stored_energy, unilateral_force
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, quantity
-from jaxdyn.spatial.arrays import dot, floating, zero_safe_norm
 
 _SINK = 0.001  # m
 _SHARE_OF_WEIGHT = 0.25

@@ -6,7 +6,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float
 
-from jaxdyn.spatial.arrays import floating
+from jaxdyn.compute.arrays import floating
 
 # Nodes of the trapezoidal rule; the error is below 1e-12 for all damping ratios from 0 to 100.
 _NODES = np.linspace(-1.0, 1.0, 401)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import forward, inverse, kinematics, metric, response, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.forward import ForwardMethod
@@ -20,7 +21,6 @@ from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Veloc
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.sixvector import cross_force, cross_motion
 
 

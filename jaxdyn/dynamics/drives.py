@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating, floating_or_none
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.forces import OverStep, Scalar
@@ -26,7 +27,6 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, plain, quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import dot, floating, floating_or_none
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.transform import RigidTransform
 

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Placements, Velocities
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia
 from jaxdyn.spatial.rotation import cross
 

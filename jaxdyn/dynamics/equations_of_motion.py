@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.forces import BodyForce, JointForce, Slip
@@ -15,7 +16,6 @@ from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.dynamics.system import State, System, Time, check_controls, dynamic_function, system_function
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import dot
 
 # Errors of constraints decay at this rate per step, by a factor of at most 3/4. Semi-implicit Euler is stable up to a rate of 0.83.
 _DECAY_PER_STEP = 0.5

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating, floating_or_none, zero_safe_norm
 from jaxdyn.dynamics import kinematics, metric
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.kinematics import Motion, Placements
@@ -25,7 +26,6 @@ from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, body_index, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.spatial.arrays import dot, floating, floating_or_none, zero_safe_norm
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
 

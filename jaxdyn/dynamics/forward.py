@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 import jaxdyn.compute as compute
 from jaxdyn.compute import sweeps
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import added_inertia, inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.added_inertia import AddedInertia
@@ -22,7 +23,6 @@ from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Veloc
 from jaxdyn.errors import check_name
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.directions import directional_derivative, stays
 
 ForwardMethod = Literal["auto", "cholesky", "articulated_body", "contravariant"]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.dynamics import constraint_motion
 from jaxdyn.dynamics.constraint import Constraint, holonomic
 from jaxdyn.dynamics.doors import kinematic_function
@@ -25,7 +26,6 @@ from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.results import ResultCode, raising
 from jaxdyn.spatial import factorizations, quaternion
-from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.rotation import Vector3
 from jaxdyn.spatial.transform import RigidTransform
 

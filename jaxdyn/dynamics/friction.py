@@ -25,13 +25,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics import forward, inverse, kinematics
 from jaxdyn.dynamics.forces import JointForce, OverStep, Scalar, Slip
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, DRAG, EFFORT, LEVER, VELOCITY, ComponentUnit, Quantity, quantity
-from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.series import tanh_quotient
 
 # Velocity scale (rad/s, m/s) where a file states none: a joint under 99 % of its friction creeps less than 1e-3 rad in a minute.

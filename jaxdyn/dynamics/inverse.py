@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import kinematics, metric, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.directions import directional_derivative, stays
 from jaxdyn.spatial.inertia import SpatialInertia
 from jaxdyn.spatial.rotation import cross

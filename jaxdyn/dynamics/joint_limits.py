@@ -15,6 +15,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import kernel_function, sweeps
+from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
 from jaxdyn.dynamics.kinematics import Placements
@@ -22,7 +23,6 @@ from jaxdyn.dynamics.unilateral import UnilateralForce, stored_energy, unilatera
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity
-from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.inertia import SpatialInertia
 
 Columns = Float[Array, "nv"]

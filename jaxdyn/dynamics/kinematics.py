@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum, rows_at
 from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.errors import check_name
@@ -19,7 +20,6 @@ from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion, sixvector
-from jaxdyn.spatial.arrays import dot, einsum, rows_at
 from jaxdyn.spatial.inertia import SpatialInertia, planar_from_inertia, symmetric_matrix
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.transform import RigidTransform

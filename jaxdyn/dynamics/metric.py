@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import kinematics, response, rotors
 from jaxdyn.dynamics.doors import model_function
@@ -18,7 +19,6 @@ from jaxdyn.errors import check_name
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import SpatialInertia, symmetric_matrix
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import cross_motion, motion_to_outer

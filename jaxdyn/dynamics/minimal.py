@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics, metric
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function, system_function
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
 
 
 class MinimalMotion(NamedTuple):

@@ -17,6 +17,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 import jaxdyn.compute as compute
+from jaxdyn.compute.arrays import dot
 from jaxdyn.dynamics import constraint_motion, forward, inverse, kinematics, saddle_point
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.constraint import Constraint
@@ -26,7 +27,6 @@ from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Place
 from jaxdyn.dynamics.saddle_point import SaddlePoint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.directions import directional_derivative, stays
 
 Multipliers = Float[Array, "m"]

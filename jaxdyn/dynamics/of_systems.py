@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.display import known
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics, multipliers, saddle_point
 from jaxdyn.dynamics.doors import kinematic_function, model_function
@@ -24,7 +25,6 @@ from jaxdyn.mechanism.components import component_names
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import Quantity
 from jaxdyn.results import UnsuccessfulWarning
-from jaxdyn.spatial.arrays import dot
 
 
 def _checked_by_acceleration(function: Callable) -> Callable:

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics
 from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, forces_on_bodies, instant
 from jaxdyn.dynamics.kinematics import Accelerations
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function
 from jaxdyn.mechanism import configuration, tree
-from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import force_at_point, motion_to_outer
 

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.dynamics import rotors
 from jaxdyn.dynamics.kinematics import Placements, Velocities
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.inertia import SpatialInertia
 from jaxdyn.spatial.rotation import cross
 

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
-from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.rotation import cross
 
 PerColumn = Float[Array, "nv"]

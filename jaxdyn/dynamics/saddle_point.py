@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
 
 # The polynomial of lowest degree (Bernstein) whose error is of order 4 at T = 0, and whose value is of order 3 at T = 1.
 _COEFFICIENTS = (10.0, 6.0, 3.0, 1.0)

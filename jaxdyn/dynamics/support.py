@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.compute.arrays import dot
 
 # Inclination (rad) of a disc below which its contacts are distributed over the rim.
 _FLAT = 0.01

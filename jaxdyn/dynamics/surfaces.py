@@ -11,9 +11,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.display import known, number_text
 from jaxdyn.mechanism.quantity import invalid, quantity
-from jaxdyn.spatial.arrays import dot, floating
 
 Scalar = Float[Array, ""]
 Vector3 = Float[Array, "3"]

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.lazy import own_names
 from jaxdyn.spatial import attitude, quaternion
-from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.series import decay_quotient
 

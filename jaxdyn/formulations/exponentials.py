@@ -19,12 +19,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import kernel_function, sweeps
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics.doors import kinematic_function
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Velocities
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.rotation import Vector3, cross, rodrigues, skew
 
 Matrix44 = Float[Array, "4 4"]

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import energy, inverse, kinematics, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
@@ -24,7 +25,6 @@ from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.formulations.lagrange import lagrange_forces
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, einsum
 from jaxdyn.spatial.inertia import symmetric_matrix
 from jaxdyn.spatial.rotation import cross
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import energy, kinematics, metric
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.energy import Momenta
@@ -25,7 +26,6 @@ from jaxdyn.dynamics.kinematics import Coordinates, Velocities
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, einsum
 
 
 @model_function

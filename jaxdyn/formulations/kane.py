@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, PartialVelocities, Velocities
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.inertia import symmetric_matrix
 from jaxdyn.spatial.rotation import cross
 

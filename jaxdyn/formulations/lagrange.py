@@ -10,13 +10,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.dynamics import energy
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import einsum
 
 
 class LagrangeTerms(NamedTuple):

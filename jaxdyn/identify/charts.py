@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import kernel_function
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.spatial import factorizations, quaternion, rotation
-from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.inertia import (
     SpatialInertia,
     inertia_from_planar,

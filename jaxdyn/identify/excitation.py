@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.arrays import einsum, on_device
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics import inverse
 from jaxdyn.dynamics.equations_of_motion import applied_forces
@@ -35,7 +36,6 @@ from jaxdyn.mechanism.messages import check_count
 from jaxdyn.mechanism.model import Model
 from jaxdyn.results import ResultCode, UnsuccessfulError, raise_unsuccessful
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import einsum, on_device
 
 _ROUNDS = 5  # rounds of Adam with fixed multipliers
 _PENALTY = 10.0  # weight of squared violations, as fractions of a limit; the objective changes by about one per decade of amplitude

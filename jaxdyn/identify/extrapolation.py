@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.prediction_intervals import moved_values, root_of_covariance
 from jaxdyn.identify.recording import Windows
 from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
-from jaxdyn.spatial.arrays import on_device
 
 # Sensitivities are averaged over this number of windows or samples, evenly spaced and repeated if there are fewer, so that data of
 # any length share compiled code.

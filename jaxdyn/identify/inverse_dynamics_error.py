@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample
+from jaxdyn.compute.arrays import einsum, floating
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.inverse import recursive_inverse_dynamics
 from jaxdyn.dynamics.system import State
@@ -24,7 +25,6 @@ from jaxdyn.identify.measurement import Plant, check_plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, invalid, plain, quantity
-from jaxdyn.spatial.arrays import einsum, floating
 
 
 class Motions(eqx.Module):

@@ -25,11 +25,11 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.compute.devices import divided, each_on_its_own, rounded_up, whole
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.mechanism.messages import described
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import einsum
 
 
 class Normal(eqx.Module):

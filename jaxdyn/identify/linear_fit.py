@@ -26,9 +26,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import stored_outside_jit
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.mechanism.quantity import plain
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, floating
 
 _BLOCK = 1024  # rows that are decomposed at once; they and their factor Q are in the cache of a processor
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.compute.arrays import floating
 from jaxdyn.display import Display, Displayed, plural
 from jaxdyn.dynamics import contact_points
 from jaxdyn.dynamics.system import State, System
@@ -23,7 +24,6 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, invalid, quantity
 from jaxdyn.simulate.controls import Changed, Controls, Knots
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import floating
 
 Observe = Callable[[System, State], Float[Array, "ny"]]
 

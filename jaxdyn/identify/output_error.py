@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import einsum, floating_or_none
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.addresses import ParameterError
 from jaxdyn.identify.charts import Unconstrained
@@ -34,7 +35,6 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, plain, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.trajectory import rollout
-from jaxdyn.spatial.arrays import einsum, floating_or_none
 
 
 def predict(

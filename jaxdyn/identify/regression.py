@@ -20,6 +20,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import stored_outside_jit
+from jaxdyn.compute.arrays import dot, einsum, floating
 from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.equations_of_motion import applied_forces
@@ -29,7 +30,6 @@ from jaxdyn.dynamics.system import State, System, Time, checked_system
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, Quantity, quantities, quantity
-from jaxdyn.spatial.arrays import dot, einsum, floating
 from jaxdyn.spatial.inertia import (
     SpatialInertia,
     inertia_from_planar,

@@ -89,7 +89,7 @@ def _moved_drives(drives: Drives, before: Model, model: Model, positions: Positi
         return dataclasses.replace(drives, columns=columns, gear=drives.gear[np.array(kept, int)])
     if not isinstance(drives, Actuators):
         raise ConfigError(
-            f"drives of class {type(drives).__name__} cannot be moved to other joints; lock the model, and make them anew"
+            f"drives of class {type(drives).__name__} cannot be moved to other joints; lock the model, and make new ones"
         )
     actuators = []
     for actuator in drives.descriptions(before):

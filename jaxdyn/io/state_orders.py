@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import floating
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Free, Planar, Prismatic, Revolute, Screw, Spherical, Universal
@@ -35,7 +36,6 @@ from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import floating
 from jaxdyn.spatial.transform import RigidTransform
 
 Coordinates = Float[Array, "nq"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.arrays import zero_safe_norm
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact_points import contact_forces
@@ -26,7 +27,6 @@ from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.simulate.trajectory import rollout
-from jaxdyn.spatial.arrays import zero_safe_norm
 
 _STEP = 1e-3  # s
 _RECORD_EVERY = 10  # steps

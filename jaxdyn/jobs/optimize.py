@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.control import guess
 from jaxdyn.control.auto import Auto
 from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
@@ -34,7 +35,6 @@ from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.optimize_rates import of_mechanism, with_rates_of
 from jaxdyn.jobs.pictures import drawn
 from jaxdyn.jobs.replay import PLAN, open_loop_error, replay_config, saved_plan
-from jaxdyn.spatial.arrays import on_device
 
 _BLOCK = 10  # iterations after which finished searches are removed from a batch
 _SHOWN = 12  # optima in tables, pictures and animations

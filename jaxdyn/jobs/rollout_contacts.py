@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.dynamics.contact import GroundContact, SphereContact
 from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.components import numbered
-from jaxdyn.spatial.arrays import einsum
 
 ARRAYS = ("contact_depth", "contact_share", "contact_force")  # the arrays of a run with contacts
 _MOST_STATIC_DEPTHS = 10.0  # a deeper penetration is reported with a remedy

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from jax.typing import DTypeLike
 
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.errors import check_name
 from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.checks import Values
@@ -24,7 +25,6 @@ from jaxdyn.mechanism.null_motion import null_motion
 from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import GivenRotor, Rotors, checked_rotor, place_rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial.arrays import on_device
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries
 from jaxdyn.spatial.plain import rotation_quaternion
 from jaxdyn.spatial.transform import RigidTransform

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.compute import kernel_function
+from jaxdyn.compute.arrays import rows_at, zero_safe_norm
 from jaxdyn.lazy import own_names
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.arrays import rows_at, zero_safe_norm
 from jaxdyn.spatial.transform import RigidTransform
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, on_device
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot, on_device
 from jaxdyn.spatial.transform import RigidTransform
 
 Scalar = Float[Array, ""]

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.errors import check_name
 from jaxdyn.mechanism.joint import Joint, Scalar
 from jaxdyn.mechanism.messages import check_function, check_instance
 from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial import attitude, quaternion
-from jaxdyn.spatial.arrays import dot, floating
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.series import cotangent_remainder_root, sinc_root, versine_root
 from jaxdyn.spatial.transform import RigidTransform

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.compute.arrays import floating, on_device
 from jaxdyn.display import Display, Displayed, counted, dtype_text, plural
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import MechanismError
@@ -22,7 +23,6 @@ from jaxdyn.mechanism.range import problem_with_range
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import floating, on_device
 from jaxdyn.spatial.transform import RigidTransform
 
 # Attributes of a `jaxdyn.System`, for the message to users who give a Model instead.

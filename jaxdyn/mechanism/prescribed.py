@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.mechanism.quantity import POSITION, VELOCITY, quantity
-from jaxdyn.spatial.arrays import dot, floating
 
 Time = Float[Array, ""]
 

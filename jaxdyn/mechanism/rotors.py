@@ -10,6 +10,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import floating, on_device
 from jaxdyn.errors import check_name
 from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.checks import Values
@@ -18,7 +19,6 @@ from jaxdyn.mechanism.joints import Revolute, axis_problem
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.quantity import GEAR_RATIO, plain, quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
-from jaxdyn.spatial.arrays import floating, on_device
 from jaxdyn.spatial.inertia import symmetric_matrix
 
 # Relative amount by which rounding in single precision can make the inertia of a carrier smaller than that of its rotor.

@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.errors import check_name
 from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.messages import MechanismError
@@ -20,7 +21,6 @@ from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import einsum
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries, symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
 

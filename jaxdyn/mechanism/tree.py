@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import sweeps
+from jaxdyn.compute.arrays import dot, rows_at
 from jaxdyn.mechanism.topology import Topology
-from jaxdyn.spatial.arrays import dot, rows_at
 from jaxdyn.spatial.transform import RigidTransform
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics.doors import check_model
 from jaxdyn.dynamics.inverse import gravity_force
 from jaxdyn.dynamics.system import State
@@ -14,7 +15,6 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, EFFORT, POSITION, STIFFNESS, plain, quantity
 from jaxdyn.simulate.controls import Knots
-from jaxdyn.spatial.arrays import floating
 
 
 class PDControl(eqx.Module):

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import check_name
 from jaxdyn.mechanism.messages import check_function, described
 from jaxdyn.mechanism.quantity import EFFORT, quantity
 from jaxdyn.simulate.integrators import Control
-from jaxdyn.spatial.arrays import floating
 
 Policy: TypeAlias = Callable[[Float[Array, ""], State, PRNGKeyArray | None], Float[Array, "nu"]]
 

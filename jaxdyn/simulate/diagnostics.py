@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.equations_of_motion import applied_forces
@@ -15,7 +16,6 @@ from jaxdyn.dynamics.forces import Force
 from jaxdyn.dynamics.system import State, System, checked_system
 from jaxdyn.errors import UnknownName
 from jaxdyn.mechanism import configuration
-from jaxdyn.spatial.arrays import dot
 
 
 @checked_system

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import jaxdyn.compute as compute
 from jaxdyn.compute import stored_jit
+from jaxdyn.compute.arrays import dot
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import energy
 from jaxdyn.dynamics.equations_of_motion import acceleration, total_potential_energy
@@ -24,7 +25,6 @@ from jaxdyn.dynamics.metric import mass_matrix
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
-from jaxdyn.spatial.arrays import dot
 
 # Decimal digits of the reference.
 DIGITS = 50

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import constraint_motion, energy, kinematics, metric
 from jaxdyn.dynamics.constraint import VelocityConstraint, holonomic
@@ -20,7 +21,6 @@ from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.simulate.integrators import Control, Integrator, Time
 from jaxdyn.simulate.newton import solve_by_newton
 from jaxdyn.spatial import factorizations
-from jaxdyn.spatial.arrays import dot
 
 
 class Variational(Integrator):

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.quaternion import Quaternion
 from jaxdyn.spatial.rotation import Matrix33, Vector3, cross, skew
 

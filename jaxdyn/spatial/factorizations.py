@@ -26,8 +26,8 @@ from jax.extend import core as jex
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.spatial import elementary
-from jaxdyn.spatial.arrays import dot, einsum
 
 # Largest number of rows for elementary operations on other devices, whose compilers fuse them; a solver is at least one kernel.
 _MOST_ELEMENTARY = 32

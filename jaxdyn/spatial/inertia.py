@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.compute.arrays import dot
 from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.sixvector import Force, Motion
 

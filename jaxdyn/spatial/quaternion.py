@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import bilinear, dot, linear
+from jaxdyn.compute.arrays import bilinear, dot, linear
 from jaxdyn.spatial.rotation import Matrix33, Vector3, cross
 from jaxdyn.spatial.series import arctan_quotient, cos_root, sinc_root
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import bilinear, dot, linear
+from jaxdyn.compute.arrays import bilinear, dot, linear
 from jaxdyn.spatial.series import sinc_root, versine_root
 
 Vector3 = Float[Array, "3"]

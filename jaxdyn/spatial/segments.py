@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import dot
+from jaxdyn.compute.arrays import dot
 from jaxdyn.spatial.rotation import cross
 
 

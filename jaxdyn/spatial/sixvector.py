@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.spatial.arrays import bilinear, dot
+from jaxdyn.compute.arrays import bilinear, dot
 from jaxdyn.spatial.rotation import CROSS, Matrix33, Vector3, cross
 
 Motion = Float[Array, "6"]

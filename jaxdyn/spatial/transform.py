@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import dot
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.arrays import dot
 from jaxdyn.spatial.rotation import Vector3, cross
 from jaxdyn.spatial.series import cotangent_remainder_root, sine_remainder_root, versine_root
 

@@ -15,7 +15,7 @@ import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import jaxdyn
-import jaxdyn.spatial.arrays
+import jaxdyn.compute.arrays
 from jaxdyn.cache import directory, location, set_directory
 from jaxdyn.compute import stored_jit
 from jaxdyn.lanes import stored
@@ -149,7 +149,7 @@ def test_programs_are_read_after_jax_has_forgotten_them(folder, traced):
 
 def test_a_process_remembers_a_bounded_number_of_programs(folder, monkeypatch):
     monkeypatch.setattr(stored, "_MOST_PROGRAMS", 3)
-    dot, linear = jaxdyn.spatial.arrays.dot, jaxdyn.spatial.arrays.linear
+    dot, linear = jaxdyn.compute.arrays.dot, jaxdyn.compute.arrays.linear
     product, total = stored._Stored(dot, lambda x, y: x * y), stored._Stored(linear, lambda x, y: x + y)
     for size in range(1, 8):
         ones = jnp.ones(size), jnp.ones(size)

@@ -16,6 +16,7 @@ from small_jobs import OPTIMIZE
 
 import jaxdyn
 from jaxdyn.cli import main
+from jaxdyn.compute.arrays import floating
 from jaxdyn.control import ILQR, ControlProblem, CostTerm, Plan, Solution, Solver
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.tables import keys_of
@@ -26,7 +27,6 @@ from jaxdyn.jobs.optimize_problem import problem_of, solver_of
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.jobs.settings import describe_settings, keys_in_source
 from jaxdyn.mechanism.quantity import quantity
-from jaxdyn.spatial.arrays import floating
 
 
 class PowerCost(CostTerm):

@@ -14,6 +14,7 @@ from small_jobs import write_configs
 
 import jaxdyn
 from jaxdyn.cli import main
+from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.identify.charts import Bounded, Positive
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
@@ -30,7 +31,6 @@ from jaxdyn.jobs.settings import describe_settings
 from jaxdyn.jobs.synthetic_config import SyntheticConfig
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import STIFFNESS, quantity
-from jaxdyn.spatial.arrays import floating
 
 
 class CubicSpring(JointForce):
