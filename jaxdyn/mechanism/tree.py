@@ -23,7 +23,15 @@ def compose_along_paths(topology: Topology, local: RigidTransform) -> RigidTrans
         topology: Topology of the mechanism.
         local: Placement of each body in its parent, leading axis nb.
     """
-    return sweeps.along_paths(topology.parents, RigidTransform.compose, local)
+
+    def compose(above: Float[Array, "7"], placement: Float[Array, "7"]) -> Float[Array, "7"]:
+        longer = RigidTransform(above[:4], above[4:]).compose(RigidTransform(placement[:4], placement[4:]))
+        return jnp.concatenate([longer.quaternion, longer.translation])
+
+    # XLA makes one kernel of each composition of single arrays.
+    own = jnp.concatenate([local.quaternion, local.translation], axis=1)
+    placed = sweeps.along_paths(topology.parents, compose, own)
+    return RigidTransform(placed[:, :4], placed[:, 4:])
 
 
 def of_columns(topology: Topology, per_body: PyTree) -> PyTree:
