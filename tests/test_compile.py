@@ -14,7 +14,7 @@ import pytest
 from jaxprs import equations
 from random_trees import random_model, random_motion
 
-from jaxdyn import as_dtype, christoffel_first_kind, forward_dynamics, inverse_dynamics
+from jaxdyn import as_dtype, backend, christoffel_first_kind, forward_dynamics, inverse_dynamics
 
 
 def gradient_of(function):
@@ -42,6 +42,12 @@ def chain(bodies: int):
     rng = np.random.default_rng(bodies)
     model = random_model(rng, bodies, parents=range(-1, bodies - 1), kinds="R")
     return as_dtype((model, *random_motion(rng, model)), jnp.float32)
+
+
+@pytest.fixture(autouse=True)
+def by_xla():
+    with backend("xla"):
+        yield
 
 
 @pytest.fixture(scope="module")

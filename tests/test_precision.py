@@ -60,7 +60,8 @@ ARGUMENTS = (single_precision(MODEL), *numbers(0, MODEL.nq, MODEL.nv, MODEL.nv))
 
 def assert_all_products_are_full(function, *args) -> None:
     """Of what XLA gets, and of what the lane compiler gets, where sums of few products are products of arrays too."""
-    jaxprs = [jax.make_jaxpr(lambda *args: function(*args))(*args)]
+    with jaxdyn.backend("xla"):
+        jaxprs = [jax.make_jaxpr(lambda *args: function(*args))(*args)]
     with written_out():
         jaxprs.append(jax.make_jaxpr(lambda *args: function(*args))(*args))
     products = [e for jaxpr in jaxprs for e in equations(jaxpr.jaxpr) if e.primitive is jax.lax.dot_general_p]

@@ -510,8 +510,13 @@ def _on_cpu(*args, **params):
 
 
 def _left_to_xla(params: dict, reason: str, args: Sequence) -> Any:
-    """Results of operations of XLA, which are recorded with the reason."""
+    """Results of operations of XLA, which are recorded with the reason.
+
+    A batch without samples computes nothing, since XLA would fold what the samples share, and die of an integer division by zero.
+    """
     note(Record(params["name"], "xla", reason=reason))
+    if params["size"] == 0:
+        return [jnp.zeros(s.shape, s.dtype) for s in _result_shapes(params["jaxpr"], 0, params["results_last"])]
     return on_xla(*args, **params)
 
 

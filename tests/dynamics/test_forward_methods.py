@@ -71,16 +71,6 @@ def test_a_rotor_on_a_distant_body_is_simulated_by_default():
     assert operations(chain, "auto") == operations(chain, "cholesky")
 
 
-def test_xla_factorizes():
-    model = made("chain of 24")
-    motion = random_motion(np.random.default_rng(2), model)
-
-    def compiled(method):
-        return str(jax.make_jaxpr(functools.partial(jaxdyn.forward_dynamics, model, method=method))(*motion))
-
-    assert compiled("auto") == compiled("cholesky") != compiled("articulated_body")
-
-
 @pytest.mark.parametrize("name", ["branched", "legs"])
 def test_the_factor_of_the_mass_matrix_is_zero_between_branches(name: str):
     model = made(name)

@@ -126,6 +126,9 @@ def test_one_lane_gives_what_many_lanes_give():
 
 def test_empty_batches_and_arrays():
     assert jax.vmap(lanes(f))(numbers(0, 3), numbers(0, 2)).shape == (0, 3)
+    shared = jnp.array([4, 0], jnp.uint8)  # XLA would divide by zero while it compiles, and the process would end
+    remainders = jax.vmap(lanes(lambda x: x[:2] + jax.lax.rem(shared, shared).astype(x.dtype)))
+    assert remainders(numbers(0, 3)).shape == (0, 2)
     x = numbers(5, 3)
     y, z = jax.jit(jax.vmap(lanes(lambda x: (x[:0], jnp.sum(x[:0]) + x))))(x)
     assert y.shape == (5, 0)

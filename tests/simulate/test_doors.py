@@ -320,4 +320,5 @@ def test_checks_leave_nothing_in_a_program():
 
     inside = inspect.unwrap(jaxdyn.forward_dynamics)
     behind = jax.make_jaxpr(lambda q, v, tau: inside(SYSTEM.model, q, v, tau))(Q, Q, Q)
-    assert str(jax.make_jaxpr(acceleration)(Q, Q, Q)) == str(behind)
+    with jaxdyn.backend("xla"):
+        assert str(jax.make_jaxpr(acceleration)(Q, Q, Q)) == str(behind)

@@ -9,8 +9,9 @@ import pytest
 from jax.test_util import check_grads
 from jaxprs import equations
 
-from jaxdyn.compute import arrays, inertia, quaternion, rotation, series, sixvector, transform
+from jaxdyn.compute import arrays
 from jaxdyn.compute.hints import written_out
+from jaxdyn.spatial import inertia, quaternion, rotation, series, sixvector, transform
 from jaxdyn.spatial.inertia import SpatialInertia
 from jaxdyn.spatial.transform import RigidTransform
 
