@@ -512,7 +512,7 @@ def _on_cpu(*args, **params):
 def _left_to_xla(params: dict, reason: str, args: Sequence) -> Any:
     """Results of operations of XLA, which are recorded with the reason.
 
-    A batch without samples computes nothing, since XLA would fold what the samples share, and die of an integer division by zero.
+    A batch without samples computes nothing: XLA would fold operations of shared values, and die of a division of integers by zero.
     """
     note(Record(params["name"], "xla", reason=reason))
     if params["size"] == 0:
