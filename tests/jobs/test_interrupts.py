@@ -38,14 +38,14 @@ MET = {
         "def fill(file): print(file.name, flush=True); time.sleep(60)\n"
         "files.write_files({pathlib.Path(sys.argv[2], 'file'): fill})"
     ),
-    "a run that is locked": "with lock.locked(pathlib.Path(sys.argv[2])): time.sleep(60)",
+    "a chunk that is claimed": "with claims.claimed(pathlib.Path(sys.argv[2]) / 'x.claim'): time.sleep(60)",
     "output that nobody reads": "while True: print('x' * 10**6)",
     "a cleaning up that takes long": "try: time.sleep(60)\nfinally: time.sleep(60)",
     "a child process": "subprocess.run(['sleep', '60'])",
 }
 ACT = """
 import contextlib, gc, hashlib, os, pathlib, subprocess, sys, time
-from jaxdyn.io import files, lock
+from jaxdyn.io import claims, files
 from jaxdyn.jobs.interrupts import own_process
 from jaxdyn.jobs.running import exit_status
 
