@@ -192,23 +192,29 @@ class _Writer:
                     words["rest"] = float(rest)
             if words:
                 parts.append(_element("joint", name=name, **words))
-        if self.system.drives is None and drives_of_joints(model) is not None:
-            parts.append(_element("drives", joints="all"))
-        elif self.system.drives is not None:
-            if type(self.system.drives) is not JointDrives:
-                raise self.refused(
-                    f"drives of class {type(self.system.drives).__name__} cannot be written as URDF; save as JSON"
-                )
-            if not self.system.drives.columns:
-                parts.append(_element("drives", joints="none"))
-            for column, gear in zip(self.system.drives.columns, self.system.drives.gear, strict=True):
-                body = topology.body_of_column[column]
-                if topology.joint_classes[body] not in (Revolute, Prismatic):
-                    raise self.refused(
-                        f"a drive of joint {topology.joint_names[body]!r} cannot be written as URDF; save as TOML"
-                    )
-                parts.append(_element("drive", joint=topology.joint_names[body], gear=gear))
+        parts += self._drives()
         return [*parts, *map(self._constraint, self.system.constraints[len(self.mimics) :])]
+
+    def _drives(self) -> list[list[str]]:
+        """Elements of the drives; none if they are those of a file without such elements."""
+        drives, usual = self.system.drives, drives_of_joints(self.model)
+        if drives is None:
+            return [] if usual is None else [_element("drives", joints="all")]
+        if type(drives) is not JointDrives:
+            raise self.refused(f"drives of class {type(drives).__name__} cannot be written as URDF; save as JSON")
+        if usual is not None and drives.columns == usual.columns and np.array_equal(drives.gear, usual.gear):
+            return []
+        if not drives.columns:
+            return [_element("drives", joints="none")]
+        topology, parts = self.topology, []
+        for column, gear in zip(drives.columns, drives.gear, strict=True):
+            body = topology.body_of_column[column]
+            if topology.joint_classes[body] not in (Revolute, Prismatic):
+                raise self.refused(
+                    f"a drive of joint {topology.joint_names[body]!r} cannot be written as URDF; save as TOML"
+                )
+            parts.append(_element("drive", joint=topology.joint_names[body], gear=gear))
+        return parts
 
     def _common(self, body: int, attribute: str, values: Array, *, single: bool = False) -> dict[str, float]:
         """The common value of all components of a joint as an attribute, none if it is zero.
