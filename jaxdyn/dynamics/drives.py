@@ -175,8 +175,8 @@ class Actuator:
         from jaxdyn.dynamics import Actuator, Actuators
 
         model = jaxdyn.library.double_pendulum()
-        servo = Actuator.position_servo("upper_joint", 80.0, 4.0, force_range=(-20.0, 20.0))
-        motor = Actuator("elbow", {"lower_joint": (30.0,)}, control_range=(-1.0, 1.0))
+        servo = Actuator.position_servo("shoulder", 80.0, 4.0, force_range=(-20.0, 20.0))
+        motor = Actuator("motor", {"elbow": (30.0,)}, control_range=(-1.0, 1.0))
         system = jaxdyn.System(model, drives=Actuators.of(model, (servo, motor)))
         ```
 
