@@ -18,7 +18,9 @@ from jaxdyn.jobs.notes import warnings_as_notes
 
 def load_source(arguments: SourceOptions, path: Path) -> System:
     """Read a system from a mechanism file with the options of a command, and print a note about ignored elements."""
-    options = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(SourceOptions)}
+    options: dict[str, Any] = {
+        field.name: getattr(arguments, field.name) for field in dataclasses.fields(SourceOptions)
+    }
     return load(path, **options | {"ignore": tuple(arguments.ignore.split(",")) if arguments.ignore else ()})
 
 

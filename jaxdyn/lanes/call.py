@@ -170,12 +170,12 @@ def _result_shapes(jaxpr, size: int | None, results_last: tuple[bool, ...]) -> l
     ]
 
 
-def _prune(needed: list[bool], *rest: Any) -> tuple[list[bool], Any]:
+def _prune(used_results: list[bool], *rest: Any) -> tuple[list[bool], Any]:
     """Equation of a call without the results that the program around it does not use, and the inputs that remain.
 
     JAX 0.12 gives one argument more before the equation, about references, which calls do not have.
     """
-    equation, needed = rest[-1], tuple(needed)
+    equation, needed = rest[-1], tuple(used_results)
     p = equation.params
     if not any(needed):
         return [False] * len(equation.invars), None

@@ -22,6 +22,7 @@ import equinox as eqx
 import jax
 import jax.monitoring
 import numpy as np
+from jax import core as jax_core
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from jaxdyn.cache import location
@@ -155,7 +156,7 @@ def kernel_function(function: Callable) -> Callable:
     """Result of `jaxdyn.compute.kernel_function`."""
     # Within `jit`, a known model is a constant: the operations with its zeros vanish. Outside, one program serves all models.
     stored, batched = _Stored(function, _in_lanes(function, _ARGUMENTS)), _Batched(_in_lanes(function, _ARGUMENTS))
-    traced = _in_lanes(function, jax.core.Tracer)
+    traced = _in_lanes(function, jax_core.Tracer)
 
     @functools.wraps(function)
     def call(*args, **options):
