@@ -21,7 +21,8 @@ def load_source(arguments: SourceOptions, path: Path) -> System:
     options: dict[str, Any] = {
         field.name: getattr(arguments, field.name) for field in dataclasses.fields(SourceOptions)
     }
-    return load(path, **options | {"ignore": tuple(arguments.ignore.split(",")) if arguments.ignore else ()})
+    options["ignore"] = tuple(arguments.ignore.split(",")) if arguments.ignore else ()
+    return load(path, **options)
 
 
 def load(path: Path, *, repair: bool = False, quiet: bool = False, **options: Any) -> System:
