@@ -107,7 +107,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_hosts(folder) -> list[str]:
-    """What two processes said that worked on one fit in `two`, and went on with `two, halted`; the second is told another place."""
+    """Outputs of two processes that made one fit in `two` and resumed `two, halted`; the folder of the second process differs."""
     with contextlib.closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
