@@ -107,7 +107,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def two_hosts(folder) -> list[str]:
-    """Outputs of two processes that made one fit in `two` and resumed `two, halted`; the folder of the second process differs."""
+    """Outputs of two processes that make one fit in the folder `two`; the second process is given another folder, `nowhere`."""
     with contextlib.closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
