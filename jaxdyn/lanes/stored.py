@@ -340,10 +340,14 @@ class _Stored:
 
 
 def _options_of_xla() -> dict[str, Any] | None:
-    """Options with which XLA takes half of its time for the many small loops around kernels; these loops run as fast."""
+    """Options with which XLA compiles many small loops in few pieces.
+
+    Its older emitters of loops, which compile faster, are not used: jaxlib 0.10.1 computes wrong gradients of loops that update one
+    element in each round with them.
+    """
     if jax.default_backend() != "cpu" or jax.__version_info__ >= (0, 11):  # newer versions do not know them
         return None
-    return {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 4}
+    return {"xla_cpu_parallel_codegen_split_count": 4}
 
 
 @contextlib.contextmanager
