@@ -383,3 +383,30 @@ def test_a_command_without_a_usable_cache_ends_well_and_says_so_in_one_line(tmp_
     (line,) = [line for line in run.stderr.splitlines() if "cache" in line]
     assert line.startswith(f"jaxdyn: the cache folder {a_file(tmp_path)} cannot be used")
     assert "RuntimeWarning" not in run.stderr
+
+
+LOOP = """
+import jax, jax.numpy as jnp
+from jaxdyn.lanes.stored import stored_jit
+
+def end(x):
+    def turn(carry, k):
+        a, at = carry
+        here = a[at[0]]
+        a = jax.lax.dynamic_update_slice(a, a[k % 4][None], (at[1],))
+        return (a, jnp.roll(at, 1) * jnp.int8(5) + jnp.int8(3)), here
+    (a, at), path = jax.lax.scan(turn, (x, jnp.array([64, -9, -9, -9], jnp.int8)), jnp.arange(700))
+    return jnp.stack([a[0], path[at[2]], path[350], a[at[3]]])
+
+def slope(x):
+    return jax.vjp(end, x)[1](jnp.ones(4))[0].sum()
+
+print(float(stored_jit(slope)(jnp.arange(1.0, 5.0))))
+"""
+
+
+def test_gradients_of_loops_that_update_one_element_are_right_in_stored_programs():
+    """The older emitters of XLA lose a part of them. Each result is one element of x, so that all slopes add up to 4."""
+    as_user = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    run = subprocess.run([sys.executable, "-c", LOOP], capture_output=True, text=True, env=as_user)
+    assert run.stdout.strip() == "4.0", run.stderr[-500:]
