@@ -75,13 +75,17 @@ def _expected():
     }
 
 
+def _in_order_of_joints(model, reactions):
+    return stacked({name: reactions[name] for name in model.topology.joint_names})
+
+
 @jax.jit
 def _routes(system, state, a):
     model = system.model
     moved = mass_center_accelerations(model, state.q, state.v, a)
     placed = forward_kinematics(model, state.q)
-    reactions = stacked(joint_reactions(system, state))
-    of_given = stacked(joint_reactions(system, state, a=a))
+    reactions = _in_order_of_joints(model, joint_reactions(system, state))
+    of_given = _in_order_of_joints(model, joint_reactions(system, state, a=a))
     articulated = acceleration(System(model, method="articulated_body"), state)
     return {
         "a": [acceleration(system, state), articulated],
