@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from jaxdyn.io.mechanism_entries import JointEntry, MechanismEntry
-from jaxdyn.io.mechanism_parts import BY_JOINT_NAMES, describe_parts
+from jaxdyn.io.mechanism.entries import JointEntry, MechanismEntry
+from jaxdyn.io.mechanism.parts import BY_JOINT_NAMES, describe_parts
 from jaxdyn.io.tables import Key, keys_of
 from jaxdyn.jobs import verbs
 from jaxdyn.jobs.settings import describe_settings, table_lines, wrapped

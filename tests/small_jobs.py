@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from recorded import STEP, pendulum_plant, simulated
 
-from jaxdyn.io.plant_file import save_plant
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.archive.plant import save_plant
+from jaxdyn.io.runs.directory import RunDirectory
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 

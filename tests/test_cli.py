@@ -15,7 +15,7 @@ import jaxdyn
 from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
-from jaxdyn.io.loaded_run import load_run
+from jaxdyn.io.runs.loaded import load_run
 from jaxdyn.jobs.command_line import _VERBS
 from jaxdyn.jobs.rollout_config import RolloutConfig
 

@@ -94,7 +94,7 @@ def f():
 GUESTS = {"lanes", "cache"}
 MAY_KNOW = {
     ("jaxdyn.compute.programs", "jaxdyn.lanes.guest"),
-    ("jaxdyn.io.provenance", "jaxdyn.cache.fingerprint"),  # the digest of the sources
+    ("jaxdyn.io.runs.provenance", "jaxdyn.cache.fingerprint"),  # the digest of the sources
 }
 
 

@@ -29,8 +29,8 @@ from jaxdyn import (
     total_energy,
 )
 from jaxdyn.dynamics import constraint_motion
-from jaxdyn.io.mechanism_reader import system_from_tables
-from jaxdyn.io.mechanism_writer import tables_of_system
+from jaxdyn.io.mechanism.reader import system_from_tables
+from jaxdyn.io.mechanism.writer import tables_of_system
 from jaxdyn.io.tables import Place
 from jaxdyn.library import files
 from jaxdyn.spatial.inertia import symmetric_matrix

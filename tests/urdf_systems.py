@@ -18,7 +18,7 @@ from jaxdyn import (
     configuration,
 )
 from jaxdyn.constraints.kinds import LOOP_KINDS
-from jaxdyn.io.urdf_elements import across
+from jaxdyn.io.urdf.elements import across
 from jaxdyn.spatial.transform import RigidTransform
 
 OF_ONE_COORDINATE = "RP"

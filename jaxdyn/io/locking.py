@@ -11,7 +11,7 @@ from jaxdyn.dynamics.drives import Actuators, Drives, JointDrives
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System, checked_system
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.mechanism_parts import part_table, read_parts
+from jaxdyn.io.mechanism.parts import part_table, read_parts
 from jaxdyn.io.tables import Place
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import quantities

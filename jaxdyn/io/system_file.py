@@ -1,11 +1,11 @@
 """Reading and writing of mechanisms in all supported formats, selected by the suffix of the file name.
 
-.toml                 mechanism file (`mechanism_file`), readable and editable
+.toml                 mechanism file (`mechanism.file`), readable and editable
 .json (and .npz)      archive (`archive`), exact
 .urdf                 URDF (`urdf`)
 .xml                  URDF or MJCF (`mjcf`, read only), depending on the outermost element
 
-A run directory is read as the mechanism of the run. From a plant (`plant_file`), only the mechanism is read; a warning names the
+A run directory is read as the mechanism of the run. From a plant (`archive.plant`), only the mechanism is read; a warning names the
 parts that are left out.
 """
 
@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Literal
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.archive import archive_paths, load_archive, save_archive
-from jaxdyn.io.colliders import ContactUse, check_contact
+from jaxdyn.io.archive.file import archive_paths, load_archive, save_archive
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.locking import Positions, lock_joints
-from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
-from jaxdyn.io.mjcf import load_mjcf
-from jaxdyn.io.runs import MECHANISM
-from jaxdyn.io.urdf import load_urdf
-from jaxdyn.io.urdf_writer import save_urdf
+from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
+from jaxdyn.io.mjcf.reader import load_mjcf
+from jaxdyn.io.runs.directory import MECHANISM
+from jaxdyn.io.shapes.colliders import ContactUse, check_contact
+from jaxdyn.io.urdf.reader import load_urdf
+from jaxdyn.io.urdf.writer import save_urdf
 from jaxdyn.io.xml import EXPAND_XACRO, IgnoredContent, read_xml
 
 _READ = ".toml, .urdf, .xml (URDF or MJCF) or .json"
@@ -86,7 +86,7 @@ def load_system(
         )
     if kinematic:
         raise ConfigError(f"{path}: kinematic is an option of URDF and MJCF files; leave it out")
-    from jaxdyn.io.plant_file import holds_plant, left_out, load_plant  # the package identify takes time to import
+    from jaxdyn.io.archive.plant import holds_plant, left_out, load_plant  # the package identify takes time to import
 
     if not holds_plant(path):
         return _completed(load_mechanism(path) if ending == ".toml" else load_archive(path), lock, limits)
@@ -127,7 +127,7 @@ def _in_run(path: Path) -> Path:
         return path
     if (path / f"{MECHANISM}.json").is_file():
         return path / f"{MECHANISM}.json"
-    from jaxdyn.io.plant_file import plant_archive
+    from jaxdyn.io.archive.plant import plant_archive
 
     return plant_archive(path)
 

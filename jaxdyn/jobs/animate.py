@@ -17,8 +17,8 @@ from jaxdyn.dynamics.contact_points import contact_forces
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.loaded_run import load_run
-from jaxdyn.io.visual_files import load_visuals, visuals_of_run
+from jaxdyn.io.runs.loaded import load_run
+from jaxdyn.io.shapes.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.arguments import AnimateArguments
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.notes import warnings_as_notes

@@ -14,8 +14,8 @@ from jaxdyn.compute import backend
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import resolved_toml
 from jaxdyn.io.errors import ConfigError, RunError
-from jaxdyn.io.provenance import environment, provenance
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs.directory import RunDirectory
+from jaxdyn.io.runs.provenance import environment, provenance
 from jaxdyn.jobs.hosts import agreed, devices_in_words, is_first, join_hosts, quiet
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.notes import compilations_told

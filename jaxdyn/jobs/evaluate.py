@@ -7,8 +7,8 @@ from typing import Any
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
-from jaxdyn.io.plant_file import PLANT, load_plant, plant_archive
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.archive.plant import PLANT, load_plant, plant_archive
+from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.evaluate_config import EvaluateConfig
 from jaxdyn.jobs.identify import drawn, merit_table

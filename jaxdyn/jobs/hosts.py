@@ -1,6 +1,6 @@
 """Devices of a job: one device, all devices of this machine, or the devices of several hosts that compute one fit together.
 
-Rollouts and searches need no connection between hosts: independent processes divide their chunks (`jaxdyn.io.runs.Chunks`).
+Rollouts and searches need no connection between hosts: independent processes divide their chunks (`io.runs.directory.Chunks`).
 Hosts of a fit find each other through the cluster manager, as `jax.distributed` does, or through environment variables:
 JAX_COORDINATOR_ADDRESS (host:port of the first host, the same on all hosts), JAX_NUM_PROCESSES and JAX_PROCESS_ID. All hosts run
 the same command; the first one writes the run directory.

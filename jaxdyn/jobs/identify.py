@@ -25,9 +25,9 @@ from jaxdyn.identify.recording import Part
 from jaxdyn.identify.solver import FitResult
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
 from jaxdyn.identify.verdict import UNRELIABLE, judge
+from jaxdyn.io.archive.plant import PLANT, outside_bounds, save_plant
 from jaxdyn.io.errors import ConfigError, RunError
-from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify_config import FitConfig, IdentifyConfig
 from jaxdyn.jobs.identify_plant import (

@@ -32,8 +32,8 @@ from jaxdyn.identify.parameters import (
 from jaxdyn.identify.processing import Processing
 from jaxdyn.identify.recording import Part, RecordingError, Windows, cut
 from jaxdyn.identify.validation import smoothed_motions
+from jaxdyn.io.archive.plant import holds_plant, load_plant
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.plant_file import holds_plant, load_plant
 from jaxdyn.io.recordings import load_recording
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.component_values import each, one_each

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from jaxdyn.identify.evaluation import evaluate
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify_plant import as_config_errors
 

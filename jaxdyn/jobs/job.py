@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from jaxdyn.jobs.settings import WIDTH, describe_settings, wrapped
 
 if TYPE_CHECKING:
-    from jaxdyn.io.runs import RunDirectory
+    from jaxdyn.io.runs.directory import RunDirectory
 
 
 # Help pages have a fixed width, and keep the line breaks of descriptions.

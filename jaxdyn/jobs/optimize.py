@@ -27,7 +27,7 @@ from jaxdyn.display import aligned
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.runs import Chunks, RunDirectory
+from jaxdyn.io.runs.directory import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import mesh_of
 from jaxdyn.jobs.optimize_config import MixedStartConfig, OptimizeConfig

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs.optimize import Outcome
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.mechanism.quantity import EFFORT_RATE

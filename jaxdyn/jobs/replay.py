@@ -13,7 +13,7 @@ from jaxdyn.control.problem import AnyState, ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError, RunError
-from jaxdyn.io.runs import MECHANISM, RunDirectory
+from jaxdyn.io.runs.directory import MECHANISM, RunDirectory
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.rollout_config import RolloutConfig
 from jaxdyn.mechanism import configuration

@@ -26,10 +26,10 @@ from jaxdyn.dynamics.contact_points import contact_forces, contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Inputs
+from jaxdyn.io.archive.plant import holds_plant, load_plant
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import with_limits
-from jaxdyn.io.plant_file import holds_plant, load_plant
-from jaxdyn.io.runs import Chunks, RunDirectory
+from jaxdyn.io.runs.directory import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS

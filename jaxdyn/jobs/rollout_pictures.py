@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs.rollout_contacts import labels
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.view import plots

@@ -18,7 +18,7 @@ from jaxdyn.jobs.settings import keys_in_source
 from jaxdyn.mechanism.messages import MechanismError
 
 if TYPE_CHECKING:
-    from jaxdyn.io.runs import RunDirectory
+    from jaxdyn.io.runs.directory import RunDirectory
 
 
 # Endings of mechanism files; a .toml file may be a mechanism or a config.

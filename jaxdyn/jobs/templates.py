@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdyn.dynamics.friction import JointFriction
-from jaxdyn.io.mechanism_entries import JointEntry, MechanismEntry
+from jaxdyn.io.mechanism.entries import JointEntry, MechanismEntry
 from jaxdyn.jobs import verbs
 from jaxdyn.jobs.commented import DEFAULT, Inline, Noted, commented_toml
 from jaxdyn.jobs.job import Job

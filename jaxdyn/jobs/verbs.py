@@ -68,7 +68,7 @@ OPTIMIZE = Job(
 
 def _tables() -> str:
     """Description of the tables of mechanism files, made only for the help because the classes of forces import JAX."""
-    from jaxdyn.io.mechanism_parts import BY_JOINT_NAMES, describe_parts
+    from jaxdyn.io.mechanism.parts import BY_JOINT_NAMES, describe_parts
 
     return (
         wrapped(f"tables of forces and constraints in a .toml file:\n\n{BY_JOINT_NAMES}\n\n{describe_parts()}") + "\n"

@@ -4,10 +4,10 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jaxdyn.io.archive.plant import holds_plant
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.loaded_run import load_run
-from jaxdyn.io.plant_file import holds_plant
-from jaxdyn.io.visual_files import load_visuals, visuals_of_run
+from jaxdyn.io.runs.loaded import load_run
+from jaxdyn.io.shapes.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.arguments import ViewArguments
 from jaxdyn.jobs.command import needs
 from jaxdyn.jobs.interrupts import ctrl_c_is_the_usual_end

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
-from jaxdyn.io.mechanism_file import load_mechanism
+from jaxdyn.io.mechanism.file import load_mechanism
 from jaxdyn.mechanism.model import Model
 
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import unfinished, write_content, writing
-from jaxdyn.io.visuals import Visual
+from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Touching
 from jaxdyn.view.figure import Figure

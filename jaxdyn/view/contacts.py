@@ -12,7 +12,7 @@ from jaxdyn.dynamics.contact import Contact, GroundContact, SphereContact
 from jaxdyn.dynamics.contact_points import contact_forces
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import State
-from jaxdyn.io.solids import Mesh, revolved
+from jaxdyn.io.shapes.solids import Mesh, revolved
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view.skeleton import Mechanism, Placed, Values, between_records, by_rows, model_of
 from jaxdyn.view.staging import horizontal_axes, round_length

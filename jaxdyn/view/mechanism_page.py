@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from jaxdyn.io.files import write_content
-from jaxdyn.io.solids import Mesh, cylinder, sphere
-from jaxdyn.io.visuals import Visual
+from jaxdyn.io.shapes.solids import Mesh, cylinder, sphere
+from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.mechanism.joints import Prismatic, Revolute, Screw
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND

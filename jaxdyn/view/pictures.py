@@ -15,7 +15,7 @@ from mpl_toolkits.mplot3d import proj3d
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.visuals import Visual, with_fewer_triangles
+from jaxdyn.io.shapes.visuals import Visual, with_fewer_triangles
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Ground, Touching

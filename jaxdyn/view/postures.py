@@ -19,7 +19,7 @@ from jaxdyn.constraints.assembly import assemble, random_closed
 from jaxdyn.constraints.independence import independent_velocities
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.visuals import Visual
+from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import turning
 from jaxdyn.mechanism.joint import Joint

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.visuals import Visual
+from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Touching
 from jaxdyn.view.skeleton import Mechanism, Placed, Values

@@ -14,7 +14,7 @@ import numpy as np
 import viser
 
 from jaxdyn.io.files import write_content
-from jaxdyn.io.visuals import Visual, with_fewer_triangles
+from jaxdyn.io.shapes.visuals import Visual, with_fewer_triangles
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recorded_samples import RecordedSamples, check_samples
 from jaxdyn.view.replay_charts import Chart, CoordinateChart

@@ -7,8 +7,8 @@ import numpy as np
 import viser
 from jaxtyping import Float
 
-from jaxdyn.io.solids import Mesh, cylinder, faces_of, sphere
-from jaxdyn.io.visuals import Visual
+from jaxdyn.io.shapes.solids import Mesh, cylinder, faces_of, sphere
+from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.view import contacts, skeleton, staging
 from jaxdyn.view.contacts import Ground, Touching

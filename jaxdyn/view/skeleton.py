@@ -18,7 +18,7 @@ from jaxdyn.constraints.kinds import Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.kinematics import forward_kinematics
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.visuals import Visual
+from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Planar, Revolute, Spherical, Universal

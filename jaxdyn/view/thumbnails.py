@@ -13,7 +13,7 @@ from jaxdyn.control.batch import best_of
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.fitting import Fit
-from jaxdyn.io.loaded_run import Run
+from jaxdyn.io.runs.loaded import Run
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_units, velocity_units
 from jaxdyn.mechanism.model import Model

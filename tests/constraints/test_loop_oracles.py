@@ -19,7 +19,7 @@ import pytest
 import jaxdyn
 from jaxdyn import State, System
 from jaxdyn.io import MujocoOrder, PinocchioOrder
-from jaxdyn.io.mjcf import system_from_mujoco
+from jaxdyn.io.mjcf.reader import system_from_mujoco
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a third of the time.
 pytestmark = pytest.mark.usefixtures("as_a_user")

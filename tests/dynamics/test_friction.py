@@ -27,11 +27,11 @@ from jaxdyn import (
 )
 from jaxdyn.dynamics import AsymmetricFriction, GroundContact, HalfSpace, QuadraticDrag, contact_box
 from jaxdyn.dynamics.friction import BearingFriction
-from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.archive.file import load_archive, save_archive
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
+from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 from jaxdyn.io.system_file import load_system
-from jaxdyn.io.urdf_writer import save_urdf
+from jaxdyn.io.urdf.writer import save_urdf
 
 N = 6  # velocity components of the tree
 rng = np.random.default_rng(80)

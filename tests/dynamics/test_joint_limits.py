@@ -30,14 +30,14 @@ from jaxdyn import (
 )
 from jaxdyn.compute import Backend
 from jaxdyn.dynamics import kinematics
-from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.archive.file import load_archive, save_archive
 from jaxdyn.io.config import ConfigError, read_config
 from jaxdyn.io.limits import check_limits
-from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
-from jaxdyn.io.mjcf import load_mjcf
+from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
+from jaxdyn.io.mjcf.reader import load_mjcf
 from jaxdyn.io.system_file import load_system
-from jaxdyn.io.urdf import load_urdf
-from jaxdyn.io.urdf_writer import save_urdf
+from jaxdyn.io.urdf.reader import load_urdf
+from jaxdyn.io.urdf.writer import save_urdf
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.rollout import _machine
 from jaxdyn.jobs.rollout_config import RolloutConfig

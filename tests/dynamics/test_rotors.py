@@ -28,10 +28,10 @@ from jaxdyn import (
     configuration,
 )
 from jaxdyn.dynamics import rotors as spinning
-from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.archive.file import load_archive, save_archive
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
-from jaxdyn.io.urdf_writer import save_urdf
+from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
+from jaxdyn.io.urdf.writer import save_urdf
 
 
 def tree(parents=(-1, 0, 1, 1), kinds="SURP") -> Model:

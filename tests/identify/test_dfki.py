@@ -9,7 +9,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.io.config import read_config
-from jaxdyn.io.mechanism_file import load_mechanism
+from jaxdyn.io.mechanism.file import load_mechanism
 from jaxdyn.io.toml import read_toml
 from jaxdyn.jobs.identify_config import IdentifyConfig
 

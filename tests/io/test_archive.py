@@ -33,7 +33,7 @@ from jaxdyn import (
     System,
     as_dtype,
 )
-from jaxdyn.io.archive import load_archive, save_archive
+from jaxdyn.io.archive.file import load_archive, save_archive
 from jaxdyn.io.config import ConfigError
 
 

@@ -11,8 +11,8 @@ import jaxdyn
 from jaxdyn.dynamics import GroundContact
 from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid
 from jaxdyn.io import ConfigError, IgnoredContent, load_mjcf, load_system, load_urdf
-from jaxdyn.io.colliders import MOST_POINTS_OF_MESH, check_contact, extreme_points
-from jaxdyn.io.solids import revolved
+from jaxdyn.io.shapes.colliders import MOST_POINTS_OF_MESH, check_contact, extreme_points
+from jaxdyn.io.shapes.solids import revolved
 
 INERTIAL = '<inertial><mass value="2"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
 SPHERE = '<geometry><sphere radius="0.1"/></geometry>'

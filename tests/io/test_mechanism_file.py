@@ -34,7 +34,7 @@ from jaxdyn import (
     applied_forces,
 )
 from jaxdyn.io.config import ConfigError
-from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
+from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 from jaxdyn.mechanism import Limits, PrescribedMotion
 from jaxdyn.spatial import rotation
 

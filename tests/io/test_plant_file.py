@@ -18,8 +18,8 @@ from jaxdyn import io
 from jaxdyn.dynamics.forces import JointSpring
 from jaxdyn.identify import Plant, Processing, Sensors, Smoothing, WindowsCheck
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
+from jaxdyn.io.archive.plant import outside_bounds
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.plant_file import outside_bounds
 from jaxdyn.io.xml import IgnoredContent
 
 

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from jaxdyn import JointFriction, System, library
-from jaxdyn.io import provenance
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.files import write_files
-from jaxdyn.io.loaded_run import load_run
-from jaxdyn.io.provenance import environment
-from jaxdyn.io.runs import RunDirectory, RunError
+from jaxdyn.io.runs import provenance
+from jaxdyn.io.runs.directory import RunDirectory, RunError
+from jaxdyn.io.runs.loaded import load_run
+from jaxdyn.io.runs.provenance import environment
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from jaxdyn import (
     inverse_dynamics,
     kinetic_energy,
 )
-from jaxdyn.io.mjcf import system_from_mujoco
+from jaxdyn.io.mjcf.reader import system_from_mujoco
 from jaxdyn.io.state_orders import MujocoOrder, PinocchioOrder, StateOrder
 from jaxdyn.spatial.inertia import symmetric_matrix
 

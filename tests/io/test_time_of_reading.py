@@ -16,8 +16,8 @@ from recorded import pendulum_plant
 
 import jaxdyn
 from jaxdyn.io import ConfigError, RunDirectory, RunError, load_recording, load_run, load_visuals, read_config
-from jaxdyn.io.mesh_files import read_mesh_file
 from jaxdyn.io.recording_columns import Columns
+from jaxdyn.io.shapes.mesh_files import read_mesh_file
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.rollout_config import RolloutConfig

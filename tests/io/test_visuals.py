@@ -12,9 +12,9 @@ import pytest
 
 import jaxdyn
 from jaxdyn.io import IgnoredContent, load_system, load_visuals
-from jaxdyn.io.solids import box, capsule, cylinder, simplified, sphere, with_sharp_edges
-from jaxdyn.io.visual_files import MOST_TRIANGLES
-from jaxdyn.io.visuals import Visual, with_fewer_triangles
+from jaxdyn.io.shapes.solids import box, capsule, cylinder, simplified, sphere, with_sharp_edges
+from jaxdyn.io.shapes.visual_files import MOST_TRIANGLES
+from jaxdyn.io.shapes.visuals import Visual, with_fewer_triangles
 from jaxdyn.spatial.plain import rotation_matrix
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
@@ -238,7 +238,7 @@ def test_limits_of_shapes_and_triangles_admit_their_own_value(robot, monkeypatch
     shape = drawn('<box size="1 1 1"/>')  # 12 triangles
     for name, most, message in (("VISUALS", 2, "only the first 2 shapes"), ("TRIANGLES", 24, "simplified to 24")):
         with monkeypatch.context() as patch:
-            patch.setattr(f"jaxdyn.io.visual_files.MOST_{name}", most)
+            patch.setattr(f"jaxdyn.io.shapes.visual_files.MOST_{name}", most)
             assert len(read(robot(2 * shape))) == 2
             assert message in said(robot(3 * shape))[1]
 

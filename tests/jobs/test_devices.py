@@ -37,7 +37,7 @@ PROGRAM = """
 import json, shutil, sys
 from pathlib import Path
 from jaxdyn.cli import main
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs.directory import RunDirectory
 
 folder, outs, jobs = Path(sys.argv[1]), *map(json.loads, sys.argv[2:4])
 halted, checkpoints, write = folder / "halted", [], RunDirectory.write_arrays

@@ -11,7 +11,7 @@ from small_jobs import PLANTS, write_plants
 from jaxdyn.cli import main
 from jaxdyn.identify import Plant
 from jaxdyn.identify.estimates import Address, Uncertainty
-from jaxdyn.io.plant_file import load_plant, save_plant
+from jaxdyn.io.archive.plant import load_plant, save_plant
 
 
 @pytest.fixture(scope="module")

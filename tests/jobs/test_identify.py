@@ -16,8 +16,8 @@ from jaxdyn import State, rollout
 from jaxdyn.cli import main
 from jaxdyn.identify.recording import Part, Recording
 from jaxdyn.identify.verdict import UNRELIABLE
+from jaxdyn.io.archive.plant import load_plant
 from jaxdyn.io.config import read_config
-from jaxdyn.io.plant_file import load_plant
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.identify import verdict

@@ -21,9 +21,9 @@ from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
 from jaxdyn.identify.experiment import compare_base_parameters, excitations
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
 from jaxdyn.identify.measurement import Plant
+from jaxdyn.io.archive.plant import save_plant
 from jaxdyn.io.config import read_config
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.plant_file import save_plant
 from jaxdyn.jobs.identify_config import FitConfig, IdentifyConfig
 from jaxdyn.jobs.identify_plant import files_of_studies, loss_of, parameters_of, plant_of
 from jaxdyn.jobs.identify_tables import ForceTable

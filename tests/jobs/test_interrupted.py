@@ -10,9 +10,9 @@ import pytest
 from small_jobs import ROLLOUT, contents, numbers, write_configs
 
 from jaxdyn.cli import main
-from jaxdyn.io.loaded_run import load_run
-from jaxdyn.io.provenance import provenance
-from jaxdyn.io.runs import RunDirectory, RunError
+from jaxdyn.io.runs.directory import RunDirectory, RunError
+from jaxdyn.io.runs.loaded import load_run
+from jaxdyn.io.runs.provenance import provenance
 
 pytestmark = pytest.mark.long
 

@@ -28,7 +28,7 @@ from jaxdyn.control import (
     guess,
 )
 from jaxdyn.io.config import read_config
-from jaxdyn.io.loaded_run import load_run
+from jaxdyn.io.runs.loaded import load_run
 from jaxdyn.jobs.optimize import _by_start, _from_other_guesses
 from jaxdyn.jobs.optimize_config import OptimizeConfig
 from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of

@@ -15,11 +15,11 @@ from small_jobs import contents, without_digests, write_configs
 
 import jaxdyn
 from jaxdyn.cli import main
-from jaxdyn.io import claims, provenance
+from jaxdyn.io.archive.plant import save_plant
 from jaxdyn.io.config import ConfigError, read_config, resolved_toml
-from jaxdyn.io.loaded_run import load_run
-from jaxdyn.io.plant_file import save_plant
-from jaxdyn.io.runs import RunDirectory, RunError
+from jaxdyn.io.runs import claims, provenance
+from jaxdyn.io.runs.directory import RunDirectory, RunError
+from jaxdyn.io.runs.loaded import load_run
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.identify_config import IdentifyConfig
 from jaxdyn.jobs.job import Job
@@ -117,7 +117,7 @@ def test_a_changed_mechanism_is_refused_by_name_and_nothing_is_touched(verb, mec
 def test_other_code_versions_and_devices_are_refused_by_name(verb, name, now, folder, tmp_path, monkeypatch, capsys):
     words = begun(folder, verb, tmp_path / "run")
     real = provenance.environment()
-    monkeypatch.setattr("jaxdyn.io.provenance.environment", lambda: real | {name: now})
+    monkeypatch.setattr("jaxdyn.io.runs.provenance.environment", lambda: real | {name: now})
     said = refusal(words, capsys)
     assert f"the run was started with {name} {real[name]}, now {now}; resume it with these versions; or choose" in said
 
@@ -126,7 +126,7 @@ def test_what_cannot_change_a_result_is_not_pinned(monkeypatch):
     before = provenance.provenance("", [])
     real = provenance.environment()
     other = {"commit": "0", "platform": "Linux-7", "device_count": 8}
-    monkeypatch.setattr("jaxdyn.io.provenance.environment", lambda: real | other)
+    monkeypatch.setattr("jaxdyn.io.runs.provenance.environment", lambda: real | other)
     now = provenance.provenance("", [])
     assert provenance.changes(before, now) == []
     assert provenance.identity(before) == provenance.identity(now)

@@ -11,7 +11,7 @@ from small_jobs import ROLLOUT
 import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.dynamics import GroundContact, HalfSpace, contact_sphere
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs import rollout, rollout_contacts
 
 RADIUS, HEIGHT = 0.1, 0.05

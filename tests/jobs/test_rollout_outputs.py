@@ -14,7 +14,7 @@ from jaxdyn import State, System, dynamics, library
 from jaxdyn.cli import main
 from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
 from jaxdyn.io.config import read_config
-from jaxdyn.io.runs import RunDirectory
+from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs import rollout
 from jaxdyn.jobs.rollout_config import RolloutConfig
 

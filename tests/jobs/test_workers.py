@@ -14,9 +14,10 @@ import pytest
 from small_jobs import contents, numbers, write_configs
 
 from jaxdyn.cli import main
-from jaxdyn.io import claims, runs
-from jaxdyn.io.provenance import provenance
-from jaxdyn.io.runs import Chunks, RunDirectory
+from jaxdyn.io.runs import claims
+from jaxdyn.io.runs import directory as runs
+from jaxdyn.io.runs.directory import Chunks, RunDirectory
+from jaxdyn.io.runs.provenance import provenance
 
 COUNT = 6
 

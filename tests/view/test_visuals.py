@@ -13,8 +13,8 @@ from PIL import Image
 import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io import load_run, load_system, load_visuals
-from jaxdyn.io.visual_files import MOST_TRIANGLES, visuals_of_run
-from jaxdyn.io.visuals import Visual
+from jaxdyn.io.shapes.visual_files import MOST_TRIANGLES, visuals_of_run
+from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.view.animation import animate
 from jaxdyn.view.mechanism_page import write_mechanism_page

@@ -1,0 +1,1 @@
+"""Mechanism files: readable TOML files, for people, with units."""

@@ -1,0 +1,110 @@
+"""Conversion of a system to the tables of a mechanism file, as `mechanism.reader` reads them."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from jaxdyn.dynamics.drives import Actuator, Actuators, JointDrives, drives_of_joints
+from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.dynamics.system import System
+from jaxdyn.io.mechanism.joints import joint_limits_table, joint_table, plain
+from jaxdyn.io.mechanism.parts import part_table
+from jaxdyn.io.placements import placement_table
+from jaxdyn.io.tables import Place
+from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.rotors import Rotors
+from jaxdyn.spatial.transform import RigidTransform
+
+
+def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]:
+    """The tables of a mechanism file that describe a system.
+
+    Args:
+        system: System to describe.
+        source: Origin of the values.
+        file: The place of the whole file, for messages.
+
+    Raises:
+        ConfigError: A part of the system cannot be written to a mechanism file.
+    """
+    model, topology = system.model, system.model.topology
+    if model.mass.ndim != 1:
+        raise file.error(
+            f"the model is a batch of shape {model.mass.shape[:-1]}; save one mechanism per file, or use save_archive"
+        )
+    tables: dict[str, Any] = {"name": topology.name, "source": source, "gravity": plain(model.gravity)}
+    for part in (*system.forces, *system.constraints):
+        key, entry = part_table(model, part, file)
+        if isinstance(part, JointForce):
+            if key in tables:
+                raise file.error(f"the system has two forces of class {type(part).__name__}; combine them into one")
+            tables[key] = entry
+        else:
+            tables.setdefault(key, []).append(entry)
+    if system.drives is None and drives_of_joints(model) is not None:
+        tables["drives"] = {"all": True}
+    elif type(system.drives) is Actuators:
+        tables["actuator"] = list(map(_actuator_table, system.drives.descriptions(model)))
+        tables["effort_range"] = {name: list(pair) for name, pair in system.drives.effort_ranges(model).items()}
+    elif system.drives is not None:
+        if type(system.drives) is not JointDrives:
+            raise file.error(
+                f"drives of class {type(system.drives).__name__} cannot be written to a mechanism file; "
+                "set drives=None, and add them after loading"
+            )
+        bodies = [int(topology.body_of_column[column]) for column in system.drives.columns]
+        components = [int(c - topology.v_starts[body]) for c, body in zip(system.drives.columns, bodies, strict=True)]
+        drives = {"joints": [topology.joint_names[body] for body in bodies], "gear": plain(system.drives.gear)}
+        is_plain = all(topology.joint_classes[body].nv == 1 for body in bodies)
+        tables["drives"] = drives if is_plain else drives | {"components": components}
+    tables["body"] = [_body_table(model, body, file) for body in range(topology.nb)]
+    tables["frame"] = [
+        {"name": name, "body": topology.body_name(body)} | placement_table(_row(model.frames, row))
+        for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
+    ]
+    rotors, driven = model.rotors, topology.body_of_column
+    tables["rotor"] = [
+        {
+            "name": name,
+            "carrier": topology.body_name(rotors.carriers[row]),
+            "joint": topology.joint_names[driven[rotors.columns[row]]],
+            **_values(rotors, row, "inertia", "ratio", "axis"),
+        }
+        for row, name in enumerate(rotors.names)
+    ]
+    return tables
+
+
+def _actuator_table(actuator: Actuator) -> dict[str, Any]:
+    """The fields of an actuator that differ from their defaults; each joint with one moment arm has a value instead of a list."""
+    table: dict[str, Any] = {"name": actuator.name}
+    if actuator.joints:
+        arms = {joint: list(values) for joint, values in actuator.joints.items()}
+        table["joints"] = {joint: values[0] if len(values) == 1 else values for joint, values in arms.items()}
+    for field in dataclasses.fields(actuator):
+        value = getattr(actuator, field.name)
+        if field.name not in table and value not in (field.default, {}):
+            table[field.name] = list(value) if isinstance(value, tuple) else value
+    return table
+
+
+def _row(placements: RigidTransform, row: int) -> RigidTransform:
+    return jax.tree.map(lambda x: x[row], placements)
+
+
+def _values(part: Model | Rotors, row: int, *names: str) -> dict[str, Any]:
+    return {name: plain(getattr(part, name)[row]) for name in names}
+
+
+def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
+    topology = model.topology
+    place = file.key("body").item(body, topology.body_names[body]).key("joint")
+    joint = joint_table(model.joint(body), place) | {"name": topology.joint_names[body]}
+    return {
+        "name": topology.body_names[body],
+        "parent": topology.body_name(topology.parents[body]),
+        "joint": joint | joint_limits_table(model, body),
+        **placement_table(_row(model.placement, body)),
+        **_values(model, body, "mass", "com", "inertia"),
+    }

@@ -1,0 +1,80 @@
+"""Geoms of MJCF files, as MuJoCo has compiled them: the shapes that are drawn or touch the ground."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxdyn.io.shapes.solids import Mesh
+from jaxdyn.io.shapes.visuals import Omitted, Place, placed
+from jaxdyn.mechanism.model import Model
+
+# Factors from the sizes of MuJoCo, some of which are half of a length, to those of `solids.solid`.
+_FACTORS = {
+    "box": (2.0, 2.0, 2.0),
+    "sphere": (1.0,),
+    "ellipsoid": (1.0, 1.0, 1.0),
+    "cylinder": (1.0, 2.0),
+    "capsule": (1.0, 2.0),
+}
+
+
+class MjcfGeoms(NamedTuple):
+    """Geoms of a compiled model.
+
+    Attributes:
+        mujoco: The module `mujoco`.
+        compiled: The compiled model.
+        model: Model of the mechanism, read from the same file.
+        carriers: Name of the body or frame of the mechanism that carries each MuJoCo body, and the origin of the MuJoCo body on the
+            axes of this body or frame.
+        missing: Paths of mesh files that do not exist, by the names of the meshes.
+        omitted: Collects the geoms that are left out.
+    """
+
+    mujoco: Any
+    compiled: Any
+    model: Model
+    carriers: Mapping[int, tuple[str, np.ndarray]]
+    missing: Mapping[str, str]
+    omitted: Omitted
+
+    def kind(self, geom: int) -> str:
+        """Kind of a geom, such as "box"."""
+        return self.mujoco.mjtGeom(self.compiled.geom_type[geom]).name.removeprefix("mjGEOM_").lower()
+
+    def sizes(self, geom: int) -> np.ndarray:
+        """Sizes of a geom as `solids.solid` takes them; none for a kind that is not a solid."""
+        factors = _FACTORS.get(self.kind(geom), ())
+        return self.compiled.geom_size[geom, : len(factors)] * np.array(factors)
+
+    def mesh_of(self, geom: int) -> int | None:
+        """Index of the mesh of a geom; None if its file does not exist, which is noted."""
+        index = int(self.compiled.geom_dataid[geom])
+        name = self.compiled.mesh(index).name
+        if name not in self.missing:
+            return index
+        self.omitted.add("there is no such file", self.missing[name])
+        return None
+
+    def mesh(self, index: int) -> Mesh:
+        """Triangles of a mesh."""
+        compiled = self.compiled
+        first, count = compiled.mesh_vertadr[index], compiled.mesh_vertnum[index]
+        points = np.array(compiled.mesh_vert[first : first + count], float)
+        first, count = compiled.mesh_faceadr[index], compiled.mesh_facenum[index]
+        return points, np.array(compiled.mesh_face[first : first + count], np.int64)
+
+    def place(self, geom: int) -> Place:
+        """Placement of a geom on a body of the mechanism.
+
+        Raises:
+            UnknownName: The mechanism has no such body.
+        """
+        name, offset = self.carriers[int(self.compiled.geom_bodyid[geom])]
+        return placed(self.model, name, self.compiled.geom_pos[geom] + offset, self.compiled.geom_quat[geom])
+
+
+def collides(compiled: Any) -> np.ndarray:
+    """Whether each geom can make contacts."""
+    return (compiled.geom_contype != 0) | (compiled.geom_conaffinity != 0)

@@ -1,0 +1,465 @@
+"""MJCF files, MuJoCo's own format, read with the `mujoco` package (the extra "mjcf").
+
+MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
+bodies, joints with armature, damping, dry friction and springs, equality constraints, gravity compensation, and actuators without
+activation states (`mjcf.actuators`). A body with several joints becomes
+a chain of bodies, one per joint. Only the last body of the chain has mass; its origin is at the last joint. Coordinates are in
+MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
+
+An element that affects the free motion and has no counterpart in jaxdyn (springs of tendons, a medium, actuators with activation
+states ...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
+`IgnoredContent` warning names all that is left out, and counts the geoms whose contacts are not read.
+"""
+
+import importlib
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxdyn.constraints.kinds import Coupling, LoopJoint
+from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.drives import drives_of_joints
+from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
+from jaxdyn.dynamics.friction import HOLDING_SCALE, JointFriction
+from jaxdyn.dynamics.system import System
+from jaxdyn.errors import UnknownName, one_line
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
+from jaxdyn.io.mjcf.actuators import ActuatorReader
+from jaxdyn.io.mjcf.colliders import mjcf_collider_count, with_mjcf_contact
+from jaxdyn.io.mjcf.files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
+from jaxdyn.io.mjcf.geoms import MjcfGeoms
+from jaxdyn.io.reading import MOST_BODIES, calculable
+from jaxdyn.io.shapes.colliders import ContactUse, check_contact
+from jaxdyn.io.shapes.visuals import Omitted
+from jaxdyn.io.xml import KINEMATIC, Element, IgnoredContent, unused
+from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.builder import MechanismBuilder
+from jaxdyn.mechanism.joint import Joint
+from jaxdyn.mechanism.joints import Fixed, Free, Prismatic, Revolute, Spherical
+from jaxdyn.mechanism.messages import MechanismError
+from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.plain import rotation_matrix
+from jaxdyn.spatial.transform import RigidTransform
+
+_FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
+# Kinds of elements that affect the motion and that can be left out.
+KINDS = ("actuator", "tendon", "equality", "spring", "armature", "gravcomp", "medium", "plugin")
+_MOST_SHOWN = 20  # file names in a message
+_UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
+
+
+def load_mjcf(
+    path: Path | str,
+    *,
+    velocity_scale: float = HOLDING_SCALE,
+    limits: LimitsUse = "data",
+    contact: ContactUse = "none",
+    folder: Path | str | None = None,
+    kinematic: bool = False,
+    ignore: Sequence[str] = (),
+) -> System:
+    """Read the system that an MJCF file describes, in JAX's default precision.
+
+    Args:
+        path: MJCF file.
+        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s; see `load_urdf`.
+        limits: "enforced" stops joints at their position limits by `JointLimits`, whose stiffness is derived from the mechanism
+            and not from solref and solimp of the file; "data" only stores the limits in `Model.limits`.
+        contact: "ground" turns the geoms of moving bodies into contacts with the planes and height fields of the world, see
+            `shapes.colliders`. Friction is that of the file; stiffness and damping are derived from the mechanism and
+            not from solref and solimp. Colliders that are left out are named in one `IgnoredContent` warning. With "none",
+            `System.summary` states how many colliders are not simulated.
+        folder: Folder of the included files and meshes; by default the folder of the file. Files outside of this folder are not
+            opened, even if links point to them.
+        kinematic: If true, masses and inertias are not read, so that a file without them can be used for kinematics and pictures.
+            Elements that are not supported are then left out.
+        ignore: Elements that are left out if they are not supported, by their names or by their kinds: "actuator", "tendon",
+            "equality", "spring", "armature", "gravcomp", "medium", "plugin". One `IgnoredContent` warning names them.
+
+    Raises:
+        ImportError: The `mujoco` package is not installed.
+        ConfigError: MuJoCo refuses the file, the file refers to a file outside of the folder, is too large, or contains an element
+            that affects the motion and that jaxdyn does not support.
+        MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
+    """
+    check_limits(limits, path)
+    check_contact(contact, kinematic, path)
+    mujoco, path = _mujoco(), Path(path)
+    text, files = read_mjcf(path, None if folder is None else Path(folder))
+    compiled = _compiled(mujoco, path, text, files.assets, kinematic)
+    if files.missing and not kinematic:
+        _check_that_no_mass_depends_on(files, mujoco, path, text, compiled)
+    with calculable(path):
+        try:
+            reader = _Reader(compiled, velocity_scale, kinematic, contact, ignore, files.root)
+            system = reader.system(reader.name or path.stem)
+        except (ConfigError, MechanismError) as error:
+            raise type(error)(f"{path}: {error}") from None
+        except ValueError as error:  # for example an invalid rotation
+            raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
+        reader.warn()
+        return with_limits(reader.with_contact(system, files.missing, str(path)), limits)
+
+
+def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> MjcfGeoms:
+    """The geoms of an MJCF file; masses of the compiled model may differ from those of the file.
+
+    Args:
+        path: MJCF file.
+        model: The mechanism of this file.
+        folder: See `load_mjcf`.
+        omitted: Collects the geoms that are left out.
+
+    Raises:
+        ImportError: The `mujoco` package is not installed.
+    """
+    mujoco = _mujoco()
+    text, files = read_mjcf(path, folder)
+    reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), velocity_scale=1.0, kinematic=True)
+    reader.system(path.stem)
+    return MjcfGeoms(mujoco, reader.compiled, model, reader.carriers, files.missing, omitted)
+
+
+def _mujoco() -> Any:
+    try:
+        return importlib.import_module("mujoco")
+    except ImportError:
+        raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
+
+
+def _compiled(mujoco: Any, path: Path, text: str, assets: dict[str, bytes], kinematic: bool = False) -> Any:
+    try:
+        if not kinematic:
+            return mujoco.MjModel.from_xml_string(text, assets)
+        given = mujoco.MjSpec.from_string(text, assets=assets)
+        # MuJoCo refuses bodies without mass; these are not read.
+        given.compiler.boundmass = given.compiler.boundinertia = 1.0
+        return given.compile()
+    except (ValueError, RuntimeError, mujoco.FatalError) as error:
+        remedy = f"; give the masses, or {KINEMATIC}" if "mjMINVAL" in str(error) else ""
+        raise ConfigError(f"{path}: MuJoCo refuses it: {' '.join(str(error).split())}{remedy}") from None
+
+
+def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, text: str, compiled: Any) -> None:
+    """Warn of meshes whose files do not exist; a body whose inertia changes with their shapes is refused."""
+    old, new = PLACEHOLDER, OTHER_PLACEHOLDER
+    assets = {name: data.replace(old.encode(), new.encode()) for name, data in files.assets.items()}
+    other = _compiled(mujoco, path, text.replace(old, new), assets)
+    for body in np.flatnonzero(compiled.body_weldid):
+        fields = ("body_mass", "body_inertia", "body_ipos", "body_iquat")
+        if all(np.array_equal(getattr(compiled, name)[body], getattr(other, name)[body]) for name in fields):
+            continue
+        meshes = compiled.geom_dataid[(compiled.geom_bodyid == body) & (compiled.geom_dataid >= 0)]
+        names = {compiled.mesh(mesh).name for mesh in meshes}
+        lost = [file for name, file in files.missing.items() if name in names] or list(files.missing.values())
+        raise ConfigError(
+            one_line(
+                f"{path}: the mass or inertia of body {compiled.body(body).name!r} depends on "
+                f"the mesh file {', '.join(lost[:3])}, and there is no file of this name; add it, or give the body an <inertial>"
+            )
+        )
+    shown = ", ".join(list(files.missing.values())[:_MOST_SHOWN]) + ", ..." * (len(files.missing) > _MOST_SHOWN)
+    warnings.warn(
+        one_line(
+            f"{path}: ignored {len(files.missing)} meshes whose files do not exist, no mass depends on them: {shown}"
+        ),
+        IgnoredContent,
+        stacklevel=3,
+    )
+
+
+def system_from_mujoco(
+    compiled: Any,
+    *,
+    velocity_scale: float = HOLDING_SCALE,
+    contact: ContactUse = "none",
+    kinematic: bool = False,
+    ignore: Sequence[str] = (),
+) -> System:
+    """The system of a compiled model, a `mujoco.MjModel`; `load_mjcf` describes which elements are supported.
+
+    Args:
+        compiled: The compiled model.
+        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s.
+        contact: Use of the colliders, see `load_mjcf`.
+        kinematic: If true, masses and inertias are not read.
+        ignore: Elements that are left out if they are not supported, see `load_mjcf`.
+    """
+    check_contact(contact, kinematic, "mechanism")
+    reader = _Reader(compiled, velocity_scale, kinematic, contact, ignore)
+    system = reader.system(reader.name or "mechanism")
+    reader.warn()
+    return reader.with_contact(system, {}, system.model.name)
+
+
+class _Reader:
+    """Reader of one compiled model. For each MuJoCo body, `carriers` holds the name of the jaxdyn body and the origin on it."""
+
+    def __init__(
+        self,
+        compiled: Any,
+        velocity_scale: float,
+        kinematic: bool,
+        contact: ContactUse = "none",
+        ignore: Sequence[str] = (),
+        root: Element | None = None,
+    ):
+        self.mujoco: Any = importlib.import_module("mujoco")
+        self.compiled, self.velocity_scale, self.kinematic, self.contact = compiled, velocity_scale, kinematic, contact
+        self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
+        self.actuators = ActuatorReader(self.mujoco, compiled, self.carriers, self._leave_out)
+        self.root, self.used = root, set[str]()
+        self.ignore = KINDS if kinematic else tuple(ignore)
+        self.ignored: list[str] = []
+        self._taken = {"ground"}
+
+    def system(self, name: str) -> System:
+        self._refuse()
+        compiled = self.compiled
+        gravity = (0.0, 0.0, 0.0) if self._is_off("GRAVITY") else np.array(compiled.opt.gravity)
+        builder = MechanismBuilder(name, gravity)
+        for body in range(1, compiled.nbody):
+            self._add_body(builder, body)
+        for site in range(compiled.nsite):
+            given = compiled.site(site).name
+            if given:
+                carrier, origin = self.carriers[compiled.site_bodyid[site]]
+                position, turn = compiled.site_pos[site] + origin, np.array(compiled.site_quat[site])
+                builder.add_frame(self._unused(given), body=carrier, position=position, orientation=turn)
+        model = builder.build(kinematic=self.kinematic)
+        self._count()
+        constraints = () if self._is_off("EQUALITY") else self._constraints(model)
+        drives = drives_of_joints(model) if not self.actuators.count else self.actuators.drives(model)
+        return System(model, self._forces(model), drives, constraints=constraints)
+
+    def _is_off(self, flag: str) -> bool:
+        """Whether the file switches a part of the physics off."""
+        return bool(self.compiled.opt.disableflags & getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{flag}", 0))
+
+    def with_contact(self, system: System, missing: dict[str, str], path: str) -> System:
+        """The system with the contacts of its colliders if they are used, and otherwise with the number of colliders."""
+        if self.contact == "none":
+            return system.changed(unused_colliders=mjcf_collider_count(self.compiled))
+        return with_mjcf_contact(self.mujoco, self.compiled, system, self.carriers, missing, path)
+
+    @property
+    def name(self) -> str:
+        """Name of the model, with which the buffer of names begins; it may be empty."""
+        return self.compiled.names.split(b"\0", 1)[0].decode(errors="replace")
+
+    def warn(self) -> None:
+        """Warn of all that is left out.
+
+        Raises:
+            UnknownName: `ignore` contains a name of no element that would have been refused.
+        """
+        unknown = [name for name in self.ignore if name not in KINDS and name not in self.used]
+        if unknown:
+            raise UnknownName("element to ignore", unknown[0], (*KINDS, *self.used))
+        if self.ignored:
+            said = one_line(f"{self.name or 'MJCF file'}: ignored {', '.join(dict.fromkeys(self.ignored))}")
+            warnings.warn(said, IgnoredContent, stacklevel=4)
+
+    def _unused(self, name: str) -> str:
+        name = unused(name, self._taken)
+        self._taken.add(name)
+        return name
+
+    # --- tree of bodies ---
+
+    def _add_body(self, builder: MechanismBuilder, body: int) -> None:
+        compiled = self.compiled
+        parent, origin = self.carriers[compiled.body_parentid[body]]
+        position, turn = compiled.body_pos[body] + origin, np.array(compiled.body_quat[body])
+        name = self._unused(compiled.body(body).name or f"body {body}")
+        first, count = int(compiled.body_jntadr[body]), int(compiled.body_jntnum[body])
+        joints = [self._joint(index) for index in range(first, first + count)] or [(Fixed(), np.zeros(3), {})]
+        anchor = np.zeros(3)  # vector from the origin of the MuJoCo body to the origin of the jaxdyn body
+        for k, (joint, point, numbers) in enumerate(joints, 1):
+            shift = np.zeros(3) if isinstance(joint, Free | Prismatic) else point - anchor
+            anchor = anchor + shift
+            # All joints but the last one are carried by separate bodies without mass.
+            last = k == len(joints)
+            carrier = name if last else self._unused(f"{name}/{numbers['joint_name']}")
+            if last and compiled.body_weldid[body]:
+                numbers |= self._inertia(body, anchor)
+            position = position + rotation_matrix(turn) @ shift
+            builder.add_body(carrier, parent=parent, joint=joint, position=position, orientation=turn, **numbers)
+            parent, position, turn = carrier, np.zeros(3), _UNTURNED
+        self.carriers[body] = (name, -anchor)
+
+    def _joint(self, index: int) -> tuple[Joint, np.ndarray, dict[str, Any]]:
+        """A joint, its point on the axes of the MuJoCo body, and its name, limits and armature for the builder."""
+        compiled = self.compiled
+        kind, axis = int(compiled.jnt_type[index]), np.array(compiled.jnt_axis[index])
+        coordinate, column = compiled.jnt_qposadr[index], compiled.jnt_dofadr[index]
+        numbers: dict[str, Any] = {"joint_name": compiled.joint(index).name or f"joint {index}"}
+        if compiled.jnt_limited[index]:
+            if kind in (_HINGE, _SLIDE):
+                numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
+            else:
+                self.ignored.append(f"limits of joint {numbers['joint_name']!r}")
+        joint = {_FREE: Free(), _BALL: Spherical(), _SLIDE: Prismatic(axis), _HINGE: Revolute(axis)}[kind]
+        armature = compiled.dof_armature + self.actuators.reflected("actuator_armature")
+        numbers["armature"] = np.zeros(6) if kind == _FREE else armature[column : column + joint.nv]
+        if compiled.jnt_actfrclimited[index] and joint.nv == 1:
+            low, high = compiled.jnt_actfrcrange[index]
+            if -low == high and high > 0:
+                numbers["effort_limit"] = high
+        return joint, compiled.jnt_pos[index], numbers
+
+    def _inertia(self, body: int, anchor: np.ndarray) -> dict[str, Any]:
+        compiled = self.compiled
+        frame = rotation_matrix(np.array(compiled.body_iquat[body]))
+        tensor = frame @ np.diag(compiled.body_inertia[body]) @ frame.T
+        mass = float(compiled.body_mass[body])
+        com = compiled.body_ipos[body] - anchor if mass else np.zeros(3)
+        return {"mass": mass, "com": com, "inertia": 0.5 * (tensor + tensor.T)}
+
+    # --- forces, drives, constraints ---
+
+    def _forces(self, model: Model) -> tuple[Force, ...]:
+        compiled = self.compiled
+        forces: list[Force] = []
+        damping = compiled.dof_damping + self.actuators.reflected("actuator_damping")
+        damping, dry = (
+            damping * (not self._is_off("DAMPER")),
+            compiled.dof_frictionloss * (not self._is_off("FRICTIONLOSS")),
+        )
+        if np.any(damping) or np.any(dry):
+            forces.append(JointFriction(damping, dry, np.full(model.nv, self.velocity_scale)))
+        if np.any(compiled.jnt_stiffness) and not self._is_off("SPRING"):
+            stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model))
+            for joint in range(compiled.njnt):
+                column, start = compiled.jnt_dofadr[joint], compiled.jnt_qposadr[joint]
+                kind = model.topology.joint_classes[model.topology.body_of_column[column]]
+                if kind is Free:
+                    continue
+                stiffness[column : column + kind.nv] = compiled.jnt_stiffness[joint]
+                reference = compiled.qpos0[start] if kind.nq == 1 else 0.0
+                rest[start : start + kind.nq] = compiled.qpos_spring[start : start + kind.nq] - reference
+            forces.append(JointSpring(stiffness, rest))
+        for body in map(int, np.flatnonzero((compiled.body_gravcomp != 0.0) & (compiled.body_weldid != 0))):
+            carrier = model.topology.body_names.index(self.carriers[body][0])
+            forces.append(GravityCompensation(carrier, compiled.body_gravcomp[body]))
+        return tuple(forces)
+
+    def _constraints(self, model: Model) -> tuple[Constraint, ...]:
+        found = [self._constraint(model, index) for index in map(int, np.flatnonzero(self.compiled.eq_active0))]
+        return tuple(constraint for constraint in found if constraint is not None)
+
+    def _constraint(self, model: Model, index: int) -> Constraint | None:
+        compiled, mujoco = self.compiled, self.mujoco
+        name = compiled.equality(index).name or f"equality {index}"
+        first, second, data = int(compiled.eq_obj1id[index]), int(compiled.eq_obj2id[index]), compiled.eq_data[index]
+        match int(compiled.eq_type[index]):
+            case mujoco.mjtEq.mjEQ_JOINT.value:
+                return self._coupling(name, index, first, second, data[:5])
+            case mujoco.mjtEq.mjEQ_CONNECT.value:
+                kind, offsets = "spherical", [(data[0:3], _UNTURNED), (data[3:6], _UNTURNED)]
+            case mujoco.mjtEq.mjEQ_WELD.value:
+                kind, offsets = "fixed", [(data[3:6], np.array(data[6:10])), (data[0:3], _UNTURNED)]
+            case other:
+                self._leave_out("equality", "equality", index, name, f"is of type {mujoco.mjtEq(other).name}")
+                return None
+        if compiled.eq_objtype[index] == mujoco.mjtObj.mjOBJ_SITE:
+            # Sites carry their own frames, so the data above are not used.
+            sites = [(compiled.site_pos[i], np.array(compiled.site_quat[i])) for i in (first, second)]
+            bodies, offsets = [compiled.site_bodyid[i] for i in (first, second)], sites
+        else:
+            bodies = [first, second]
+        ends = []
+        for body, (position, turn) in zip(bodies, offsets, strict=True):
+            carrier, origin = self.carriers[max(int(body), 0)]
+            placed = RigidTransform(jnp.asarray(turn, float), jnp.asarray(position + origin, float))
+            ends.append(model.locate_frame(carrier, placed))
+        (body_a, frame_a), (body_b, frame_b) = ends
+        return LoopJoint(name, kind, body_a, frame_a, body_b, frame_b)
+
+    def _coupling(self, name: str, index: int, driven: int, driver: int, coefficients: np.ndarray) -> Constraint | None:
+        compiled = self.compiled
+        if driver < 0 or any(int(compiled.jnt_type[joint]) not in (_HINGE, _SLIDE) for joint in (driven, driver)):
+            self._leave_out("equality", "equality", index, name, "does not couple two revolute or prismatic joints")
+            return None
+        own, other = (int(compiled.jnt_qposadr[joint]) for joint in (driven, driver))
+        return Coupling(name, own, other, np.trim_zeros(np.array(coefficients), "b") if np.any(coefficients) else [0.0])
+
+    # --- elements without a counterpart ---
+
+    def _leave_out(self, kind: str, section: str, index: int, name: str, problem: str) -> None:
+        """Note an element that `ignore` contains by its kind or its name; refuse any other one."""
+        if kind in self.ignore or name in self.ignore:
+            self.used.add(name)
+            self.ignored.append(f"{kind} {name!r}")
+            return
+        raise ConfigError(
+            f"{self._place(section, index, name)}{kind} {name!r} {problem}, which is not supported; remove it, "
+            f"or leave it out with ignore=({kind!r},) or ignore=({name!r},), on the command line --ignore {kind}"
+        )
+
+    def _place(self, section: str, index: int, name: str) -> str:
+        """Line of an element; empty if it is not known."""
+        if self.root is None:
+            return ""
+        parts = self.root.all(section)
+        inside = [element for part in parts for element in part.below() if element is not part]
+        found = [element for element in inside if element.attributes.get("name") == name]
+        if not found and section != "worldbody":
+            found = inside[index : index + 1] if section == "actuator" else parts
+        return f"line {found[0].line}: " if found else ""
+
+    def _refuse(self) -> None:
+        compiled = self.compiled
+        if compiled.nbody > MOST_BODIES:
+            raise ConfigError(f"it has {compiled.nbody} bodies, but at most {MOST_BODIES} are read; split it")
+        if compiled.nflex:
+            raise ConfigError(f"it has {compiled.nflex} flexes, which are not supported; remove them")
+        for joint in range(compiled.njnt):
+            column, name = compiled.jnt_dofadr[joint], compiled.joint(joint).name or f"joint {joint}"
+            is_free = int(compiled.jnt_type[joint]) == _FREE
+            if is_free and compiled.dof_armature[column]:
+                # In MuJoCo it is a mass along ground axes, without weight; in jaxdyn it acts along the axes of the body.
+                self._leave_out("armature", "worldbody", joint, name, "is of a free joint")
+            nonlinear = [_values(compiled, "jnt_stiffnesspoly")[joint], _values(compiled, "dof_dampingpoly")[column]]
+            nonlinear.append(_values(compiled, "jnt_springyield")[joint])
+            if np.any(np.concatenate([np.ravel(x) for x in nonlinear])):
+                self._leave_out("spring", "worldbody", joint, name, "is a nonlinear spring or damper of this joint")
+            compensated = np.any(compiled.body_gravcomp) and compiled.jnt_actfrclimited[joint]
+            if compensated and _values(compiled, "jnt_actgravcomp")[joint]:
+                self._leave_out("gravcomp", "worldbody", joint, name, "is provided by actuators whose force is limited")
+            if is_free and compiled.jnt_stiffness[joint]:
+                self._leave_out("spring", "worldbody", joint, name, "is of a free joint")
+        passive = ("armature", "stiffness", "damping", "frictionloss", "stiffnesspoly", "dampingpoly", "springyield")
+        for tendon in range(compiled.ntendon):
+            name = compiled.tendon(tendon).name or f"tendon {tendon}"
+            if any(np.any(_values(compiled, f"tendon_{key}")[tendon]) for key in passive):
+                self._leave_out("tendon", "tendon", tendon, name, "has a spring, a damper, dry friction or armature")
+            elif compiled.tendon_limited[tendon]:
+                self.ignored.append(f"limits of tendon {name!r}")
+        for plugin in range(compiled.nplugin):
+            self._leave_out("plugin", "extension", plugin, compiled.plugin(plugin).name or f"plugin {plugin}", "is one")
+        if compiled.opt.density or compiled.opt.viscosity:
+            self._leave_out("medium", "option", 0, "option", "has density or viscosity")
+
+    def _count(self) -> None:
+        compiled = self.compiled
+        collides = (compiled.geom_contype != 0) | (compiled.geom_conaffinity != 0)
+        counts = {
+            "geoms with contact": 0 if self.contact == "ground" else int(np.sum(collides)),
+            "contact pairs": compiled.npair,
+            "mocap bodies, which do not move": compiled.nmocap,
+        }
+        self.ignored += [f"{count} {what}" for what, count in counts.items() if count]
+        for index in map(int, np.flatnonzero(compiled.eq_active0 == 0)):
+            name = compiled.equality(index).name or f"equality {index}"
+            self.ignored.append(f"equality {name!r}, which is switched off")
+
+
+def _values(compiled: Any, name: str) -> Any:
+    """Array of a model; zeros for versions of MuJoCo that do not have it."""
+    return getattr(compiled, name, np.zeros(max(compiled.njnt, compiled.nv, compiled.ntendon)))

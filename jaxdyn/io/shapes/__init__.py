@@ -1,0 +1,1 @@
+"""Shapes of bodies, which pictures show and which touch the ground."""
