@@ -280,7 +280,7 @@ class InMujoco:
         except (ValueError, jaxdyn.MechanismError):
             with tempfile.TemporaryDirectory() as folder:
                 rewritten = Path(folder, "rewritten.urdf")
-                jaxdyn.io.save_urdf(without_servo(system), rewritten)
+                jaxdyn.io.save_system(without_servo(system), rewritten)
                 text = prepared(rewritten, False, boundmass="1e-6", boundinertia="1e-9")
                 self.model, self.remark = self._compiled(text, system, config.step), "rewritten"
             self.order = MujocoOrder(system.model, self.model)

@@ -158,7 +158,7 @@ def timed(solve: Callable[[], control.Solution]) -> tuple[control.Solution, floa
 
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     with jax.enable_x64(True):
-        system = jaxdyn.io.load_mechanism(config.mechanism)
+        system = jaxdyn.io.load_system(config.mechanism)
         problem, spheres = reaching(config, system)
         plans = guesses(config, system)
         solver = control.MultipleShooting(tolerance=TOLERANCE)

@@ -140,7 +140,7 @@ def carried_out(
 
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     with jax.enable_x64(True):
-        system = jaxdyn.io.load_mechanism(config.mechanism)
+        system = jaxdyn.io.load_system(config.mechanism)
         problem = reaching(config, system)
         plant = Pushed(problem.dynamics, jnp.asarray(config.push), config.push_start, config.push_end)
         holding = jaxdyn.bias_force(system.model, problem.initial.q, problem.initial.v)

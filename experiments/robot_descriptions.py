@@ -144,7 +144,7 @@ class InPinocchio:
         with tempfile.TemporaryDirectory() as folder:
             if outcome.startswith("repaired"):
                 path, free = Path(folder, "repaired.urdf"), ()
-                jaxdyn.io.save_urdf(system, path)
+                jaxdyn.io.save_system(system, path)
             with quiet():
                 self.model = pinocchio.buildModelFromUrdf(str(path), *free)
         if free:
@@ -264,7 +264,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     with jax.enable_x64(True), tempfile.TemporaryDirectory() as written:
         if config.own:
             for name in config.own:
-                jaxdyn.io.save_urdf(jaxdyn.library.system(name), Path(written, f"{name}.urdf"))
+                jaxdyn.io.save_system(jaxdyn.library.system(name), Path(written, f"{name}.urdf"))
             folders = [Path(written)]
         else:
             folders = list(config.folders) or [Path(sysconfig.get_path("purelib"))]

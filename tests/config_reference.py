@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jaxdyn.io.mechanism.entries import JointEntry, MechanismEntry
-from jaxdyn.io.mechanism.parts import BY_JOINT_NAMES, describe_parts
 from jaxdyn.io.tables import Key, keys_of
 from jaxdyn.jobs import verbs
-from jaxdyn.jobs.settings import describe_settings, table_lines, wrapped
+from jaxdyn.jobs.settings import describe_parts, describe_settings, table_lines, wrapped
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.prescribed import PrescribedMotion
@@ -37,7 +36,7 @@ def reference() -> str:
         [
             *parts,
             _section("Bodies, joints, frames, rotors and drives of mechanism files", describe_bodies()),
-            _section("Forces and constraints of mechanism files", f"{BY_JOINT_NAMES}\n\n{describe_parts()}"),
+            _section("Forces and constraints of mechanism files", describe_parts()),
         ]
     )
 

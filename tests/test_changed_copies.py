@@ -19,6 +19,8 @@ from test_public_api import CLASSES
 import jaxdyn
 from jaxdyn import compute, control, dynamics, identify, io, lanes, simulate, view
 from jaxdyn.identify import excitation
+from jaxdyn.io.runs.loaded import Run
+from jaxdyn.io.state_orders import StateOrder
 from jaxdyn.spatial.transform import RigidTransform
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
@@ -193,7 +195,7 @@ MADE = [
     identify.Unknowns(TWO, None),
     WINDOWS,
     io.RunDirectory(Path("run")),
-    io.Run(Path("run"), SYSTEM, {"q": np.ones(3)}, None, None, None),
+    Run(Path("run"), SYSTEM, {"q": np.ones(3)}, None, None, None),
     lanes.Record("f", "lanes"),
     compute.Served("lanes"),
     identify.Finding("sign", "the force acts in the opposite direction"),
@@ -202,7 +204,7 @@ MADE = [
 ]
 
 # The constructors of these derive the fields from declarations, or from a model of another library; only `tree_at` changes them.
-DERIVED = (identify.Parameters, io.StateOrder, io.MujocoOrder, io.PinocchioOrder)
+DERIVED = (identify.Parameters, StateOrder, io.MujocoOrder, io.PinocchioOrder)
 
 
 def classes() -> list[type]:

@@ -231,7 +231,7 @@ def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
 
 def test_a_mechanism_comes_in_any_format_and_its_drives_are_said_not_to_be_used(pendulum, tmp_path, capsys):
     driven = System(jaxdyn.library.double_pendulum(), drives=JointDrives((1,), (1.0,)))
-    jaxdyn.io.save_urdf(driven, tmp_path / "driven.urdf")
+    jaxdyn.io.save_system(driven, tmp_path / "driven.urdf")
     assert main(["rollout", pendulum, "mechanism=driven.urdf", "--out", str(tmp_path / "urdf")]) == 0
     assert "driven.urdf: its drives are not used" in capsys.readouterr().out
     assert main(["rollout", pendulum, "--out", str(tmp_path / "toml")]) == 0
@@ -287,7 +287,7 @@ def test_unknown_option_and_verb_are_refused(pendulum, capsys):
 
 def test_convert_goes_from_urdf_to_toml_and_back_with_every_number(tmp_path, capsys):
     system = System(jaxdyn.library.panda())
-    jaxdyn.io.save_urdf(system, tmp_path / "panda.urdf")
+    jaxdyn.io.save_system(system, tmp_path / "panda.urdf")
     for source, target in (("panda.urdf", "panda.toml"), ("panda.toml", "panda.json"), ("panda.json", "back.urdf")):
         assert main(["convert", str(tmp_path / source), str(tmp_path / target)]) == 0
     assert "panda.toml: panda, 7 bodies, nv = 7, 0 constraints" in capsys.readouterr().out
@@ -303,12 +303,12 @@ def test_convert_goes_from_urdf_to_toml_and_back_with_every_number(tmp_path, cap
         (["{urdf}", "{urdf}"], "the file already exists; choose another name or give --force"),
         (["{urdf}", "out.xml"], "the ending '.xml' is not known; a mechanism is written to .toml, .urdf or .json"),
         (["none.urdf", "out.toml"], "none.urdf: there is no such file"),
-        (["{toml}", "out.urdf", "--base", "free"], "base and unphysical are options of URDF files"),
+        (["{toml}", "out.urdf", "--base", "free"], "base is an option of URDF files"),
     ],
 )
 def test_what_convert_cannot_do_is_one_line(words, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    jaxdyn.io.save_urdf(System(jaxdyn.library.double_pendulum()), "pendulum.urdf")
+    jaxdyn.io.save_system(System(jaxdyn.library.double_pendulum()), "pendulum.urdf")
     names = {"urdf": "pendulum.urdf", "toml": str(CONFIGS / "mechanisms" / "double_pendulum.toml")}
     assert main(["convert", *(word.format(**names) for word in words)]) == 2
     said = capsys.readouterr().err

@@ -15,7 +15,8 @@ from site_generator import rows_of_reference
 
 import jaxdyn
 from jaxdyn import cli, identify
-from jaxdyn.io import ConfigError, load_archive, load_mechanism, save_archive, save_mechanism
+from jaxdyn.io import ConfigError, load_archive, save_archive
+from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 
 LEVITATION = """
 name = "levitation"
@@ -134,9 +135,9 @@ def test_the_help_has_a_row_for_each_key(capsys):
     text = capsys.readouterr().out.replace("\n        ", " ")  # of lines that are continued
     rows = text[text.index("[[magnetic_spring]]") :].splitlines()[1:5]
     assert rows == [
-        "    body: body that carries the magnet, and the magnet on its axes from O'. [name of a body or frame]",
-        "    point (m): body that carries the magnet, and the magnet on its axes from O'.",
-        "    force (N): repulsion of magnets that touch. [not negative]",
+        "    body: Name of a body or frame: body that carries the magnet, and the magnet on its axes from O'. [required]",
+        "    point (m): body that carries the magnet, and the magnet on its axes from O'. [required]",
+        "    force (N): repulsion of magnets that touch. [not negative, required]",
         "    reach (m): distance over which the repulsion falls to 37 %. [positive, default 0.1]",
     ]
 

@@ -10,33 +10,24 @@ if TYPE_CHECKING:
     from jaxdyn.io.archive.plant import load_plant as load_plant
     from jaxdyn.io.archive.plant import save_plant as save_plant
     from jaxdyn.io.config import read_config as read_config
-    from jaxdyn.io.config import resolved_toml as resolved_toml
     from jaxdyn.io.config import seed_setting as seed_setting
     from jaxdyn.io.config import setting as setting
     from jaxdyn.io.errors import ConfigError as ConfigError
     from jaxdyn.io.errors import RunError as RunError
     from jaxdyn.io.locking import lock_joints as lock_joints
-    from jaxdyn.io.mechanism.file import load_mechanism as load_mechanism
-    from jaxdyn.io.mechanism.file import save_mechanism as save_mechanism
     from jaxdyn.io.mjcf.reader import load_mjcf as load_mjcf
     from jaxdyn.io.mjcf.reader import system_from_mujoco as system_from_mujoco
     from jaxdyn.io.recording_columns import Columns as Columns
     from jaxdyn.io.recordings import load_recording as load_recording
     from jaxdyn.io.runs.directory import RunDirectory as RunDirectory
-    from jaxdyn.io.runs.loaded import Run as Run
     from jaxdyn.io.runs.loaded import load_run as load_run
     from jaxdyn.io.runs.provenance import environment as environment
     from jaxdyn.io.shapes.visual_files import load_visuals as load_visuals
-    from jaxdyn.io.shapes.visuals import Visual as Visual
     from jaxdyn.io.state_orders import MujocoOrder as MujocoOrder
     from jaxdyn.io.state_orders import PinocchioOrder as PinocchioOrder
-    from jaxdyn.io.state_orders import StateOrder as StateOrder
     from jaxdyn.io.system_file import load_system as load_system
     from jaxdyn.io.system_file import save_system as save_system
-    from jaxdyn.io.units import quantity as quantity
-    from jaxdyn.io.urdf.reader import AssumedBase as AssumedBase
     from jaxdyn.io.urdf.reader import load_urdf as load_urdf
-    from jaxdyn.io.urdf.writer import save_urdf as save_urdf
     from jaxdyn.io.xml import IgnoredContent as IgnoredContent
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.tables import Place, read_value, table_of
 from jaxdyn.io.toml import read_toml, toml_text
@@ -121,7 +123,7 @@ def config_of(
 
 def resolved_toml(config: Any) -> str:
     """TOML text of a config with all default values, values in SI units and absolute paths."""
-    return toml_text(plain_values(config))
+    return toml_text(record(config))
 
 
 def _override(text: str) -> tuple[list[str], Any]:
@@ -163,15 +165,17 @@ def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return values | {k: _merged(values[k], v) if k in both_tables else v for k, v in changes.items()}
 
 
-def plain_values(value: Any) -> Any:
-    """Nested dictionaries, lists and TOML values of a config or another dataclass, without fields that are None."""
+def record(value: Any) -> Any:
+    """Nested dictionaries, lists and TOML values of a config, an array or an object, without fields that are None."""
+    if hasattr(value, "__array__"):
+        return np.asarray(value, np.float64).tolist()
     if hasattr(value, "toml_values"):
         value = {name: inner for name, inner in value.toml_values().items() if inner is not None}
     if dataclasses.is_dataclass(value):
         named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {name: plain_values(inner) for name, inner in named.items() if inner is not None}
+        return {name: record(inner) for name, inner in named.items() if inner is not None}
     if isinstance(value, Mapping):
-        return {key: plain_values(inner) for key, inner in value.items()}
+        return {key: record(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_values(inner) for inner in value]
+        return [record(inner) for inner in value]
     return str(value.absolute()) if isinstance(value, Path) else value

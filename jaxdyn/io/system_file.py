@@ -9,25 +9,32 @@ A run directory is read as the mechanism of the run. From a plant (`archive.plan
 parts that are left out.
 """
 
-import types
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import check_name
 from jaxdyn.io.archive.file import archive_paths, load_archive, save_archive
+from jaxdyn.io.config import default_of
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
-from jaxdyn.io.locking import Positions, lock_joints
+from jaxdyn.io.limits import LimitsUse, with_limits
 from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf.reader import load_mjcf
 from jaxdyn.io.runs.directory import MECHANISM
-from jaxdyn.io.shapes.colliders import ContactUse, check_contact
+from jaxdyn.io.shapes.colliders import ContactUse
 from jaxdyn.io.urdf.reader import load_urdf
 from jaxdyn.io.urdf.writer import save_urdf
 from jaxdyn.io.xml import EXPAND_XACRO, IgnoredContent, read_xml
 
+# Options of the readers of URDF and MJCF files. Other files state these properties themselves, and do not name a folder.
+_OPTIONS = {
+    ".urdf": ("base", "unphysical", "contact", "folder", "kinematic"),
+    ".xml": ("contact", "folder", "kinematic", "ignore"),
+}
+_OF_OTHERS = ("folder",)
+_NAMES = {".urdf": "URDF", ".xml": "MJCF"}
 _READ = ".toml, .urdf, .xml (URDF or MJCF) or .json"
 _WRITTEN = ".toml, .urdf or .json"
 
@@ -41,7 +48,6 @@ def load_system(
     limits: LimitsUse = "data",
     contact: ContactUse = "none",
     kinematic: bool = False,
-    lock: Positions = types.MappingProxyType({}),
     ignore: Sequence[str] = (),
 ) -> System:
     """Read the system that a file in any of the formats describes.
@@ -51,56 +57,45 @@ def load_system(
         base, unphysical: Options of URDF files, see `load_urdf`. `base` is "fixed" by default; files of other formats state whether
             their base is fixed.
         folder: Folder of the files that an MJCF or URDF file names, see `load_mjcf` and `load_urdf`.
-        limits: "enforced" stops joints at their position limits, for files of every format. A force `JointLimits` that a mechanism
-            file or an archive contains is not changed.
+        limits: "enforced" stops joints at their position limits by `JointLimits`, whose stiffness is derived from the mechanism;
+            "data" only stores the limits in `Model.limits`. A force `JointLimits` that a file contains is not changed.
         contact: "ground" turns the colliders of a URDF or MJCF file into contacts with the ground, see `load_urdf` and `load_mjcf`.
             Files of other formats contain their contacts and have no colliders.
         kinematic: If true, masses and inertias of a URDF or MJCF file are not read, so that a file without them can be used for
             kinematics and pictures.
-        lock: Positions (rad or m) by the names of joints that are fixed there, as by `lock_joints`.
         ignore: Elements of an MJCF file that are left out if they are not supported, by their names or kinds, see `load_mjcf`.
 
     Raises:
-        UnknownName: There is no joint of a name in `lock`.
+        UnknownName: An option has another value.
         ConfigError: The file cannot be used, or its suffix is unknown; the message is one line with the file, the entry and the
             remedy.
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
     path = _in_run(Path(path))
-    check_limits(limits, path)
-    check_contact(contact, kinematic, path)
+    check_name("option limits", limits, get_args(LimitsUse), where=str(path))
+    options = {"base": base, "unphysical": unphysical, "contact": contact, "folder": folder, "kinematic": kinematic}
+    options |= {"ignore": tuple(ignore)}
+    given = {name: value for name, value in options.items() if value != default_of(load_system, name)}
     ending = _format(path)
-    if ignore and ending != ".xml":
-        raise ConfigError(f"{path}: ignore is an option of MJCF files; leave it out")
+    for name in given:
+        if name not in _OPTIONS.get(ending, _OF_OTHERS):
+            formats = " and ".join(_NAMES[known] for known, names in _OPTIONS.items() if name in names)
+            raise ConfigError(f"{path}: {name} is an option of {formats} files; leave it out")
     if ending == ".urdf":
-        system = load_urdf(path, base=base, unphysical=unphysical, contact=contact, folder=folder, kinematic=kinematic)
-        return _completed(system, lock, limits)
-    if base is not None or unphysical != "refuse":
-        raise ConfigError(f"{path}: base and unphysical are options of URDF files; leave them out")
+        return with_limits(load_urdf(path, **given), limits)
     if ending == ".xml":
-        system = load_mjcf(path, contact=contact, folder=folder, kinematic=kinematic, ignore=ignore)
-        return _completed(system, lock, limits)
-    if contact != "none":
-        raise ConfigError(
-            f"{path}: contact is an option of URDF and MJCF files; leave it out, a mechanism file has tables [[ground_contact]]"
-        )
-    if kinematic:
-        raise ConfigError(f"{path}: kinematic is an option of URDF and MJCF files; leave it out")
+        return with_limits(load_mjcf(path, **given), limits)
     from jaxdyn.io.archive.plant import holds_plant, left_out, load_plant  # the package identify takes time to import
 
     if not holds_plant(path):
-        return _completed(load_mechanism(path) if ending == ".toml" else load_archive(path), lock, limits)
+        return with_limits(load_mechanism(path) if ending == ".toml" else load_archive(path), limits)
     plant = load_plant(path)
     warnings.warn(
         f"{path}: only the mechanism of this plant is read, without {left_out(plant)}; jaxdyn.io.load_plant reads all",
         IgnoredContent,
         stacklevel=3,
     )
-    return _completed(plant.system, lock, limits)
-
-
-def _completed(system: System, lock: Positions, limits: LimitsUse) -> System:
-    return with_limits(lock_joints(system, lock) if lock else system, limits)
+    return with_limits(plant.system, limits)
 
 
 def _format(path: Path) -> str:

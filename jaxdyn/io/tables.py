@@ -89,7 +89,12 @@ def keys_of(cls: Any) -> dict[str, Key]:
         if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         annotation = str if rules.refers == "body" else toml_type(annotations[field.name], rules)
-        keys[field.name] = Key(annotation, rules, default, texts.get(field.name, ""))
+        meaning = texts.get(field.name, "")
+        if rules.refers == "body":
+            meaning = meaning.replace("Index of the body", "Name of the body or frame")
+            meaning = meaning.replace("-1 for the ground", 'or "ground"')
+            meaning = meaning if meaning.startswith("Name") else f"Name of a body or frame: {meaning}"
+        keys[field.name] = Key(annotation, rules, default, meaning)
     return keys
 
 

@@ -26,6 +26,7 @@ from jaxdyn.identify.solver import FitResult
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
 from jaxdyn.identify.verdict import UNRELIABLE, judge
 from jaxdyn.io.archive.plant import PLANT, outside_bounds, save_plant
+from jaxdyn.io.archive.structure import arrays_of, with_arrays
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
@@ -144,7 +145,7 @@ def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns) 
     config, _, directory = run
 
     def save(search: DampedSearch) -> None:
-        directory.write_arrays(checkpoint, **{f"leaf_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(search))})
+        directory.write_arrays(checkpoint, **arrays_of(search))
 
     solver = LevenbergMarquardt(config.fit.tolerance)
     found = fit(
@@ -164,14 +165,12 @@ def _left(checkpoint: str, pattern: Callable[[], DampedSearch], directory: RunDi
     """The search that an interrupted run saved, or None; only if there is one, its pattern is needed, which takes seconds."""
     if not agreed(directory.reusable(checkpoint)):
         return None
-    arrays = agreed_arrays(lambda: directory.read_arrays(checkpoint))
-    leaves, structure = jax.tree.flatten(pattern())
-    found = [arrays.get(f"leaf_{k}") for k in range(len(leaves))]
-    if any(old is None or old.shape != leaf.shape for old, leaf in zip(found, leaves, strict=True)):
+    arrays, known = agreed_arrays(lambda: directory.read_arrays(checkpoint)), pattern()
+    if {name: leaf.shape for name, leaf in arrays.items()} != {k: leaf.shape for k, leaf in arrays_of(known).items()}:
         raise RunError(
             f"{directory.root}: {checkpoint}.npz belongs to another fit; delete it, or use another directory"
         )
-    return jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in found])
+    return with_arrays(known, arrays)
 
 
 def reweighted(problem: Problem, unknowns: Unknowns, block_length: int) -> Problem:

@@ -26,6 +26,7 @@ from jaxdyn.control.verification import Verification, integrator_name
 from jaxdyn.display import aligned
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.io.archive.structure import arrays_of, with_arrays
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs.directory import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
@@ -163,18 +164,15 @@ def _solved(
             mesh=mesh_of(config.devices),
         )
         bar.update()
-        return {f"leaf_{n}": leaf for n, leaf in enumerate(jax.tree.leaves(found))}
+        return arrays_of(found)
 
     with tqdm(
         total=len(firsts), initial=sum(map(files.exists, range(files.count))), unit="plan", disable=together
     ) as bar:
         if not files.fill(solved):
             return None
-    structure, chunks = _structure(problem, starts, together), []
-    for k in range(files.count):
-        arrays = files.read(k)
-        leaves = [jnp.asarray(arrays[f"leaf_{n}"]) for n in range(len(arrays))]
-        chunks.append(jax.tree.unflatten(structure, leaves))
+    pattern = _pattern(problem, starts, together)
+    chunks = [with_arrays(pattern, files.read(k)) for k in range(files.count)]
     found = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *chunks)
     if np.all(np.asarray(found.result) == ControlResult.NOT_FINITE):  # nothing was computed
         files.remove()
@@ -182,14 +180,14 @@ def _solved(
     return found
 
 
-def _structure(problem: ControlProblem, starts: Plan, has_history: bool) -> Any:
-    """Tree structure of solutions."""
+def _pattern(problem: ControlProblem, starts: Plan, has_history: bool) -> Solution:
+    """A solution with the tree structure of those that are found."""
     plan = jax.tree.map(lambda leaf: leaf[0], starts)
     number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
     history = History(number[None], number[None]) if has_history else None
     found = Solution(plan, gains, no_multipliers(problem, 1.0), number, number, code, Stats(code), history=history)
     checked = Verification(number, number, number, number, number, integrator_name(problem.dynamics))
-    return jax.tree.structure(dataclasses.replace(found, verification=checked))
+    return dataclasses.replace(found, verification=checked)
 
 
 def _report(

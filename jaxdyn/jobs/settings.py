@@ -92,6 +92,22 @@ def describe_settings(config: type) -> str:
     return "\n".join([*lines, *sections])
 
 
+def describe_parts() -> str:
+    """The tables of forces and constraints in mechanism files, one line for each key."""
+    from jaxdyn.io.mechanism.parts import part_tables  # imports JAX, which configs do without
+
+    lines = [
+        "The keys of tables in single brackets are tables by joint names, such as {shoulder = 0.1, elbow = 0.05}.",
+        "",
+    ]
+    for heading, table in part_tables().items():
+        lines.append(f"  {heading}: {first_sentence(table)}")
+        for name, key in keys_of(table).items():
+            by_joint = not heading.startswith("[[")
+            lines.append(f"  {_line(name, dataclasses.replace(key, default=None) if by_joint else key)}")
+    return "\n".join(lines)
+
+
 def table_lines(table: Any, name: str) -> Iterator[str]:
     """The keys of a table, one line each; if they depend on its key `kind`, each kind is followed by the lines of its keys."""
     for form in forms_of(table):

@@ -8,7 +8,7 @@ from typing import Any
 from jaxdyn.jobs import arguments
 from jaxdyn.jobs.command import Command
 from jaxdyn.jobs.job import Job, deferred
-from jaxdyn.jobs.settings import wrapped
+from jaxdyn.jobs.settings import describe_parts, wrapped
 
 
 def _is_double(config: Any) -> bool:
@@ -68,11 +68,7 @@ OPTIMIZE = Job(
 
 def _tables() -> str:
     """Description of the tables of mechanism files, made only for the help because the classes of forces import JAX."""
-    from jaxdyn.io.mechanism.parts import BY_JOINT_NAMES, describe_parts
-
-    return (
-        wrapped(f"tables of forces and constraints in a .toml file:\n\n{BY_JOINT_NAMES}\n\n{describe_parts()}") + "\n"
-    )
+    return wrapped(f"tables of forces and constraints in a .toml file:\n\n{describe_parts()}") + "\n"
 
 
 NEW = Command("new", arguments.NewArguments, deferred("jaxdyn.jobs.new:new"))

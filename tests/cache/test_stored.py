@@ -376,7 +376,7 @@ def test_a_home_folder_without_room_for_a_cache_is_no_warning(tmp_path, monkeypa
 @pytest.mark.thorough
 def test_a_command_without_a_usable_cache_ends_well_and_says_so_in_one_line(tmp_path):
     environment = os.environ | {"JAXDYN_CACHE_DIR": str(a_file(tmp_path))}
-    jaxdyn.io.save_mechanism(jaxdyn.library.system("pendulum"), tmp_path / "pendulum.toml")
+    jaxdyn.io.save_system(jaxdyn.library.system("pendulum"), tmp_path / "pendulum.toml")
     command = [sys.executable, "-m", "jaxdyn", "check", str(tmp_path / "pendulum.toml"), "--states", "1"]
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr

@@ -32,7 +32,6 @@ from jaxdyn.compute import Backend
 from jaxdyn.dynamics import kinematics
 from jaxdyn.io.archive.file import load_archive, save_archive
 from jaxdyn.io.config import ConfigError, read_config
-from jaxdyn.io.limits import check_limits
 from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf.reader import load_mjcf
 from jaxdyn.io.system_file import load_system
@@ -331,7 +330,7 @@ def test_one_argument_of_the_readers_or_an_empty_table_enforces_limits(model, tm
     save_urdf(System(model), tmp_path / "limited.urdf")
     save_mechanism(System(model), tmp_path / "limited.toml")
     assert load_urdf(tmp_path / "limited.urdf").forces == ()
-    same_forces(load_urdf(tmp_path / "limited.urdf", limits="enforced"), derived)
+    same_forces(load_system(tmp_path / "limited.urdf", limits="enforced"), derived)
     same_forces(load_system(tmp_path / "limited.toml", limits="enforced"), derived)
     text = (tmp_path / "limited.toml").read_text()
     (tmp_path / "limited.toml").write_text(
@@ -341,7 +340,7 @@ def test_one_argument_of_the_readers_or_an_empty_table_enforces_limits(model, tm
     close(read.width, [math.radians(3.0), 0.002, 1.0])
     close(read.stiffness, derived.forces[0].stiffness, scale=1e4)
     with pytest.raises(UnknownName, match="no option limits 'hard'; use one of data, enforced"):
-        check_limits("hard", "robot.urdf")
+        load_system(tmp_path / "limited.toml", limits="hard")
 
 
 def test_summary_says_what_becomes_of_limits(model, stops):
@@ -356,7 +355,7 @@ def test_mjcf_and_the_job_rollout_enforce_limits_with_one_argument_each(pendulum
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IgnoredContent)
         assert load_mjcf(tmp_path / "hinge.xml").forces == ()
-        (read,) = load_mjcf(tmp_path / "hinge.xml", limits="enforced").forces
+        (read,) = load_system(tmp_path / "hinge.xml", limits="enforced").forces
     assert isinstance(read, JointLimits)
     save_mechanism(System(pendulum), tmp_path / "pendulum.toml")
     text = f'mechanism = "{tmp_path / "pendulum.toml"}"\nbatch = 1\nlimits = "enforced"\n[time]\nduration = 0.1\nrate = 1000\n'

@@ -1,6 +1,5 @@
 """Archives: what comes back is what went in, bit by bit; a damaged or malicious one is refused in one line."""
 
-import io
 import json
 import os
 import zipfile
@@ -188,8 +187,8 @@ def put(node, path: str, value) -> None:
         ("system.class", "os.system", "class 'os.system' is unknown"),
         ("system.class", ["x"], "class ['x'] is unknown"),
         ("system.model", 3, "model: 3 does not fit this field"),
-        ("system.method", "fast", "drives or method: they do not belong to a System"),
-        ("system.drives", {"dict": {}}, "drives or method: they do not belong to a System"),
+        ("system.method", "fast", "method: 'fast' does not fit this field"),
+        ("system.drives", {"dict": {}}, "drives: {} does not fit this field"),
         ("system.forces.0", 1, "forces: (1,) does not fit"),
         ("system.forces.0.viscous", 1.0, "forces.0.viscous: it has shape (), which does not end with (1)"),
         ("system.forces.0.viscous", {"array": "float64", "shape": [9]}, "has float64 of shape (1,), not float64 of shape [9]"),
@@ -267,7 +266,6 @@ def test_damaged_arrays_are_refused_in_one_line(tmp_path, refusal, sound):
     [
         ("{", "not valid JSON"),
         ("\ud800".encode("utf-8", "surrogatepass"), "not valid JSON"),
-        ('{"format": NaN}', "NaN is not allowed in JSON"),
         ("[" * 100_000, "nested too deeply"),
         ("9" * 5000, "not valid JSON"),
         ('{"format": "jaxdyn archive", "version": 1, "system": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
@@ -279,29 +277,6 @@ def test_file_that_is_no_structure_is_refused_in_one_line(tmp_path, refusal, sou
         (tmp_path / "x.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     np.savez(tmp_path / "x.npz", **sound[1])
     assert fragment in refusal(ConfigError, load_archive, tmp_path / "x")
-
-
-def test_random_damage_is_refused_in_one_line_or_changes_nothing_but_values(tmp_path, sound):
-    """Bytes of both files are replaced at random; whatever is read is a system of the right shapes."""
-    rng = np.random.default_rng(0)
-    buffer = io.BytesIO()
-    np.savez(buffer, **sound[1])
-    refused = 0
-    for i in range(120):
-        text, arrays = bytearray(sound[0].encode()), bytearray(buffer.getvalue())
-        target = text if i % 2 else arrays
-        for _ in range(rng.integers(1, 4)):
-            at = int(rng.integers(len(target)))
-            target[at : at + int(rng.integers(0, 3))] = rng.bytes(int(rng.integers(0, 3)))
-        (tmp_path / "x.json").write_bytes(text)
-        (tmp_path / "x.npz").write_bytes(arrays)
-        problem = ""
-        try:
-            system = load_archive(tmp_path / "x")
-        except ConfigError as error:
-            problem, refused = str(error), refused + 1
-        assert len(problem.splitlines()) == 1 if problem else system.model.mass.shape == (3,)
-    assert refused > 80
 
 
 def test_a_changed_bit_is_refused_by_name_or_changes_nothing(tmp_path):
@@ -325,33 +300,6 @@ def test_a_changed_bit_is_refused_by_name_or_changes_nothing(tmp_path):
     (tmp_path / "other.json").replace(tmp_path / "x.json")
     with pytest.raises(ConfigError, match=r"keep the two files together|is missing|damaged"):
         load_archive(tmp_path / "x")
-
-
-def test_random_parts_of_the_structure_are_refused_in_one_line_or_make_a_system(tmp_path, sound):
-    """A part of the structure becomes something else that a structure may hold."""
-    rng = np.random.default_rng(1)
-    others = [None, True, -1, 1e30, "x", [], {}, {"class": "Spring"}, {"type": "Revolute"}, {"type": "Spring"}, [1, 2]]
-    others += [{"float": "nan"}, {"list": []}, {"dict": {}}, {"array": "float64", "shape": [1]}, {"class": "System"}]
-
-    def paths(node, at=()):
-        inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-        for key, part in inner:
-            yield (*at, str(key))
-            yield from paths(part, (*at, str(key)))
-
-    np.savez(tmp_path / "x.npz", **sound[1])
-    known, refused = list(paths(json.loads(sound[0])["system"])), 0
-    for _ in range(30):
-        content = json.loads(sound[0])
-        put(content["system"], ".".join(known[rng.integers(len(known))]), others[rng.integers(len(others))])
-        (tmp_path / "x.json").write_text(json.dumps(content))
-        problem = ""
-        try:
-            system = load_archive(tmp_path / "x")
-        except ConfigError as error:
-            problem, refused = str(error), refused + 1
-        assert len(problem.splitlines()) == 1 if problem else isinstance(system, System)
-    assert refused > 20
 
 
 def test_files_are_complete_or_unchanged(tmp_path, refusal, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 MOST_SECONDS = 10.0  # of processor time for one file; nearly all take milliseconds
 LONGEST_SILENCE = 300.0  # seconds, until a file counts as one that is never answered
-FUZZING = Path(__file__).with_name("fuzzing.py")
+FUZZING = Path(__file__).parents[1] / "fuzzing.py"
 
 
 def outcomes(folder: Path, seed: int, count: int) -> tuple[int, int, list[str]]:

@@ -24,6 +24,7 @@ from jaxdyn import (
     Revolute,
     Spherical,
 )
+from jaxdyn.dynamics.friction import HOLDING_SCALE
 from jaxdyn.io import ConfigError, IgnoredContent, PinocchioOrder, load_urdf
 
 BODY = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
@@ -249,12 +250,12 @@ def test_limits_that_say_nothing_are_named(read):
 
 def test_damping_and_friction_brake_the_joint(read):
     dynamics = '<dynamics damping="0.5" friction="0.3"/>'
-    system = read(robot(body("b", dynamics), body("c", dynamics, "planar")), velocity_scale=0.1)
+    system = read(robot(body("b", dynamics), body("c", dynamics, "planar")))
     (friction,) = system.forces
     assert isinstance(friction, JointFriction)
     v = jnp.array([0.2, -0.3, 1.0, 0.0])
     tau = friction.generalized_forces(system.model, jaxdyn.configuration.neutral(system.model), v, jnp.zeros(()))
-    np.testing.assert_allclose(tau, -0.5 * v - 0.3 * np.tanh(v / 0.1), rtol=1e-12)
+    np.testing.assert_allclose(tau, -0.5 * v - 0.3 * np.tanh(v / HOLDING_SCALE), rtol=1e-12)
 
 
 def test_a_mimic_joint_is_a_coupling(read):
@@ -332,7 +333,6 @@ def test_a_declaration_after_a_blank_line_is_forgiven(read):
     [
         ({"base": "floating"}, "no option base 'floating'; use one of fixed, free"),
         ({"unphysical": "ignore"}, "no option unphysical 'ignore'; use one of refuse, repair"),
-        ({"velocity_scale": 0.0}, "velocity_scale is 0.0; give a positive value such as 0.01"),
     ],
 )
 @pytest.mark.usefixtures("as_a_user")

@@ -26,7 +26,9 @@ from jaxdyn import (
     System,
 )
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.io import ConfigError, PinocchioOrder, load_mechanism, load_urdf, save_mechanism, save_urdf
+from jaxdyn.io import ConfigError, PinocchioOrder, load_urdf
+from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
+from jaxdyn.io.urdf.writer import save_urdf
 
 
 def there_and_back(system: System, path) -> System:

@@ -14,7 +14,8 @@ import pytest
 import jaxdyn
 from jaxdyn.dynamics import GroundContact, SphereContact
 from jaxdyn.dynamics.forces import Force, GravityCompensation
-from jaxdyn.io import load_archive, load_mechanism
+from jaxdyn.io import load_archive
+from jaxdyn.io.mechanism.file import load_mechanism
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.named_classes import named_subclasses
 

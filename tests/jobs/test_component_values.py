@@ -80,7 +80,7 @@ def test_the_command_line_takes_units_of_components(tmp_path, capsys):
     (tmp_path / "cart.toml").write_text(
         'mechanism = "cart_pole.toml"\nbatch = 2\npictures = false\n[time]\nduration = "20 ms"\nrate = "100 Hz"\n'
     )
-    jaxdyn.io.save_mechanism(CART_POLE.changed(drives=None), tmp_path / "cart_pole.toml")
+    jaxdyn.io.save_system(CART_POLE.changed(drives=None), tmp_path / "cart_pole.toml")
     command = ["rollout", str(tmp_path / "cart.toml")]
     assert main([*command, "--out", str(tmp_path / "good"), 'initial.speed=["1 mm/s", "1 rpm"]']) == 0
     assert main([*command, "--out", str(tmp_path / "bad"), 'initial.speed="1 rad/s"']) == 2

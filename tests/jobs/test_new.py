@@ -97,7 +97,7 @@ def test_an_existing_file_is_replaced_by_force_only(here, capsys):
 
 
 def test_a_config_for_an_own_mechanism_has_its_number_of_coordinates(here):
-    jaxdyn.io.save_urdf(jaxdyn.System(jaxdyn.library.panda()), "robots.urdf")
+    jaxdyn.io.save_system(jaxdyn.System(jaxdyn.library.panda()), "robots.urdf")
     Path("configs").mkdir()
     for kind in ("rollout", "identify", "optimize"):
         new(kind, f"configs/{kind}.toml", "--mechanism", "robots.urdf")
@@ -153,7 +153,7 @@ def test_own_recordings_are_identified_as_the_comments_of_the_config_say(here):
 
 
 def test_a_mechanism_file_is_simulated_with_default_settings(here, capsys):
-    jaxdyn.io.save_urdf(jaxdyn.System(jaxdyn.library.double_pendulum()), "robot.urdf")
+    jaxdyn.io.save_system(jaxdyn.System(jaxdyn.library.double_pendulum()), "robot.urdf")
     assert main(["rollout", "robot.urdf", *SMALL["rollout"], "--out", "run"]) == 0
     said = capsys.readouterr().out
     assert "jaxdyn animate run" in said

@@ -4,15 +4,13 @@ Physical validity is not checked, because an archived system may be a batch or a
 """
 
 import dataclasses
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.dynamics.drives import Drives
-from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive.structure import StructureError
 from jaxdyn.mechanism.joint import Joint
@@ -30,8 +28,6 @@ def check_system(system: Any) -> None:
     """
     if not isinstance(system, System):
         raise StructureError("it is not a System; write the file again")
-    if not isinstance(system.drives, Drives | None) or system.method not in get_args(ForwardMethod):
-        raise StructureError("drives or method: they do not belong to a System; write the file again")
     model, topology = system.model, system.model.topology
     _check_topology(topology)
     sizes = {"nb": topology.nb, "nq": topology.nq, "nv": topology.nv}
@@ -43,7 +39,7 @@ def check_system(system: Any) -> None:
     _check_shapes(model.placement, "model.placement", sizes, (topology.nb,))
     _check_shapes(model.frames, "model.frames", sizes, (len(topology.frame_names),))
     _check_rotors(model.rotors, topology, sizes)
-    _check_fields(model, "model", sizes, (), leave_out=("topology", "joints", "placement", "frames", "rotors"))
+    check_fields(model, "model", sizes, (), leave_out=("topology", "joints", "placement", "frames", "rotors"))
     for field in dataclasses.fields(system):
         if field.name != "model":
             _check_shapes(getattr(system, field.name), field.name, sizes, ())
@@ -114,12 +110,25 @@ def _check_shapes(part: Any, path: str, sizes: dict[str, int], stacked: tuple[in
         for i, inner in enumerate(part):
             _check_shapes(inner, f"{path}.{i}", sizes, stacked)
     elif isinstance(part, eqx.Module):
-        _check_fields(part, path, sizes, stacked)
+        check_fields(part, path, sizes, stacked)
 
 
-def _check_fields(
-    part: Any, path: str, sizes: dict[str, int], stacked: tuple[int, ...], leave_out: tuple[str, ...] = ()
+def check_fields(
+    part: Any, path: str, sizes: dict[str, int], stacked: tuple[int, ...] = (), leave_out: tuple[str, ...] = ()
 ) -> None:
+    """Check the shapes of the arrays of an object; an axis that `sizes` does not contain has one length in all its fields.
+
+    Args:
+        part: Object whose fields have annotations.
+        path: Path of the object, for messages.
+        sizes: Lengths of the axes that annotations name.
+        stacked: Axes of the stack to which the object belongs.
+        leave_out: Names of fields that are not checked.
+
+    Raises:
+        StructureError: An array has another shape; the message contains its path.
+    """
+    sizes = dict(sizes)
     for field in dataclasses.fields(part):
         if field.name in leave_out:
             continue
@@ -136,3 +145,5 @@ def _check_fields(
             raise StructureError(
                 f"{where}: it has shape {shape}, which does not end with ({wanted}); write the file again"
             )
+        found = zip(names, last[len(last) - len(names) :], strict=True)
+        sizes |= {name: length for name, length in found if name != "_"}

@@ -17,12 +17,12 @@ import numpy as np
 from jaxdyn.identify import checks
 from jaxdyn.identify.addresses import declared_at, gather, leaf_at
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
-from jaxdyn.identify.measurement import OBSERVED, Inputs, MeasurementError, Plant, Sensors
+from jaxdyn.identify.measurement import OBSERVED, Inputs, Plant, Sensors
 from jaxdyn.identify.processing import Processing, Smoothing
-from jaxdyn.io.archive.checks import check_system
+from jaxdyn.io.archive.checks import check_fields, check_system
 from jaxdyn.io.archive.file import archive_content, archive_paths, read_structure, write_structure
 from jaxdyn.io.archive.structure import StructureError, known_classes
-from jaxdyn.io.config import plain_values
+from jaxdyn.io.config import record
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
 from jaxdyn.io.mechanism.writer import tables_of_system
@@ -171,7 +171,7 @@ def _tables(plant: Plant, archive: Path) -> dict[str, Any]:
         tables |= {"mechanism": f"{archive.name} only, because {error}"}
     tables["sensors"] = {"measured": getattr(sensors.observe, "__name__", "")} | _values(sensors)
     tables["inputs"] = _values(plant.inputs)
-    tables["processing"] = plain_values(plant.processing)
+    tables["processing"] = record(plant.processing)
     known = plant.estimates
     if known is not None:
         rows = zip(known.labels, np.asarray(known.values).tolist(), np.asarray(known.std).tolist(), strict=True)
@@ -187,7 +187,7 @@ def _tables(plant: Plant, archive: Path) -> dict[str, Any]:
 
 def _values(part: Sensors | Inputs) -> dict[str, Any]:
     arrays = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    return {name: np.asarray(value).tolist() for name, value in arrays.items() if isinstance(value, jax.Array)}
+    return {name: record(value) for name, value in arrays.items() if isinstance(value, jax.Array)}
 
 
 def _check(plant: Any) -> None:
@@ -195,52 +195,33 @@ def _check(plant: Any) -> None:
     if not isinstance(plant, Plant):
         raise StructureError("it is not a Plant; write the file again")
     check_system(plant.system)
-    if not isinstance(plant.estimates, Uncertainty | None):  # other fields have been compared with their annotations
-        raise StructureError("estimates: they are not those of a fit; write the file again")
-    for name, part in (("sensors", plant.sensors), ("inputs", plant.inputs)):
-        for field in dataclasses.fields(part):
-            if field.name != "observe" and not isinstance(getattr(part, field.name), jax.Array):
-                raise StructureError(f"{name}.{field.name}: it is not an array; write the file again")
+    check_fields(plant.sensors, "sensors", {}, leave_out=("observe",))
+    check_fields(plant.inputs, "inputs", {})
     try:
-        if plant.sensors.noise.ndim not in (1, 2):
-            raise MeasurementError("sensors: noise is neither a list nor a matrix")
         plant.sensors.__check_init__()
         plant.inputs.__check_init__()
         plant.__check_init__()
         if plant.estimates is not None:
             _check_estimates(plant, plant.estimates)
+    except StructureError:
+        raise
     except (ValueError, IndexError, TypeError) as error:
         raise StructureError(f"{error}; write the file again") from None
 
 
 def _check_estimates(plant: Plant, known: Uncertainty) -> None:
-    count, noise = len(known.labels), known.noise
-    arrays = {"values": (count,), "covariance": (count, count), "determined": (count, count)}
-    for name, shape in arrays.items():
-        if np.shape(getattr(known, name)) != shape:
-            raise StructureError(f"estimates.{name}: its shape is not {shape}")
-    if not all(isinstance(label, tuple) and len(label) == 2 for label in known.labels):
-        raise StructureError("estimates.labels: they are not pairs of a name and a unit")
-    if known.undetermined is not None and np.shape(known.undetermined)[:-1] != (count,):
-        raise StructureError(f"estimates.undetermined: it has not {count} rows")
-    if noise is not None and np.ndim(noise) != 1:
-        raise StructureError("estimates.noise: it is not a list")
-    held_out = known.held_out
-    if not isinstance(held_out, HeldOut | None):
-        raise StructureError("estimates.held_out: they are not errors of a fit")
-    if held_out is not None:
-        shapes = np.shape(held_out.times), np.shape(held_out.deviations)
-        if noise is None or len(shapes[0]) != 1 or shapes[1] != (*shapes[0], np.size(noise)):
-            raise StructureError("estimates.held_out: it does not match the times and the noise")
-    total = 0
+    count = len(known.labels)
+    check_fields(known, "estimates", {"values": count}, leave_out=("followers", "held_out"))
+    if known.held_out is not None:
+        channels = 0 if known.noise is None else known.noise.size
+        check_fields(known.held_out, "estimates.held_out", {"channels": channels})
     for address in (*known.addresses, *(follower.address for follower in known.followers)):
         for path, leaf in zip(address.paths, address.leaves, strict=True):
             leaf_at(plant, leaf, path)
         values = gather(plant, address.leaves, address.rows)
         if values.size != address.count:
             raise StructureError(f"estimates.addresses: {', '.join(address.paths)} has another number of values")
-        total += address.count
-    if total - sum(follower.address.count for follower in known.followers) != count:
+    if sum(address.count for address in known.addresses) != count:
         raise StructureError("estimates.addresses: they do not match the labels")
     for follower in known.followers:
         size = np.shape(follower.factor)

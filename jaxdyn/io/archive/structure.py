@@ -13,8 +13,9 @@ The conversion is generic: no dataclass of jaxdyn needs a separate function for 
 import dataclasses
 import inspect
 import math
+import types
 from collections.abc import Iterable, Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
@@ -174,6 +175,28 @@ def value_of(node: Any, path: str, classes: Mapping[str, Any], arrays: dict[str,
     raise StructureError(f"{path}: {', '.join(map(repr, node))} is not a part of an archive; write the file again")
 
 
+def arrays_of(tree: Any) -> dict[str, Any]:
+    """The arrays of a tree by their paths, as in an archive; `with_arrays` puts them back."""
+    return {_path_of(path): leaf for path, leaf in jax.tree.leaves_with_path(tree)}
+
+
+def with_arrays(tree: Any, arrays: Mapping[str, Any]) -> Any:
+    """A tree of the same structure with other arrays, which are given by their paths.
+
+    Raises:
+        StructureError: The arrays are those of another tree.
+    """
+    paths, structure = jax.tree.flatten_with_path(tree)
+    names = [_path_of(path) for path, _ in paths]
+    if set(names) != set(arrays):
+        raise StructureError("the arrays are those of another tree; write the file again")
+    return jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
+
+
+def _path_of(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
 def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.Array:
     if array is None:
         raise StructureError(f"{path}: this array is missing from the npz file; keep the two files together")
@@ -233,8 +256,14 @@ def _fits(value: Any, annotation: Any) -> bool:
     """Whether objects and static values match the type of a field; `archive.checks` checks the arrays."""
     if annotation in (int, bool, str):
         return type(value) is annotation
+    if annotation is types.NoneType:
+        return value is None
     if annotation is float:
         return type(value) in (int, float)
+    if get_origin(annotation) is Literal:
+        return value in get_args(annotation)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return any(_fits(value, option) for option in get_args(annotation))
     if get_origin(annotation) is tuple:
         return isinstance(value, tuple) and all(_fits(entry, get_args(annotation)[0]) for entry in value)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):

@@ -67,7 +67,7 @@ def load_mechanism(path: Path | str) -> System:
         return system_from_tables(tables, Place(path))
 
 
-def save_mechanism(system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_mechanism") -> None:
+def save_mechanism(system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_system") -> None:
     """Write a system as a mechanism file; `load_mechanism` restores every array of the system.
 
     The forces and the constraints are ordered by their classes, as in `jaxdyn convert --help`; those of one class keep their order.

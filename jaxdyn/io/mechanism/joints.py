@@ -15,8 +15,9 @@ import jax
 import numpy as np
 
 from jaxdyn.errors import suggestion
+from jaxdyn.io.config import record
 from jaxdyn.io.mechanism.entries import JointEntry
-from jaxdyn.io.tables import Place, keys_of, made, read_keys, read_kind, read_value, table_of
+from jaxdyn.io.tables import Place, check_keys, keys_of, made, read_keys, read_kind, read_value, table_of
 from jaxdyn.mechanism.components import AnyJoint, component_units, joint_of
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Rheonomic
@@ -66,16 +67,7 @@ def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
     if entry.kind not in kinds:
         raise place.error(f"unknown joint kind {entry.kind!r}; {suggestion(entry.kind, kinds)}")
     keys = keys_of(kinds[entry.kind])
-    for key in geometry:
-        if key not in keys:
-            if any(key == field.name for kind in kinds.values() for field in dataclasses.fields(kind)):
-                raise place.error(f"a {entry.kind} joint has no {key}; remove it")
-            raise place.key(key).error(f"unknown key; {suggestion(key, (*keys, *common))}")
-    for name, key in keys.items():
-        if name not in geometry and key.default is dataclasses.MISSING:
-            is_vector = key.annotation == tuple[float, float, float]
-            wanted = "a unit vector such as [0, 0, 1]" if is_vector else f"a value in {key.rules.unit}"
-            raise place.error(f"a {entry.kind} joint needs {name}; give {wanted}")
+    check_keys(geometry, (*keys, *common), place)
     joint = kinds[entry.kind](**read_keys(keys, geometry, place))
     if entry.motion is None:
         return entry, joint
@@ -220,13 +212,8 @@ def joint_table(joint: Joint, place: Place) -> dict[str, Any]:
     return table_of_kind(joint, Joint, "joint", place)
 
 
-def plain(x: Any) -> Any:
-    """Entries of an array as nested lists."""
-    return np.asarray(x, np.float64).tolist()
-
-
 def table_of_kind(
-    part: Any, base: type, noun: str, place: Place, *, remedy: str = "", form: Callable[[Any], Any] = plain
+    part: Any, base: type, noun: str, place: Place, *, remedy: str = "", form: Callable[[Any], Any] = record
 ) -> dict[str, Any]:
     """Table with the key `kind` and the fields of an object.
 
@@ -257,7 +244,7 @@ def joint_limits_table(model: Model, body: int) -> dict[str, Any]:
     table: dict[str, Any] = {}
     pairs = np.stack([limits.lower, limits.upper], axis=1)[coordinates]
     if not np.all(pairs == (-np.inf, np.inf)):
-        table["position_limits"] = plain(pairs[0] if len(pairs) == 1 else pairs)
+        table["position_limits"] = record(pairs[0] if len(pairs) == 1 else pairs)
     drive = {"velocity_limit": limits.velocity, "effort_limit": limits.effort, "armature": model.armature}
     for key, values in drive.items():
         own = np.asarray(values)[columns]
@@ -269,4 +256,4 @@ def joint_limits_table(model: Model, body: int) -> dict[str, Any]:
 def _value_or_list(x: Any) -> Any:
     """Entries of an array as nested lists; one entry along the last axis stands for the list of this entry."""
     values = np.asarray(x)
-    return plain(values[..., 0] if values.shape[-1:] == (1,) else values)
+    return record(values[..., 0] if values.shape[-1:] == (1,) else values)

@@ -25,10 +25,10 @@ from jaxdyn.constraints.nonholonomic import KnifeEdge, Rolling, Touching
 from jaxdyn.dynamics import contact, forces, friction, joint_limits
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import GroundContact, SphereContact, shape_axes
-from jaxdyn.dynamics.contact_material import ContactMaterial
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
 from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.errors import UnknownName
+from jaxdyn.io.config import record
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism.entries import (
     AppliedForceEntry,
@@ -43,18 +43,16 @@ from jaxdyn.io.mechanism.entries import (
 from jaxdyn.io.mechanism.joints import (
     component_index,
     joint_index,
-    plain,
     table_by_joint,
     table_of_kind,
     values_by_joint,
 )
 from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place, check_keys, keys_of, made, read_keys, read_kind, read_value
-from jaxdyn.io.toml import toml_value
 from jaxdyn.mechanism import checks, configuration
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
-from jaxdyn.mechanism.quantity import Quantity, first_sentence, meanings, quantities, quantity_of
+from jaxdyn.mechanism.quantity import Quantity, quantities, quantity_of
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -140,8 +138,9 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
         raise file.error(
             f"a {what} of class {cls.__name__} cannot be written to a mechanism file; remove it and add it after loading"
         )
-    if cls in _HAND_WRITTEN:
-        return name, _HAND_WRITTEN[cls].write(model, part, file)
+    write = None if cls not in _FORMS else _FORMS[cls].write
+    if write is not None:
+        return name, write(model, part, file)
     table: dict[str, Any] = {}
     for field in dataclasses.fields(part):
         declared, value = quantity_of(field), getattr(part, field.name)
@@ -152,39 +151,20 @@ def part_table(model: Model, part: Force | Constraint, file: Place) -> tuple[str
         elif declared.refers == "body":
             table[field.name] = model.topology.body_name(value)
         elif isinstance(value, jax.Array):
-            table[field.name] = plain(value)
+            table[field.name] = record(value)
+        elif isinstance(value, Surface):
+            table[field.name] = _surface_table(value, file)
         elif value is not None:
             table[field.name] = value
     return name, table
 
 
-BY_JOINT_NAMES = 'The value of a key that is marked "by joint names" is a table such as {shoulder = 0.1, elbow = 0.05}.'
-
-
-def describe_parts(classes: dict[str, Any] | None = None) -> str:
-    """Description of the tables of forces and constraints in mechanism files: one line per key with unit, meaning and bounds."""
-    lines = []
-    for name, cls in (part_classes() if classes is None else classes).items():
-        table = _HAND_WRITTEN[cls].entry if cls in _HAND_WRITTEN else cls
-        lines.append(f"  {f'[{name}]' if issubclass(cls, JointForce) else f'[[{name}]]'}: {first_sentence(table)}")
-        known = meanings(table)
-        for field in dataclasses.fields(table):
-            declared = quantity_of(field)
-            meaning = known.get(field.name, "")
-            if declared.refers:  # files give the name instead of the index
-                meaning = meaning.replace("Index of the body", "Name of the body or frame")
-                meaning = meaning.replace("-1 for the ground", 'or "ground"')
-            rules = [declared.allowed] if declared.allowed else []
-            if declared.along:
-                rules.append("by joint names")
-            elif declared.refers and not meaning.startswith("Name"):
-                rules.append("name of a body or frame")
-            if isinstance(field.default, float | int):
-                rules.append(f"default {toml_value(field.default)}")
-            stated = f" [{', '.join(rules)}]" if rules else ""
-            of_unit = f" ({declared.unit_text})" if declared.unit_text else ""
-            lines.append(f"    {field.name}{of_unit}: {meaning}{stated}")
-    return "\n".join(lines)
+def part_tables() -> dict[str, Any]:
+    """For each table of forces and constraints, by its heading such as "[joint_spring]" or "[[rod]]", the class of its keys."""
+    return {
+        f"[{name}]" if issubclass(cls, JointForce) else f"[[{name}]]": _FORMS[cls].entry if cls in _FORMS else cls
+        for name, cls in part_classes().items()
+    }
 
 
 def _named_only(field: dataclasses.Field, table: dict[str, Any], file: Place) -> dict[str, Any]:
@@ -234,8 +214,8 @@ def _missing(model: Model, declared: Quantity) -> Any:
 
 
 def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constraint:
-    if cls in _HAND_WRITTEN:
-        form = _HAND_WRITTEN[cls]
+    if cls in _FORMS:
+        form = _FORMS[cls]
         return form.read(model, read_value(form.entry, value, place), place)
     values, fields = read_keys(keys_of(cls), value, place), {field.name: field for field in dataclasses.fields(cls)}
     points = {quantity_of(field).on: name for name, field in fields.items()}
@@ -269,7 +249,7 @@ def _read_applied_force(model: Model, entry: AppliedForceEntry, place: Place) ->
 
 def _write_applied_force(model: Model, force: AppliedForce, _: Place) -> dict[str, Any]:
     axes = {"body": model.topology.body_name(force.body), "axes": "body" if force.body_fixed else "ground"}
-    return axes | {key: plain(getattr(force, key)) for key in ("point", "force", "torque")}
+    return axes | {key: record(getattr(force, key)) for key in ("point", "force", "torque")}
 
 
 def _read_loop(model: Model, entry: LoopEntry, place: Place) -> LoopJoint:
@@ -306,7 +286,7 @@ def _coordinate(model: Model, joint: str, component: int | None, key: str, place
 
 
 def _write_coupling(model: Model, coupling: Coupling, _: Place) -> dict[str, Any]:
-    table: dict[str, Any] = {"name": coupling.name, "coefficients": plain(coupling.coefficients)}
+    table: dict[str, Any] = {"name": coupling.name, "coefficients": record(coupling.coefficients)}
     for key, coordinate in {"driven": coupling.driven, "driver": coupling.driver}.items():
         body = model.topology.body_of_coordinate[coordinate]
         table |= {key: model.topology.joint_names[body]}
@@ -348,28 +328,17 @@ def _reader_of(cls: type[Touching] | type[Rolling]) -> Callable[[Model, RollingE
     return read
 
 
-def _write_rolling(model: Model, part: Touching | Rolling, file: Place) -> dict[str, Any]:
-    table: dict[str, Any] = {"name": part.name, "body": model.topology.body_name(part.body)}
-    table |= {key: plain(getattr(part, key)) for key in ("center", "radius", "axes")}
-    return table | {"surface": _surface_table(part.surface, file)}
-
-
 def _read_knife_edge(model: Model, entry: KnifeEdgeEntry, place: Place) -> KnifeEdge:
     body, frame = _located(model, entry.body, entry.point, place.key("body"))
     direction = quaternion.rotate(frame.quaternion, jnp.asarray(entry.direction, float))
     return KnifeEdge(entry.name, body, frame.translation, direction)
 
 
-def _write_knife_edge(model: Model, edge: KnifeEdge, _: Place) -> dict[str, Any]:
-    table: dict[str, Any] = {"name": edge.name, "body": model.topology.body_name(edge.body)}
-    return table | {key: plain(getattr(edge, key)) for key in ("point", "direction")}
-
-
 def _write_ground_contact(model: Model, contact: GroundContact, file: Place) -> dict[str, Any]:
     points = _sphere_tables(model, contact.bodies, contact.centers, contact.radii)
     if contact.axes is not None:
-        points = [point | {"axes": axes} for point, axes in zip(points, plain(contact.axes), strict=True)]
-    return {"points": points, "surface": _surface_table(contact.surface, file)} | _material_table(contact.material)
+        points = [point | {"axes": axes} for point, axes in zip(points, record(contact.axes), strict=True)]
+    return {"points": points, "surface": _surface_table(contact.surface, file)} | record(contact.material)
 
 
 def _read_sphere_contact(model: Model, entry: SphereContactEntry, place: Place) -> SphereContact:
@@ -382,7 +351,7 @@ def _write_sphere_contact(model: Model, contact: SphereContact, _: Place) -> dic
     a = _sphere_tables(model, contact.bodies_a, contact.centers_a, contact.radii_a)
     b = _sphere_tables(model, contact.bodies_b, contact.centers_b, contact.radii_b)
     pairs = [{"a": of_a, "b": of_b} for of_a, of_b in zip(a, b, strict=True)]
-    return {"pairs": pairs} | _material_table(contact.material)
+    return {"pairs": pairs} | record(contact.material)
 
 
 def _spheres(
@@ -398,29 +367,28 @@ def _spheres(
 def _sphere_tables(model: Model, bodies: Sequence[int], centers: jax.Array, radii: jax.Array) -> list[dict[str, Any]]:
     return [
         {"body": model.topology.body_name(body), "center": center, "radius": radius}
-        for body, center, radius in zip(bodies, plain(centers), plain(radii), strict=True)
+        for body, center, radius in zip(bodies, record(centers), record(radii), strict=True)
     ]
 
 
-def _material_table(material: ContactMaterial) -> dict[str, Any]:
-    return {name: plain(getattr(material, name)) for name in quantities(ContactMaterial)}
-
-
 class _Form(NamedTuple):
-    """A table whose keys differ from the fields of its class: the class of the keys, and the functions that read and write it."""
+    """A table whose keys differ from the fields of its class: the class of the keys, and the functions that read and write it.
+
+    Without a function that writes the table, its keys are the fields of the class.
+    """
 
     entry: type
     read: Callable[[Model, Any, Place], Any]
-    write: Callable[[Model, Any, Place], dict[str, Any]]
+    write: Callable[[Model, Any, Place], dict[str, Any]] | None = None
 
 
-_HAND_WRITTEN: dict[type, _Form] = {
+_FORMS: dict[type, _Form] = {
     AppliedForce: _Form(AppliedForceEntry, _read_applied_force, _write_applied_force),
     LoopJoint: _Form(LoopEntry, _read_loop, _write_loop),
     Coupling: _Form(CouplingEntry, _read_coupling, _write_coupling),
-    Touching: _Form(RollingEntry, _reader_of(Touching), _write_rolling),
-    Rolling: _Form(RollingEntry, _reader_of(Rolling), _write_rolling),
-    KnifeEdge: _Form(KnifeEdgeEntry, _read_knife_edge, _write_knife_edge),
+    Touching: _Form(RollingEntry, _reader_of(Touching)),
+    Rolling: _Form(RollingEntry, _reader_of(Rolling)),
+    KnifeEdge: _Form(KnifeEdgeEntry, _read_knife_edge),
     GroundContact: _Form(GroundContactEntry, _read_ground_contact, _write_ground_contact),
     SphereContact: _Form(SphereContactEntry, _read_sphere_contact, _write_sphere_contact),
 }

@@ -8,7 +8,8 @@ import jax
 from jaxdyn.dynamics.drives import Actuator, Actuators, JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System
-from jaxdyn.io.mechanism.joints import joint_limits_table, joint_table, plain
+from jaxdyn.io.config import record
+from jaxdyn.io.mechanism.joints import joint_limits_table, joint_table
 from jaxdyn.io.mechanism.parts import part_table
 from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place
@@ -33,7 +34,7 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         raise file.error(
             f"the model is a batch of shape {model.mass.shape[:-1]}; save one mechanism per file, or use save_archive"
         )
-    tables: dict[str, Any] = {"name": topology.name, "source": source, "gravity": plain(model.gravity)}
+    tables: dict[str, Any] = {"name": topology.name, "source": source, "gravity": record(model.gravity)}
     for part in (*system.forces, *system.constraints):
         key, entry = part_table(model, part, file)
         if isinstance(part, JointForce):
@@ -55,7 +56,7 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
             )
         bodies = [int(topology.body_of_column[column]) for column in system.drives.columns]
         components = [int(c - topology.v_starts[body]) for c, body in zip(system.drives.columns, bodies, strict=True)]
-        drives = {"joints": [topology.joint_names[body] for body in bodies], "gear": plain(system.drives.gear)}
+        drives = {"joints": [topology.joint_names[body] for body in bodies], "gear": record(system.drives.gear)}
         is_plain = all(topology.joint_classes[body].nv == 1 for body in bodies)
         tables["drives"] = drives if is_plain else drives | {"components": components}
     tables["body"] = [_body_table(model, body, file) for body in range(topology.nb)]
@@ -85,7 +86,7 @@ def _actuator_table(actuator: Actuator) -> dict[str, Any]:
     for field in dataclasses.fields(actuator):
         value = getattr(actuator, field.name)
         if field.name not in table and value not in (field.default, {}):
-            table[field.name] = list(value) if isinstance(value, tuple) else value
+            table[field.name] = record(value)
     return table
 
 
@@ -94,7 +95,7 @@ def _row(placements: RigidTransform, row: int) -> RigidTransform:
 
 
 def _values(part: Model | Rotors, row: int, *names: str) -> dict[str, Any]:
-    return {name: plain(getattr(part, name)[row]) for name in names}
+    return {name: record(getattr(part, name)[row]) for name in names}
 
 
 def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from jaxdyn.dynamics.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.mjcf.actuators import ActuatorReader
 from jaxdyn.io.mjcf.colliders import mjcf_collider_count, with_mjcf_contact
 from jaxdyn.io.mjcf.files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
@@ -56,8 +55,6 @@ _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 def load_mjcf(
     path: Path | str,
     *,
-    velocity_scale: float = HOLDING_SCALE,
-    limits: LimitsUse = "data",
     contact: ContactUse = "none",
     folder: Path | str | None = None,
     kinematic: bool = False,
@@ -67,9 +64,6 @@ def load_mjcf(
 
     Args:
         path: MJCF file.
-        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s; see `load_urdf`.
-        limits: "enforced" stops joints at their position limits by `JointLimits`, whose stiffness is derived from the mechanism
-            and not from solref and solimp of the file; "data" only stores the limits in `Model.limits`.
         contact: "ground" turns the geoms of moving bodies into contacts with the planes and height fields of the world, see
             `shapes.colliders`. Friction is that of the file; stiffness and damping are derived from the mechanism and
             not from solref and solimp. Colliders that are left out are named in one `IgnoredContent` warning. With "none",
@@ -87,7 +81,6 @@ def load_mjcf(
             that affects the motion and that jaxdyn does not support.
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
-    check_limits(limits, path)
     check_contact(contact, kinematic, path)
     mujoco, path = _mujoco(), Path(path)
     text, files = read_mjcf(path, None if folder is None else Path(folder))
@@ -96,14 +89,14 @@ def load_mjcf(
         _check_that_no_mass_depends_on(files, mujoco, path, text, compiled)
     with calculable(path):
         try:
-            reader = _Reader(compiled, velocity_scale, kinematic, contact, ignore, files.root)
+            reader = _Reader(compiled, kinematic, contact, ignore, files.root)
             system = reader.system(reader.name or path.stem)
         except (ConfigError, MechanismError) as error:
             raise type(error)(f"{path}: {error}") from None
         except ValueError as error:  # for example an invalid rotation
             raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
         reader.warn()
-        return with_limits(reader.with_contact(system, files.missing, str(path)), limits)
+        return reader.with_contact(system, files.missing, str(path))
 
 
 def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> MjcfGeoms:
@@ -120,7 +113,7 @@ def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitt
     """
     mujoco = _mujoco()
     text, files = read_mjcf(path, folder)
-    reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), velocity_scale=1.0, kinematic=True)
+    reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), kinematic=True)
     reader.system(path.stem)
     return MjcfGeoms(mujoco, reader.compiled, model, reader.carriers, files.missing, omitted)
 
@@ -176,7 +169,6 @@ def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, te
 def system_from_mujoco(
     compiled: Any,
     *,
-    velocity_scale: float = HOLDING_SCALE,
     contact: ContactUse = "none",
     kinematic: bool = False,
     ignore: Sequence[str] = (),
@@ -185,13 +177,12 @@ def system_from_mujoco(
 
     Args:
         compiled: The compiled model.
-        velocity_scale: Speed at which the friction force reaches 76 % of `frictionloss`, rad/s or m/s.
         contact: Use of the colliders, see `load_mjcf`.
         kinematic: If true, masses and inertias are not read.
         ignore: Elements that are left out if they are not supported, see `load_mjcf`.
     """
     check_contact(contact, kinematic, "mechanism")
-    reader = _Reader(compiled, velocity_scale, kinematic, contact, ignore)
+    reader = _Reader(compiled, kinematic, contact, ignore)
     system = reader.system(reader.name or "mechanism")
     reader.warn()
     return reader.with_contact(system, {}, system.model.name)
@@ -203,14 +194,13 @@ class _Reader:
     def __init__(
         self,
         compiled: Any,
-        velocity_scale: float,
         kinematic: bool,
         contact: ContactUse = "none",
         ignore: Sequence[str] = (),
         root: Element | None = None,
     ):
         self.mujoco: Any = importlib.import_module("mujoco")
-        self.compiled, self.velocity_scale, self.kinematic, self.contact = compiled, velocity_scale, kinematic, contact
+        self.compiled, self.kinematic, self.contact = compiled, kinematic, contact
         self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
         self.actuators = ActuatorReader(self.mujoco, compiled, self.carriers, self._leave_out)
         self.root, self.used = root, set[str]()
@@ -332,7 +322,7 @@ class _Reader:
             compiled.dof_frictionloss * (not self._is_off("FRICTIONLOSS")),
         )
         if np.any(damping) or np.any(dry):
-            forces.append(JointFriction(damping, dry, np.full(model.nv, self.velocity_scale)))
+            forces.append(JointFriction(damping, dry, np.full(model.nv, HOLDING_SCALE)))
         if np.any(compiled.jnt_stiffness) and not self._is_off("SPRING"):
             stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model))
             for joint in range(compiled.njnt):

@@ -13,7 +13,7 @@ from jaxdyn.constraints.kinds import LOOP_KINDS, Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import Force, JointSpring
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, suggestion
 from jaxdyn.io.placements import quaternion_from_rpy
@@ -50,7 +50,6 @@ def with_extension(
     joints: dict[str, Element],
     extension: Element,
     extras: dict[str, Element],
-    velocity_scale: float,
 ) -> System:
     """Extend a model to a system with the friction, springs, couplings, loops and drives of the file.
 
@@ -59,21 +58,18 @@ def with_extension(
         joints: The moving <joint> elements of the robot by name.
         extension: The <jaxdyn> element.
         extras: Result of `joint_extras`.
-        velocity_scale: Velocity scale of friction for joints without a value in `extras`, rad/s or m/s.
     """
     followers = {name: element.required("mimic") for name, element in joints.items() if element.all("mimic")}
     _check_that_none_follows_itself(followers)
     constraints: list[Constraint] = [_mimic(model, name, mimic) for name, mimic in followers.items()]
     constraints += [_CONSTRAINTS[element.tag](model, element) for element in extension.all(*_CONSTRAINTS)]
-    forces = [_friction(model, joints, extras, velocity_scale), _springs(model, extras)]
+    forces = [_friction(model, joints, extras), _springs(model, extras)]
     given = tuple(force for force in forces if force is not None)
     return System(model, given, _drives(model, extension), constraints=tuple(constraints))
 
 
-def _friction(
-    model: Model, joints: dict[str, Element], extras: dict[str, Element], velocity_scale: float
-) -> Force | None:
-    viscous, coulomb, scale = np.zeros(model.nv), np.zeros(model.nv), np.full(model.nv, velocity_scale)
+def _friction(model: Model, joints: dict[str, Element], extras: dict[str, Element]) -> Force | None:
+    viscous, coulomb, scale = np.zeros(model.nv), np.zeros(model.nv), np.full(model.nv, HOLDING_SCALE)
     for name, element in joints.items():
         dynamics = element.optional("dynamics")
         if dynamics is None:

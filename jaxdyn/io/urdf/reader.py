@@ -18,11 +18,9 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdyn.dynamics.friction import HOLDING_SCALE
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, check_name, one_line, suggestion
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.limits import LimitsUse, check_limits, with_limits
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.shapes.colliders import ContactUse, check_contact
 from jaxdyn.io.urdf.colliders import urdf_collider_count, with_urdf_contact
@@ -65,9 +63,7 @@ def load_urdf(
     path: Path | str,
     *,
     base: Literal["fixed", "free"] | None = None,
-    velocity_scale: float = HOLDING_SCALE,
     unphysical: Literal["refuse", "repair"] = "refuse",
-    limits: LimitsUse = "data",
     contact: ContactUse = "none",
     folder: Path | str | None = None,
     kinematic: bool = False,
@@ -81,15 +77,11 @@ def load_urdf(
             only, as a link called "world" usually does, the base is already free, and "free" has no effect. If `base` is not given
             and the file looks like a robot that stands on the ground or flies, an `AssumedBase` warning states that the base was
             fixed.
-        velocity_scale: Speed at which the friction force of a joint reaches 76 % of its `friction`, rad/s or m/s. With the default,
-            a joint under 99 % of its friction creeps less than 1e-3 rad in a minute. It suits the default integrator; all others,
-            and collocation, resolve the friction near rest only with a larger scale, such as 0.01.
         unphysical: "repair" removes the unphysical part of an inertia (negative principal second moments, or all of it where the
             mass is zero), keeps the first one of repeated elements of a link or joint, as other readers do, and reports these
-            changes in the warning, with both tensors and a simple mistake that would explain them; "refuse" raises an error for
+            changes in the warning, with both tensors; "refuse" raises an error for
             such a file. An unphysical part below 0.1 % of the inertia of the rigid body that fixed joints make of several links,
             as of a small sensor on a trunk, is always removed and reported.
-        limits: "enforced" stops joints at their position limits by `JointLimits`; "data" only stores the limits in `Model.limits`.
         contact: "ground" turns the colliders of moving links into contacts with the plane through the origin that is perpendicular
             to gravity, see `shapes`. Friction is that of `<contact>` in a link, and 0.8 if the file does not state it. Colliders
             that are left out are named in one `IgnoredContent` warning. With "none", `System.summary` states how many colliders are
@@ -105,23 +97,19 @@ def load_urdf(
     """
     for option, value, choices in (("base", base or "fixed", _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
         check_name(f"option {option}", value, choices, where=str(path))
-    check_limits(limits, path)
     check_contact(contact, kinematic, path)
-    if not velocity_scale > 0.0:
-        raise ConfigError(f"{path}: velocity_scale is {velocity_scale!r}; give a positive value such as 0.01")
     robot = read_xml(path)
-    system = system_from_robot(robot, base, velocity_scale, unphysical == "repair", kinematic)
+    system = system_from_robot(robot, base, unphysical == "repair", kinematic)
     if contact == "ground":
         system = with_urdf_contact(robot, system, None if folder is None else Path(folder))
     else:
         system = system.changed(unused_colliders=urdf_collider_count(robot, system.model))
-    return with_limits(system, limits)
+    return system
 
 
 def system_from_robot(
     robot: Element,
     base: str | None = None,
-    velocity_scale: float = HOLDING_SCALE,
     repair: bool = False,
     kinematic: bool = False,
 ) -> System:
@@ -132,7 +120,7 @@ def system_from_robot(
         _keep_first(robot)
     try:
         with calculable(robot.file):
-            system = _system(robot, base, velocity_scale, repair, kinematic)
+            system = _system(robot, base, repair, kinematic)
     except RepeatedElement as error:
         if error.inside not in ("link", "inertial", "joint"):
             raise
@@ -152,7 +140,7 @@ def _keep_first(robot: Element) -> None:
         part.children = [child for child in part.children if first.get(child.tag, child) is child]
 
 
-def _system(robot: Element, base: str | None, velocity_scale: float, repair: bool, kinematic: bool) -> System:
+def _system(robot: Element, base: str | None, repair: bool, kinematic: bool) -> System:
     if robot.tag != "robot":
         hint = _OTHER_FORMATS.get(robot.tag, "check the path")
         raise robot.error(f"the outermost element of a URDF file is <robot>; {hint}")
@@ -212,7 +200,7 @@ def _system(robot: Element, base: str | None, velocity_scale: float, repair: boo
         model = builder.build(kinematic=kinematic)
         # In the order of the model, which is the order that `save_urdf` uses.
         elements = {name: joints[name].element for name in model.topology.joint_names if name in joints}
-        return with_extension(model, elements, extension, extras, velocity_scale)
+        return with_extension(model, elements, extension, extras)
 
 
 @contextlib.contextmanager
