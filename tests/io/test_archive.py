@@ -33,6 +33,7 @@ from jaxdyn import (
     as_dtype,
 )
 from jaxdyn.io.archive.file import load_archive, save_archive
+from jaxdyn.io.archive.structure import StructureError, arrays_of, with_arrays
 from jaxdyn.io.config import ConfigError
 
 
@@ -118,6 +119,16 @@ def test_files_are_readable_without_jaxdyn_and_equal_systems_make_equal_files(tm
     structure = json.loads((tmp_path / "a.json").read_text())["system"]
     assert structure["model"]["topology"]["body_names"] == ["rod", "wheel", "drum"]
     assert structure["model"]["mass"] == {"array": "float64", "shape": [3]}
+
+
+def test_arrays_of_a_tree_come_back_by_their_paths():
+    """As in the checkpoints of searches."""
+    tree = {"found": (jnp.arange(2.0), None), "model": small().model}
+    arrays = arrays_of(tree)
+    assert {"found.0", "model.mass"} < arrays.keys()
+    assert bool(eqx.tree_equal(with_arrays(jax.tree.map(jnp.zeros_like, tree), arrays), tree))
+    with pytest.raises(StructureError, match="arrays are those of another tree"):
+        with_arrays({"found": tree["found"]}, arrays)
 
 
 class Breeze(JointForce):
