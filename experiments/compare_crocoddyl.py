@@ -51,7 +51,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,22 +74,6 @@ STEPS, DT = 100, 0.01
 START = (3.14, 0.0)  # rad, 0 is upright
 CONTROL_WEIGHT, STATE_WEIGHT, FINAL_WEIGHT = 1e-4 / DT, 1e-5 / DT, 100.0
 SHIPPED_COST = 0.0206
-LINKS = (  # name, joint at, mass, mass center, moments xx, yy, zz, xy, xz, yz
-    (
-        "link1",
-        (0.0060872, 0.0, 0.035),
-        0.26703,
-        (0.0086107, 2.1727e-06, 0.036012),
-        (0.00040827, 0.00038791, 3.6421e-05, 1.2675e-09, 1.8738e-05, 3.5443e-08),
-    ),
-    (
-        "link2",
-        (0.023, 0.0, 0.1),
-        0.33238,
-        (-0.0050107, 1.9371e-10, 0.10088),
-        (0.0011753, 0.0011666, 1.4553e-05, -3.854e-13, -2.9304e-08, -5.2365e-12),
-    ),
-)
 CHECK = (0.3, -0.2, 1.0, -2.0, 0.5)  # q, v, torque
 CHECK_ACCELERATION = (350.7332, -596.2607)
 SAME = 1e-9
@@ -167,35 +151,9 @@ class Row:
         return 1e3 * float(np.median(self.seconds)) / len(self.iterations)
 
 
-def urdf() -> str:
-    """The pendulum for Crocoddyl."""
-    parts, parent = ['<robot name="double pendulum"><link name="ground"/>'], "ground"
-    for name, at, mass, com, moments in LINKS:
-        entries = zip(("ixx", "iyy", "izz", "ixy", "ixz", "iyz"), moments, strict=True)
-        inertia = " ".join(f'{entry}="{value!r}"' for entry, value in entries)
-        parts.append(
-            f'<link name="{name}"><inertial><origin xyz="{spaced(com)}"/><mass value="{mass!r}"/><inertia {inertia}/>'
-            f'</inertial></link><joint name="{name} joint" type="revolute"><origin xyz="{spaced(at)}"/>'
-            f'<parent link="{parent}"/><child link="{name}"/><axis xyz="1 0 0"/>'
-            '<limit lower="-1e6" upper="1e6" effort="1e6" velocity="1e6"/></joint>'
-        )
-        parent = name
-    return "".join([*parts, "</robot>"])
-
-
-def spaced(numbers: Sequence[float]) -> str:
-    return " ".join(repr(float(x)) for x in numbers)
-
-
 def pendulum(torque_limit: float) -> control.ControlProblem:
     """The problem in jaxdyn."""
-    builder = jaxdyn.MechanismBuilder("double pendulum")
-    parent = "ground"
-    for name, at, mass, com, moments in LINKS:
-        joint = jaxdyn.Revolute((1.0, 0.0, 0.0))
-        builder.add_body(name, parent=parent, joint=joint, position=at, mass=mass, com=com, inertia=moments)
-        parent = name
-    system = jaxdyn.System(builder.build(), drives=jaxdyn.JointDrives((0,), [1.0]))
+    system = jaxdyn.library.system("double_pendulum_crocoddyl")
 
     def away(dynamics, t, x, u):
         """Half the square of the distance from upright and at rest."""
@@ -225,7 +183,9 @@ class Crocoddyl:
         where = "import crocoddyl, pathlib; print(pathlib.Path(crocoddyl.__file__).parents[4], crocoddyl.__version__)"
         prefix, self.version = answer([config.peer_python, "-c", where]).split()
         program, model = directory.path("crocoddyl_double_pendulum"), directory.path("double_pendulum.urdf")
-        model.write_text(urdf(), encoding="utf-8")
+        jaxdyn.io.save_urdf(jaxdyn.library.system("double_pendulum_crocoddyl"), model)
+        # Pinocchio has two coordinates for a joint without limits.
+        model.write_text(model.read_text().replace('type="continuous"', 'type="revolute"'))
         source = Path(__file__).parent / "peers" / "crocoddyl_double_pendulum.cpp"
         folders = [f"{prefix}/lib", f"{prefix}/lib64"]
         libraries = ("crocoddyl", "pinocchio_parsers", "pinocchio_default", "boost_filesystem", "boost_serialization")

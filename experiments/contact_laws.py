@@ -2,7 +2,7 @@
 
 Method. Each scene runs in float64 for several steps dt, all steps in one batch. A sphere strikes the ground without gravity, with
 several damping ratios; the square of the ratio of its speeds is that of the heights of fall and rebound (T9). A sliding sphere
-begins to roll; a sphere rolls down an incline; a block stands on an incline, or slides from rest; a capsule tips over. With MuJoCo
+begins to roll; a sphere rolls down an incline; a block stands on an incline, or slides from rest. With MuJoCo
 (`pip install mujoco`), the same scenes run with its soft contacts and elliptic friction cones. A sphere and a quadruped with servos
 fall 0.1 m, for each step, stiffness and integrator; the reference is the default integrator with `reference_step`. An oblique
 impact measures the ratio of the tangential and the normal impulse.
@@ -21,7 +21,6 @@ Run time. About 2 min on two cores.
 import dataclasses
 import math
 import sys
-import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,17 +30,15 @@ import numpy as np
 
 import jaxdyn
 from jaxdyn import view
-from jaxdyn.dynamics import GroundContact, HalfSpace, contact_box, contact_capsule, contact_forces, contact_sphere
+from jaxdyn.dynamics import GroundContact, HalfSpace, contact_box, contact_forces, contact_sphere
 from jaxdyn.io import RunDirectory, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.view import style
 
 RADIUS, MASS, G = 0.1, 1.0, 9.80665
 BLOCK = np.array([0.2, 0.2, 0.1])
-CAPSULE_RADIUS, CAPSULE_LENGTH = 0.05, 0.3  # of the cylinder between the two spheres
 SPHERE_INERTIA = np.full(3, 0.4 * MASS * RADIUS**2)
 BLOCK_INERTIA = MASS / 12.0 * (np.sum(BLOCK**2) - BLOCK**2)
-CAPSULE_INERTIA = np.array([0.01, 0.01, 0.00125])
 SLIDE_SPEED, SLIDE_FRICTION, BLOCK_FRICTION = 2.0, 0.3, 0.5
 ROLL_ANGLE = math.radians(10.0)
 DROP = 0.1
@@ -70,7 +67,6 @@ class Config:
         phases: Number of impacts per step whose starts are shifted by fractions of the step.
         integrators: Integrators of the falls.
         falling: Falling mechanisms.
-        batch: Number of samples of the timed rollout.
         animation: If true, an animation is drawn.
     """
 
@@ -82,7 +78,6 @@ class Config:
     phases: int = setting(8, positive=True)
     integrators: tuple[Literal["implicit", "explicit", "Runge-Kutta 4"], ...] = ("implicit",)
     falling: tuple[Literal["sphere", "quadruped"], ...] = ("sphere", "quadruped")
-    batch: int = setting(1024, positive=True)
     animation: bool = setting(True)
 
 
@@ -237,36 +232,9 @@ def creep_speed(angle: float, friction: float, slip_speed: float = 1e-5) -> floa
     return slip_speed * used / math.sqrt(1.0 - used**2)
 
 
-CAPSULE_START = (0.5 * CAPSULE_LENGTH + CAPSULE_RADIUS + 0.02, 0.0, math.radians(15.0))
-
-
-def capsule_system() -> jaxdyn.System:
-    ends = ((0.0, 0.0, -0.5 * CAPSULE_LENGTH), (0.0, 0.0, 0.5 * CAPSULE_LENGTH))
-    return on_ground(free_body(CAPSULE_INERTIA), contact_capsule("body", ends, CAPSULE_RADIUS))
-
-
-def capsules(config: Config) -> list[tuple]:
-    """Times, coordinates and energies of a capsule that tips over, by step."""
-    system = capsule_system()
-
-    def motion(dt):
-        start = system.at_rest(placed(*map(jnp.asarray, CAPSULE_START)))
-        record = lambda t, state, u: (state.q, jaxdyn.total_energy(system, state))  # noqa: E731
-        run = rollout(system, start, dt, 3.0, min(config.steps), save=record)
-        return run.steps, run.time, *run.saved
-
-    return made(*over_batch(motion, config.steps))
-
-
 def gain(energy: np.ndarray, stored: np.ndarray) -> float:
     """Largest energy of the bodies, without the energy stored in contacts, beyond an earlier sum of both."""
     return float(np.max(energy - stored - np.minimum.accumulate(energy)))
-
-
-def tilt_of(q: np.ndarray) -> float:
-    """Angle of the z-axis of a body from the vertical, rad."""
-    x, y = q[4:6]
-    return float(np.arccos(np.clip(1.0 - 2.0 * (x**2 + y**2), -1.0, 1.0)))
 
 
 def quadruped_pose() -> tuple[jaxdyn.Model, np.ndarray, tuple]:
@@ -353,23 +321,6 @@ def falls(config: Config) -> dict[str, dict[str, dict[str, np.ndarray]]]:
     return results
 
 
-def substeps_difference(config: Config) -> float:
-    """Largest difference of the final states of falling spheres between long steps with substeps and as many short steps."""
-    model, q, points, _ = scenes()["sphere"]
-    coarse, fine = max(config.steps), min(config.steps)
-    substeps = round(coarse / fine)
-    default = float(GroundContact.of(model, points).material.stiffness)
-
-    def ends(share):
-        system = jaxdyn.System(model, (GroundContact.of(model, points, stiffness=share * default),))
-        start, count = system.at_rest(jnp.asarray(q).at[2].add(DROP)), round(0.5 / coarse)
-        a = jaxdyn.rollout(system, start, dt=coarse, steps=count, substeps=substeps, save_every=count)
-        b = jaxdyn.rollout(system, start, dt=coarse / substeps, steps=count * substeps, save_every=count * substeps)
-        return jnp.max(jnp.abs(a.final.q - b.final.q))
-
-    return float(np.max(over_batch(ends, config.stiffness)))
-
-
 def oblique(config: Config) -> np.ndarray:
     """Ratio of tangential and normal impulse, divided by the friction coefficient (stiffness, steps, phases)."""
     model, points = free_body(SPHERE_INERTIA, 0.0), contact_sphere("body", radius=RADIUS)
@@ -406,8 +357,6 @@ def in_mujoco(config: Config, dt: float) -> dict[str, Any] | None:
     sphere = flat | {"inertia": SPHERE_INERTIA, "shape": f'type="sphere" size="{RADIUS}"'}
     block = flat | {"inertia": BLOCK_INERTIA, "friction": BLOCK_FRICTION}
     block["shape"] = 'type="box" size="{} {} {}"'.format(*(0.5 * BLOCK))
-    capsule = flat | {"inertia": CAPSULE_INERTIA, "friction": 0.8}
-    capsule["shape"] = f'type="capsule" size="{CAPSULE_RADIUS} {0.5 * CAPSULE_LENGTH}"'
     still = np.zeros(6)
 
     def moved(scene, start, angle=0.0, duration=1.0, v=still, **changes):
@@ -429,7 +378,6 @@ def in_mujoco(config: Config, dt: float) -> dict[str, Any] | None:
         "slide": share,
         "transition": transition,
         "roll": fitted(roll.time, x)[1],
-        "seconds": {"sphere": run.seconds_per_step},
     }
     height = (0.5 * BLOCK[2], 0.0)
     for name, changes in {"creep": {}, "creep_stiff": {"impratio": 10.0}, "creep_noslip": {"noslip": 5}}.items():
@@ -438,34 +386,7 @@ def in_mujoco(config: Config, dt: float) -> dict[str, Any] | None:
     for share, angle in zip(START_SHARES, start_angles(), strict=True):
         run, x, _ = moved(block, height, angle)
         results[f"start_{share}"] = slid(run.time, x)
-    results["seconds"]["block"] = run.seconds_per_step
-    run, _, _ = moved(capsule, (CAPSULE_START[0], CAPSULE_START[2]), duration=3.0)
-    results["capsule"] = run.time, run.q
-    results["seconds"]["capsule"] = run.seconds_per_step
     return results
-
-
-def seconds_per_step(config: Config, dt: float) -> dict[str, tuple[float, float]]:
-    """Time of a step of one sample, and per sample in a batch, of the sphere, the block and the capsule."""
-    sphere = on_ground(free_body(SPHERE_INERTIA), contact_sphere("body", radius=RADIUS))
-    block, taken = on_ground(free_body(BLOCK_INERTIA), contact_box("body", BLOCK)), {}
-    for name, system in {"sphere": sphere, "block": block, "capsule": capsule_system()}.items():
-        start = system.at_rest(placed(jnp.asarray(0.3)))
-        runs, counts = [], (1, config.batch)
-        for count in counts:
-            steps = 10 * config.batch // count + 200
-            states = jax.tree.map(lambda x, count=count: jnp.tile(x, (count, 1)), start)
-            run = jax.jit(
-                jax.vmap(
-                    lambda x, system=system, n=steps: jaxdyn.rollout(system, x, dt=dt, steps=n, save_every=n).final
-                )
-            )
-            jax.block_until_ready(run(states))
-            before = time.perf_counter()
-            jax.block_until_ready(run(states))
-            runs.append((time.perf_counter() - before) / (steps * count))
-        taken[name] = (runs[0], runs[1])
-    return taken
 
 
 def markdown(head: list[str], rows: list[list[Any]]) -> str:
@@ -479,9 +400,7 @@ def law_table(config: Config, found: dict[str, Any]) -> tuple[str, dict[str, flo
     dt, peer = config.steps[k], found["mujoco"] or {}
     share, transition = slide_results(found["spheres"]["slide"][k][0], *found["spheres"]["slide"][k][1][:, 1:].T)
     creeping, angle = found["blocks"][found["compared_angle"]][k], config.angles[found["compared_angle"]]
-    final = found["capsules"][k][1][-1]
     bounce = config.damping_ratios.index(_compared_ratio(config))
-    rest = float(rest_depth(0.5 * MASS * G, capsule_system()))
     ours = {
         "rebound": float(np.mean(found["bounces"]["heights"][bounce, k + 1])),
         "slide": share,
@@ -489,15 +408,7 @@ def law_table(config: Config, found: dict[str, Any]) -> tuple[str, dict[str, flo
         "roll": fitted(found["spheres"]["roll"][k][0], found["spheres"]["roll"][k][1][:, 0])[1],
         "creep": fitted(*creeping)[0],
         **{f"start_{share}": slid(*run[k]) for share, run in zip(START_SHARES, found["starts"], strict=True)},
-        "capsule_depth": CAPSULE_RADIUS - float(final[2]),
-        "capsule_x": float(final[0]),
-        "capsule_tilt": math.degrees(tilt_of(final)),
-        "capsule_gain": gain(found["capsules"][k][2], np.zeros(())),
     }
-    if peer:
-        last = peer["capsule"][1][-1]
-        peer = peer | {"capsule_depth": CAPSULE_RADIUS - last[2], "capsule_x": last[0]}
-        peer["capsule_tilt"] = math.degrees(tilt_of(last))
     lines = [
         (
             f"rebound / height of fall, damping ratio {_compared_ratio(config):g}",
@@ -534,19 +445,11 @@ def law_table(config: Config, found: dict[str, Any]) -> tuple[str, dict[str, flo
         ),
         ("creep speed with impratio = 10 (mm/s)", "creep_stiff", None, 1e3, ".4f"),
         ("creep speed with noslip_iterations = 5 (mm/s)", "creep_noslip", None, 1e3, ".4f"),
-        ("depth at rest, capsule (mm)", "capsule_depth", rest, 1e3, ".3f"),
-        ("final position of the capsule (m)", "capsule_x", None, 1, ".3f"),
-        ("final angle of the capsule (degrees)", "capsule_tilt", 90.0, 1, ".3f"),
     ]
     rows = []
     for label, key, exact, scale, shape in lines:
         values = (exact, ours.get(key), peer.get(key))
         rows.append([label, *("" if value is None else format(scale * value, shape) for value in values)])
-    for name, (single, batch) in found["seconds"].items():
-        theirs = format(1e6 * found["mujoco"]["seconds"][name], ".2f") if found["mujoco"] else ""
-        rows.append(
-            [f"time of a step, {name} (us): one, of a batch", "", f"{1e6 * single:.2f}, {1e6 * batch:.3f}", theirs]
-        )
     head = [f"dt = {1e3 * dt:g} ms", "closed form", "jaxdyn", "MuJoCo"]
     return markdown(head, rows), ours
 
@@ -587,11 +490,8 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             "spheres": spheres(config),
             "blocks": blocks(config, config.angles),
             "starts": blocks(config, start_angles()),
-            "capsules": capsules(config),
             "oblique": oblique(config),
             "falls": falls(config),
-            "substeps": substeps_difference(config),
-            "seconds": seconds_per_step(config, dt),
             "mujoco": in_mujoco(config, dt),
             "compared_angle": compared,
         }
@@ -603,17 +503,13 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
         directory.write_text(f"fall_{name}.md", text)
         print(f"{name}, fall of {DROP:g} m\n{text}")
     draw_laws(directory, config, found)
-    draw_falls(directory, config, found["falls"])
     if config.animation:
         animate(directory)
     ratio = np.mean(found["oblique"], axis=-1)
     print(f"tangential / normal impulse over friction, by stiffness and step:\n{np.round(ratio, 2)}")
-    peer = found["mujoco"]
     return {
         "jaxdyn": ours,
-        "mujoco": {key: value for key, value in peer.items() if key != "capsule"} if peer else None,
-        "seconds_per_step": found["seconds"],
-        "substeps_difference_m": found["substeps"],
+        "mujoco": found["mujoco"],
         "rebound": {
             "exact": found["bounces"]["exact"].tolist(),
             "measured": np.mean(found["bounces"]["heights"], -1).tolist(),
@@ -636,7 +532,8 @@ def draw_laws(directory: RunDirectory, config: Config, found: dict[str, Any]) ->
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 5.6), layout="constrained")
-    bounce, error, slide, block, capsule, impulse = figure.subplots(2, 3).ravel()
+    axes = figure.subplots(2, 3).ravel()
+    bounce, error, slide, block, impulse, fall = axes
     colors = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.GRAY, "black")
     measured = found["bounces"]
     milliseconds = 1e3 * np.array(measured["steps"])
@@ -672,48 +569,20 @@ def draw_laws(directory: RunDirectory, config: Config, found: dict[str, Any]) ->
             shown = 1e3 * speed if angle < limit else acceleration
             block.plot(np.degrees(angle), shown, "o", ms=6 - k, color=color)
     block.set(xlabel="angle (degrees)", title="block on an incline, friction 0.5")
-    for (t, q, _), dt, color in zip(found["capsules"], config.steps, colors, strict=False):
-        capsule.plot(t, np.degrees([tilt_of(x) for x in q]), color=color, label=f"{1e3 * dt:g} ms")
-    if found["mujoco"]:
-        t, q = found["mujoco"]["capsule"]
-        capsule.plot(t, np.degrees([tilt_of(x) for x in q]), "k:", label="MuJoCo, 2 ms")
-    capsule.set(xlim=(0.0, 1.5), xlabel="time (s)", ylabel="angle (degrees)", title="capsule that tips over")
     for share, ratio, color in zip(config.stiffness, np.mean(found["oblique"], axis=-1), colors, strict=False):
         off = np.abs(ratio - 1.0)
         impulse.loglog(1e3 * np.array(config.steps), off, "o-", ms=4, color=color, label=f"{share:g} x default")
     impulse.set(xlabel="dt (ms)", ylabel="|ratio / friction - 1|", title="oblique impact: error of impulses")
-    for axis in (bounce, error, slide, block, capsule, impulse):
+    name, runs = list(found["falls"].items())[-1]
+    kind = config.integrators[0]
+    for share, deepest, color in zip(config.stiffness, runs[kind]["deepest"], colors, strict=False):
+        fall.loglog(milliseconds, 1e3 * deepest, "o-", ms=4, color=color, label=f"{share:g} x default")
+    fall.set(xlabel="dt (ms)", ylabel="deepest point (mm)", title=f"fall of a {name}, {kind}")
+    for axis in axes:
         axis.grid(alpha=0.25)
         axis.legend(frameon=False, fontsize=7)
         axis.title.set_fontsize(9)
     view.save(figure, directory.path("laws.png"))
-
-
-def draw_falls(directory: RunDirectory, config: Config, results: dict[str, dict[str, dict[str, np.ndarray]]]) -> None:
-    """Maps of penetration and energy error over step and stiffness."""
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
-    first = config.integrators[0]
-    columns = [("deepest", first, 1e3, f"deepest point (mm), {first}")]
-    columns += [("energy_error", kind, 100.0, f"energy error (%), {kind}") for kind in config.integrators]
-    figure = Figure(figsize=(3.1 * len(columns), 4.4), layout="constrained")
-    axes = figure.subplots(len(results), len(columns), squeeze=False)
-    for row, (line, (name, runs)) in enumerate(zip(axes, results.items(), strict=True)):
-        for axis, (key, kind, scale, title) in zip(line, columns, strict=True):
-            values = np.where(runs[kind]["stable"], scale * runs[kind][key], np.nan)[:, 1:]
-            limits = (0.3, 30.0) if key == "deepest" else (0.01, 10.0)
-            axis.imshow(values, norm=LogNorm(*limits), cmap="viridis_r", aspect="auto")
-            for (i, j), value in np.ndenumerate(values):
-                text = "unstable" if np.isnan(value) else f"{value:.2g}"
-                dark = np.isfinite(value) and value > 0.2 * limits[1]
-                axis.text(j, i, text, ha="center", va="center", fontsize=6.5, color="white" if dark else "black")
-            axis.set_xticks(range(len(config.steps)), [f"{1e3 * dt:g}" for dt in config.steps])
-            axis.set_yticks(range(len(config.stiffness)), [f"{share:g}" for share in config.stiffness])
-            axis.set_title(title if row == 0 else "", fontsize=8)
-            axis.set_xlabel("dt (ms)" if row == len(axes) - 1 else "")
-        line[0].set_ylabel(f"{name}\nstiffness / default")
-    view.save(figure, directory.path("falls.png"))
 
 
 def animate(directory: RunDirectory) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
-from peers.benchmark import Settings, offers
+from peers.benchmark import Settings, offers, recorded
 from peers.measuring import Bench, Row, read_rows
 from peers.mechanisms import described, mechanism
 from peers.model_files import mjcf_text
@@ -79,6 +79,21 @@ def test_rows_survive_the_file(tmp_path):
     assert read.key == ROW.key
     assert read.note == "> 10 s"
     assert math.isnan(read.run_s)
+
+
+def test_the_history_keeps_rates_of_jaxdyn_alone(tmp_path):
+    about = {"commit": "abc", "device": "", "device_platform": "cpu"}
+    measured = dataclasses.replace(ROW, route="lanes", run_s=0.5)
+    recorded(tmp_path / "history.jsonl", [measured], about)
+    rows = [
+        dataclasses.replace(measured, run_s=0.25),
+        dataclasses.replace(ROW, run_s=0.1),
+        dataclasses.replace(measured, run_s=math.nan),
+    ]
+    both = recorded(tmp_path / "history.jsonl", rows, about)
+    assert [(line["row"], line["rate"], line["commit"]) for line in both] == [
+        ("mass matrix chain 2 float64 64 lanes", rate, "abc") for rate in (128.0, 256.0)
+    ]
 
 
 def test_table_says_what_was_left_out():

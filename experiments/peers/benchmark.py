@@ -1,9 +1,11 @@
 """The common parts of both benchmarks: their settings, and the run from the plan to table and pictures."""
 
 import dataclasses
+import datetime
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from typing import Any, Literal
 import jax
 from peers.measuring import OWN, REFERENCE, ROWS, Bench, Row, read_rows
 from peers.mechanisms import described, mechanism
-from peers.pictures import draw_batches, draw_lengths
+from peers.pictures import draw_batches, draw_history, draw_lengths
 from peers.report import device, report
 from peers.task import DYNAMICS, ROLLOUT, Task
 from tqdm import tqdm
@@ -65,6 +67,8 @@ class Settings:
         arithmetic_limit: Operations per second of the device; without this value no fraction is reported.
         memory_limit: Bytes per second of the memory of the device; without this value no fraction is reported.
         compiler: Command of the C++ compiler, for Pinocchio.
+        history: File of JSON lines to which the rates of jaxdyn are appended, with date, commit and processor; a picture of all of
+            its rates over the dates is drawn beside it. Record on a machine that has no other work.
         peer_environments: Python of the environment of each peer.
     """
 
@@ -78,6 +82,7 @@ class Settings:
     arithmetic_limit: float | None = setting(None, positive=True)
     memory_limit: float | None = setting(None, positive=True)
     compiler: str = "g++"
+    history: Path | None = None
     peer_environments: PeerEnvironments = dataclasses.field(default_factory=PeerEnvironments)
 
     def __post_init__(self):
@@ -161,6 +166,8 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
         pictured = "chain 7" if "chain 7" in config.mechanisms else config.mechanisms[0]
         draw_batches(directory.path("batches.png"), rows, functions, pictured, config.dtypes)
         draw_lengths(directory.path("lengths.png"), rows, functions, config.batches, config.dtypes[0])
+    if config.history is not None:
+        draw_history(config.history.with_suffix(".png"), recorded(config.history, rows, about))
     print(table)
     failed = [row for row in rows if row.route in OWN and row.note.startswith("failed")]
     if failed:
@@ -170,6 +177,15 @@ def run(config: Settings, directory: RunDirectory, functions: Sequence[str], **o
         "checks": [dataclasses.asdict(row) for row in bench.checks()],
         "absent_peers": absent,
     }
+
+
+def recorded(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rates of all runs in a file, to which those of this run are appended."""
+    run = {"date": str(datetime.date.today()), "commit": about["commit"], "device": device(about)}
+    lines = [run | {"row": " ".join(map(str, row.key)), "rate": row.rate} for row in rows if row.route in OWN]
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines if not math.isnan(line["rate"]))
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def left(directory: RunDirectory, conditions: dict[str, Any]) -> list[Row]:

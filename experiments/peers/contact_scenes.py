@@ -1,7 +1,6 @@
 """Scenes of contact of one body with the ground in MuJoCo, with soft contacts and elliptic friction cones."""
 
 import importlib
-import time
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ def text(values) -> str:
 
 
 class Motion:
-    """Motion of one body: times, coordinates (position; quaternion), velocities (linear; angular), time of a step.
+    """Motion of one body: times, coordinates (position; quaternion), velocities (linear; angular).
 
     Args:
         scene: Values of the description: `gravity` (m/s^2), `tilt` (quaternion of the ground), `friction`, `mass` (kg), `inertia`
@@ -50,9 +49,3 @@ class Motion:
         for k in range(steps):
             mujoco.mj_step(model, data)
             self.q[k + 1], self.v[k + 1] = data.qpos, data.qvel
-        taken = []
-        for _ in range(5):
-            start = time.perf_counter()
-            mujoco.mj_step(model, data, 400)
-            taken.append((time.perf_counter() - start) / 400)
-        self.seconds_per_step = min(taken)

@@ -1,8 +1,10 @@
 """Pictures of a benchmark: rates over batches, and times over lengths of chains."""
 
+import datetime
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from peers.measuring import Row
 from peers.report import NAMES
@@ -57,6 +59,30 @@ def draw_lengths(path: Path, rows: Sequence[Row], functions: Sequence[str], batc
     }
     title = f"chains, batch {batches[0]}, {dtype}: microseconds for a sample (a step in rollouts)"
     _panels(path, curves, functions, {dtype: STYLES[0]}, title, "bodies")
+
+
+def draw_history(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Rates over the dates of the runs, relative to the first run of each row on the same device."""
+    from matplotlib.figure import Figure
+
+    curves: dict[str, dict[str, float]] = {}
+    for line in lines:
+        curves.setdefault(f"{line['row']}, {line['device']}", {})[line["date"]] = line["rate"]
+    figure = Figure(figsize=(9.0, 0.18 * len(curves) + 3.0), layout="constrained")
+    axis = figure.subplots()
+    for label, rates in sorted(curves.items()):
+        first = next(iter(rates.values()))
+        axis.plot(
+            [datetime.date.fromisoformat(day) for day in rates],
+            [x / first for x in rates.values()],
+            "o-",
+            ms=3,
+            label=label,
+        )
+    axis.set(ylabel="rate / first rate", ylim=(0.0, None))
+    axis.grid(alpha=0.25)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=6)
+    figure.savefig(path, dpi=120)
 
 
 def _panels(path: Path, curves, functions: Sequence[str], styles: dict[str, str], title: str, across: str) -> None:
