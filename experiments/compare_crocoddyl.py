@@ -183,7 +183,7 @@ class Crocoddyl:
         where = "import crocoddyl, pathlib; print(pathlib.Path(crocoddyl.__file__).parents[4], crocoddyl.__version__)"
         prefix, self.version = answer([config.peer_python, "-c", where]).split()
         program, model = directory.path("crocoddyl_double_pendulum"), directory.path("double_pendulum.urdf")
-        jaxdyn.io.save_urdf(jaxdyn.library.system("double_pendulum_crocoddyl"), model)
+        jaxdyn.io.save_system(jaxdyn.library.system("double_pendulum_crocoddyl"), model)
         # Pinocchio has two coordinates for a joint without limits.
         model.write_text(model.read_text().replace('type="continuous"', 'type="revolute"'))
         source = Path(__file__).parent / "peers" / "crocoddyl_double_pendulum.cpp"
