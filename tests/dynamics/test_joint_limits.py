@@ -21,7 +21,6 @@ from jaxdyn import (
     SemiImplicitEuler,
     State,
     System,
-    UnknownName,
     applied_forces,
     as_dtype,
     mass_matrix,
@@ -339,8 +338,6 @@ def test_one_argument_of_the_readers_or_an_empty_table_enforces_limits(model, tm
     (read,) = load_mechanism(tmp_path / "limited.toml").forces
     close(read.width, [math.radians(3.0), 0.002, 1.0])
     close(read.stiffness, derived.forces[0].stiffness, scale=1e4)
-    with pytest.raises(UnknownName, match="no option limits 'hard'; use one of data, enforced"):
-        load_system(tmp_path / "limited.toml", limits="hard")
 
 
 def test_summary_says_what_becomes_of_limits(model, stops):
