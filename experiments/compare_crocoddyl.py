@@ -280,10 +280,10 @@ def timed(solve: Callable[[], control.Solution]) -> tuple[float, float, np.ndarr
 
 
 def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
-    peer = Crocoddyl(config, directory) if config.peer_python else None
-    if peer is None:
+    if not config.peer_python:
         print(f"Crocoddyl is absent; jaxdyn runs alone. Give peer_python=DIR/bin/python after: {INSTALL}")
     with jax.enable_x64(True):
+        peer = Crocoddyl(config, directory) if config.peer_python else None
         problem = pendulum(config.torque_limit)
         let_go = control.rollout_controls(problem, jnp.zeros((STEPS, 1)))
         torques = config.standard_deviation * np.random.default_rng(config.seed).normal(size=(config.starts, STEPS, 1))

@@ -64,6 +64,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
         ".md",
         ".toml",
         ".html",
+        ".svg",
     }
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert wheel.stat().st_size < LARGEST

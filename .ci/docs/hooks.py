@@ -48,7 +48,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for path, text in texts.items():
         inclusion = InclusionLevel.NOT_IN_NAV if path in pages.folder_pages() else InclusionLevel.UNDEFINED
         files.append(File.generated(config, path, content=text, inclusion=inclusion))
-    for path in (pages.ROOT / "experiments").rglob("*"):
+    for path in (path for folder in pages.FOLDERS for path in (pages.ROOT / folder).rglob("*")):
         if path.suffix in PICTURES:
             uri = path.relative_to(pages.ROOT).as_posix()
             files.append(File.generated(config, uri, abs_src_path=str(path)))

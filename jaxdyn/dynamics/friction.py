@@ -113,7 +113,7 @@ class StribeckFriction(_Friction):
         stribeck_velocity: Speed at which the additional friction has decreased to 37 %; choose several times the velocity scale.
         velocity_scale: Speed at which the smooth sign tanh(v / velocity_scale) of the velocity is 0.76.
 
-    Source: theory.md (H9); Stribeck 1902, in the form of Armstrong-Helouvry, Dupont and Canudas de Wit 1994.
+    Source: theory.md (H9); Stribeck 1902, in the form of Armstrong-Hélouvry, Dupont and Canudas de Wit 1994.
     """
 
     linear: ClassVar[tuple[str, ...]] = ("stribeck",)

@@ -160,7 +160,7 @@ def cross_validate(
         ValueError: There are no candidates or checks, fewer than two groups, or no figure with this name.
         FitError: Each candidate failed in some fold.
 
-    Source: Hastie, Tibshirani, Friedman 2009, The Elements of Statistical Learning, section 7.10.
+    Source: Hastie, Tibshirani and Friedman 2009, section 7.10.
     """
     _check(candidates, recordings, checks)
     folds = _folds(recordings, groups)
