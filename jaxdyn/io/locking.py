@@ -22,7 +22,7 @@ Positions = Mapping[str, Array | np.ndarray | Sequence[float] | float]
 
 @checked_system
 def lock_joints(system: System, positions: Positions) -> System:
-    """Reduced system in which joints are fixed at given positions.
+    """Reduced system in which joints are fixed at given positions; `load_system(file, lock=positions)` reads one.
 
     `mechanism.locked` states the consequences for the model. Forces on bodies, contacts and loops stay where they are. Forces and
     drives in locked joints are gone, since they move nothing.

@@ -9,6 +9,7 @@ A run directory is read as the mechanism of the run. From a plant (`archive.plan
 parts that are left out.
 """
 
+import types
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from jaxdyn.io.archive.file import archive_paths, load_archive, save_archive
 from jaxdyn.io.config import default_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import LimitsUse, with_limits
+from jaxdyn.io.locking import Positions, lock_joints
 from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf.reader import load_mjcf
 from jaxdyn.io.runs.directory import MECHANISM
@@ -48,6 +50,7 @@ def load_system(
     limits: LimitsUse = "data",
     contact: ContactUse = "none",
     kinematic: bool = False,
+    lock: Positions = types.MappingProxyType({}),
     ignore: Sequence[str] = (),
 ) -> System:
     """Read the system that a file in any of the formats describes.
@@ -63,10 +66,11 @@ def load_system(
             Files of other formats contain their contacts and have no colliders.
         kinematic: If true, masses and inertias of a URDF or MJCF file are not read, so that a file without them can be used for
             kinematics and pictures.
+        lock: Positions (rad or m) by the names of joints that are fixed there, as by `lock_joints`.
         ignore: Elements of an MJCF file that are left out if they are not supported, by their names or kinds, see `load_mjcf`.
 
     Raises:
-        UnknownName: An option has another value.
+        UnknownName: An option has another value, or there is no joint of a name in `lock`.
         ConfigError: The file cannot be used, or its suffix is unknown; the message is one line with the file, the entry and the
             remedy.
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
@@ -82,20 +86,24 @@ def load_system(
             formats = " and ".join(_NAMES[known] for known, names in _OPTIONS.items() if name in names)
             raise ConfigError(f"{path}: {name} is an option of {formats} files; leave it out")
     if ending == ".urdf":
-        return with_limits(load_urdf(path, **given), limits)
+        return _completed(load_urdf(path, **given), lock, limits)
     if ending == ".xml":
-        return with_limits(load_mjcf(path, **given), limits)
+        return _completed(load_mjcf(path, **given), lock, limits)
     from jaxdyn.io.archive.plant import holds_plant, left_out, load_plant  # the package identify takes time to import
 
     if not holds_plant(path):
-        return with_limits(load_mechanism(path) if ending == ".toml" else load_archive(path), limits)
+        return _completed(load_mechanism(path) if ending == ".toml" else load_archive(path), lock, limits)
     plant = load_plant(path)
     warnings.warn(
         f"{path}: only the mechanism of this plant is read, without {left_out(plant)}; jaxdyn.io.load_plant reads all",
         IgnoredContent,
         stacklevel=3,
     )
-    return with_limits(plant.system, limits)
+    return _completed(plant.system, lock, limits)
+
+
+def _completed(system: System, lock: Positions, limits: LimitsUse) -> System:
+    return with_limits(lock_joints(system, lock) if lock else system, limits)
 
 
 def _format(path: Path) -> str:

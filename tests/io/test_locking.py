@@ -82,7 +82,7 @@ def test_forces_drives_and_loops_stay_where_they_are(tmp_path):
     for one, other in zip(constraint_errors(reduced, there), constraint_errors(whole, state), strict=True):
         close(one, other)
     save_system(whole, tmp_path / "whole.toml")
-    read = lock_joints(load_system(tmp_path / "whole.toml", limits="enforced"), {NAMES[1]: -0.5})
+    read = load_system(tmp_path / "whole.toml", lock={NAMES[1]: -0.5}, limits="enforced")
     assert read.model.topology == reduced.model.topology
     assert len(read.forces) == 1 + len(reduced.forces)  # the limits of the joints that are left
     close(read.model.inertia, reduced.model.inertia)

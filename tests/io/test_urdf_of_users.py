@@ -168,12 +168,15 @@ def test_an_inertia_that_is_unphysical_by_rounding_is_repaired_whatever_its_size
 @pytest.mark.parametrize(
     ("mass", "entries", "fragments"),
     [
-        (51.0, (1.66, -0.224, 0, -0.224, 1.66, 0), ["were 1.66, -0.224, 0, -0.224, 0, 1.66 "]),
-        (0.527, (-0.0012, 0, 0, -0.0012, 0, 0.00033), ["became 0.000165, 0.000165, 0.00033,"]),
+        (51.0, (1.66, -0.224, 0, -0.224, 1.66, 0), ["were 1.66, -0.224, 0, -0.224, 0, 1.66 ", "nine entries in row-major order"]),
+        (0.527, (-0.0012, 0, 0, -0.0012, 0, 0.00033), ["became 0.000165, 0.000165, 0.00033,", "if all moments were positive"]),
+        (1.0, (0.02, 0.009, 0.009, 0.02, 0.009, 0.02), ["if the sign of ixy were opposite"]),
         (0.1, (1.486e-6, 0, 0, 2e-7, 0, 8.31e-7), ["became 1.486e-06, 4.275e-07, 1.05"]),
     ],
 )  # fmt: skip
-def test_repair_states_both_tensors_on_the_axes_of_the_file(file, mass, entries, fragments):
+def test_repair_states_both_tensors_on_the_axes_of_the_file_and_suggests_a_simple_mistake(
+    file, mass, entries, fragments
+):
     named = zip(("ixx", "ixy", "ixz", "iyy", "iyz", "izz"), entries, strict=True)
     tensor = "".join(f' {name}="{value}"' for name, value in named)
     inertial = f'<inertial><origin rpy="0.3 0.2 0.1"/><mass value="{mass}"/><inertia{tensor}/></inertial>'
@@ -182,6 +185,7 @@ def test_repair_states_both_tensors_on_the_axes_of_the_file(file, mass, entries,
     message = str(said[0].message)
     for fragment in fragments:
         assert fragment in message
+    assert ("it would be physical" in message) == (mass != 0.1)
 
 
 @pytest.mark.parametrize(("mass", "moments", "radius"), [

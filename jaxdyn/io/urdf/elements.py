@@ -146,7 +146,7 @@ def repair_inertias(
             new = symmetric_entries(frame.T @ physical[name] @ frame)
             element.ignore(
                 f"unphysical part of the inertia of link {name!r}, whose {', '.join(INERTIA_ENTRIES)} were {_listed(old)} and "
-                f"became {_listed(new)} kg m^2"
+                f"became {_listed(new)} kg m^2{_suggestion(found['mass'], old)}"
             )
             found["inertia"] = physical[name]
 
@@ -154,3 +154,21 @@ def repair_inertias(
 def _listed(values: np.ndarray) -> str:
     rounding = 1e-9 * np.max(np.abs(values))
     return ", ".join(f"{x if abs(x) > rounding else 0.0:.4g}" for x in values)
+
+
+def _suggestion(mass: float, entries: np.ndarray) -> str:
+    """A simple mistake without which the entries of an unphysical inertia would be physical; empty if there is none."""
+    xx, yy, zz, xy, xz, yz = entries
+    mended = {"all moments were positive": np.append(np.abs(entries[:3]), entries[3:])}
+    for k in range(3, 6):
+        mended[f"the sign of {INERTIA_ENTRIES[k]} were opposite"] = np.where(np.arange(6) == k, -entries, entries)
+    if yy == xy:
+        # The first six of nine values in the places of the upper triangle; a possible zz stands for the one that was lost.
+        moment = max(np.linalg.eigvalsh([[xx, xy], [xy, yz]]))
+        mended["they were the first six of the nine entries in row-major order"] = np.array(
+            [xx, yz, moment, xy, xz, zz]
+        )
+    for name, candidate in mended.items():
+        if mass > 0.0 and np.any(candidate != entries) and has_physical_moments(mass, symmetric_matrix(candidate)):
+            return f" (it would be physical if {name}; if so, correct the file)"
+    return ""
