@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.energy import center_of_mass as center_of_mass
     from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
     from jaxdyn.dynamics.energy import momentum as momentum
-    from jaxdyn.dynamics.energy import potential_energy as potential_energy
     from jaxdyn.dynamics.equations_of_motion import acceleration as acceleration
     from jaxdyn.dynamics.equations_of_motion import applied_forces as applied_forces
     from jaxdyn.dynamics.equations_of_motion import total_energy as total_energy
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.metric import coriolis_matrix as coriolis_matrix
     from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
     from jaxdyn.dynamics.of_systems import inverse_dynamics as inverse_dynamics
+    from jaxdyn.dynamics.of_systems import potential_energy as potential_energy
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
     from jaxdyn.dynamics.system import State as State
@@ -100,8 +100,8 @@ if TYPE_CHECKING:
     from jaxdyn.mechanism.prescribed import ConstantRate as ConstantRate
     from jaxdyn.mechanism.prescribed import Sinusoid as Sinusoid
     from jaxdyn.mechanism.prescribed import Spline as Spline
-    from jaxdyn.mechanism.transformations import decomposed as decomposed
-    from jaxdyn.mechanism.transformations import released as released
+    from jaxdyn.mechanism.transformations import decompose_joints as decompose_joints
+    from jaxdyn.mechanism.transformations import release_joints as release_joints
     from jaxdyn.simulate.controls import Controller as Controller
     from jaxdyn.simulate.controls import Knots as Knots
     from jaxdyn.simulate.integrators import ImplicitMidpoint as ImplicitMidpoint

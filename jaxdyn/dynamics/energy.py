@@ -45,9 +45,11 @@ def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, 
 def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
     """Potential energy of gravity V = - sum m_i g . r_i, J; zero if all centers of mass are at the ground origin.
 
+    For a `System`, potential_energy(system, state, t=0.0) also contains that of its forces.
+
     Args:
-        model: Mechanism.
-        q: Generalized coordinates (rad or m).
+        model: Mechanism, or a `System`.
+        q: Generalized coordinates (rad or m); for a system, a `State`.
 
     Example:
         ```python
@@ -57,7 +59,7 @@ def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
         gradient = jax.grad(jaxdyn.potential_energy, argnums=1)(model, jnp.array([0.3, -0.5]))
         ```
 
-    Source: theory.md (H2).
+    Source: theory.md (H2), (H3).
     """
     placed = kinematics.placements(model, q)
     return -einsum("b,bi,i->", model.mass, placed.reference + placed.com, model.gravity)  # (H2)

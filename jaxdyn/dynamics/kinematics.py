@@ -156,7 +156,7 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
     own_rates = configuration.subspace_rates(model, q, v)
     drift = None
     if configuration.is_prescribed(model):
-        in_child, drift_rate = configuration.drifts(model, q, v)
+        in_child, drift_rate = configuration.prescribed_twists(model, q, v)
         drift = to_ground(placed.rotation, placed.offset, in_child)
         velocity = velocity + tree.sum_over_ancestors(topology, drift)  # (E15)
         own_rates = drift_rate if own_rates is None else own_rates + drift_rate

@@ -141,7 +141,7 @@ class _Writer:
         if not types:
             raise self.refused(
                 f"joint {name!r} is of class {kind.__name__}, which URDF does not support; save as TOML, or "
-                "write jaxdyn.decomposed(model)"
+                "write jaxdyn.decompose_joints(model)"
             )
         q, columns = int(topology.q_starts[body]), topology.body_of_column == body
         lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])

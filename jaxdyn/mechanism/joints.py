@@ -18,7 +18,7 @@ from jaxdyn.mechanism.joint import Joint, Scalar
 from jaxdyn.mechanism.messages import check_function, check_instance
 from jaxdyn.mechanism.prescribed import PrescribedMotion
 from jaxdyn.mechanism.quantity import quantity
-from jaxdyn.spatial import attitude, quaternion
+from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.series import cotangent_remainder_root, sinc_root, versine_root
 from jaxdyn.spatial.transform import RigidTransform
@@ -301,13 +301,6 @@ class Spherical(Joint):
     def reversed_coordinates(self, q: Float[Array, "4"]) -> Float[Array, "4"]:
         return quaternion.inverse(q)
 
-    def to_chart(self, q: Float[Array, "4"]) -> Float[Array, "3"]:
-        # The quaternion with negative scalar part, whose s-parameters are within the unit ball.
-        return attitude.from_quaternion(jnp.where(q[0] > 0, -q, q))  # (O1), (O6)
-
-    def from_chart(self, y: Float[Array, "3"]) -> Float[Array, "4"]:
-        return attitude.to_quaternion(y)  # (O1)
-
     def primitives(self) -> tuple[Joint, ...]:
         return tuple(Revolute(axis) for axis in np.eye(3))
 
@@ -469,12 +462,6 @@ class Free(Joint):
     def reversed_coordinates(self, q: Float[Array, "7"]) -> Float[Array, "7"]:
         back = self.transform(q).inverse()
         return jnp.concatenate([back.translation, back.quaternion])
-
-    def to_chart(self, q: Float[Array, "7"]) -> Float[Array, "6"]:
-        return jnp.concatenate([q[:3], Spherical().to_chart(q[3:])])
-
-    def from_chart(self, y: Float[Array, "6"]) -> Float[Array, "7"]:
-        return jnp.concatenate([y[:3], Spherical().from_chart(y[3:])])
 
     def primitives(self) -> tuple[Joint, ...]:
         return (*(Prismatic(axis) for axis in np.eye(3)), *(Revolute(axis) for axis in np.eye(3)))

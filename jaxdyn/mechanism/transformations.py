@@ -1,7 +1,7 @@
 """Transformed mechanisms: joints decomposed into primitives, joints without their prescribed motions, or locked joints.
 
 All functions return a new model, whose parameters are differentiable functions of those of the given model.
-`configuration.to_primitives`, `from_primitives` and `released_motion` convert the coordinates.
+`configuration.to_primitives`, `from_primitives` and `to_released` convert the coordinates.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, sym
 from jaxdyn.spatial.transform import RigidTransform
 
 
-def decomposed(model: Model) -> Model:
+def decompose_joints(model: Model) -> Model:
     """Equivalent mechanism with joints of one degree of freedom only, and massless bodies between them.
 
         universal = R R,  cylindrical = P R,  spherical = R R R,  planar = P P R,  free = P P P R R R
@@ -122,7 +122,7 @@ def _of_primitives(model: Model, numbers: Float[Array, "_"], default: float, ref
     return jnp.concatenate(parts)
 
 
-def released(model: Model) -> Model:
+def release_joints(model: Model) -> Model:
     """The mechanism without prescribed motions: each rheonomic joint is replaced by the joint that it drives.
 
     Source: theory.md (I4).
@@ -159,7 +159,7 @@ def released(model: Model) -> Model:
     )
 
 
-def locked(model: Model, positions: Mapping[str, Array | np.ndarray | Sequence[float] | float]) -> Model:
+def lock_joints(model: Model, positions: Mapping[str, Array | np.ndarray | Sequence[float] | float]) -> Model:
     """Reduced mechanism in which joints are fixed at given positions (synonyms: lock, freeze).
 
     The body of a locked joint becomes a part of the body that carries it, as with a `Fixed` joint, and remains a frame with its
@@ -180,7 +180,7 @@ def locked(model: Model, positions: Mapping[str, Array | np.ndarray | Sequence[f
         import jaxdyn
 
         model = jaxdyn.library.double_pendulum()
-        bent = jaxdyn.mechanism.locked(model, {"elbow": 0.3})  # one degree of freedom
+        bent = jaxdyn.mechanism.lock_joints(model, {"elbow": 0.3})  # one degree of freedom
         ```
 
     Source: theory.md (E1), (E2), (F6).

@@ -23,8 +23,8 @@ from jaxdyn import (
     mass_center_velocities,
     partial_velocities,
 )
-from jaxdyn.dynamics import Force, kinematics
-from jaxdyn.dynamics.equations_of_motion import total_potential_energy
+from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.forces import Force
 
 GROUND = -1
 # Ends of springs and dampers on the tree called "two roots", whose paths are 0-1-5 and 2-(3, 4).
@@ -192,7 +192,7 @@ def test_generalized_forces_and_energies_of_several_forces_add_up(tree, motion):
     close(together, sum(generalized(tree, f, q, v) for f in forces), scale=100.0)
     system, alone = System(tree, forces), System(tree)
     state = alone.at_rest(q)
-    energy = total_potential_energy(system, state) - total_potential_energy(alone, state)
+    energy = jaxdyn.potential_energy(system, state) - jaxdyn.potential_energy(alone, state)
     close(energy, sum(potential(tree, f, q) for f in forces), scale=100.0)
 
 

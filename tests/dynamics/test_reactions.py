@@ -35,7 +35,7 @@ from jaxdyn import (
     mass_center_accelerations,
     mass_center_velocities,
     partial_velocities,
-    released,
+    release_joints,
     total_energy,
 )
 from jaxdyn.dynamics import driving_power
@@ -255,8 +255,8 @@ def prescribed():
     def all_of_it(system, state, u, t):
         model = system.model.at(t)
         a = acceleration(system, state, u, t)
-        free = released(model)
-        q, v, full = configuration.released_motion(model, state.q, state.v, a)
+        free = release_joints(model)
+        q, v, full = configuration.to_released(model, state.q, state.v, a)
 
         def later(h):
             q = configuration.integrate(system.model, state.q, h * state.v)

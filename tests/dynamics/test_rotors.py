@@ -48,7 +48,7 @@ def without_ball_armature(model: Model) -> Model:
 def forms(model, q, v, a):
     """The forms of the mechanics, in one program."""
 
-    momentum = jaxdyn.formulations.generalized_momentum(model, q, v)
+    momentum = jaxdyn.dynamics.generalized_momentum(model, q, v)
     tau = jaxdyn.inverse_dynamics(model, q, v, a)
     kane = jaxdyn.formulations.kane_forces(model, q, v, a, tau)
     return {
@@ -226,20 +226,20 @@ def test_models_without_rotors_have_no_trace_of_them_in_their_programs(monkeypat
     for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, jaxdyn.formulations.acceleration_energy):
         jax.make_jaxpr(function)(model, q, v, a)
     jax.make_jaxpr(
-        lambda m, q, v: jaxdyn.formulations.hamiltonian(m, q, jaxdyn.formulations.generalized_momentum(m, q, v))
+        lambda m, q, v: jaxdyn.formulations.hamiltonian(m, q, jaxdyn.dynamics.generalized_momentum(m, q, v))
     )(model, q, v)
 
 
 def test_decomposed_and_released_mechanisms_keep_their_rotors():
     model = geared(without_ball_armature(tree((-1, 0, 1, 1), "SuRP")), (1, 2), (0, 3), (-1, 3))
     q, v, _ = random_motion(np.random.default_rng(13), model)
-    free = jaxdyn.released(model)
+    free = jaxdyn.release_joints(model)
     assert [free.topology.body_of_column[column] for column in free.rotors.columns] == [2, 3, 3]
 
     @jax.jit
     def energies(model, free, q, v):
-        moving = configuration.released_motion(model, q, v, v)
-        primitive = jaxdyn.decomposed(free)
+        moving = configuration.to_released(model, q, v, v)
+        primitive = jaxdyn.decompose_joints(free)
 
         def coordinates(t):
             on_path = configuration.integrate(free, moving[0], t * moving[1])
