@@ -51,16 +51,16 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import JointServo as JointServo
     from jaxdyn.dynamics.forces import JointSpring as JointSpring
     from jaxdyn.dynamics.forces import Spring as Spring
+    from jaxdyn.dynamics.forces.friction import BearingFriction as BearingFriction
+    from jaxdyn.dynamics.forces.friction import JointFriction as JointFriction
+    from jaxdyn.dynamics.forces.friction import LoadFriction as LoadFriction
+    from jaxdyn.dynamics.forces.friction import StribeckFriction as StribeckFriction
+    from jaxdyn.dynamics.forces.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
     from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
     from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
-    from jaxdyn.dynamics.friction import BearingFriction as BearingFriction
-    from jaxdyn.dynamics.friction import JointFriction as JointFriction
-    from jaxdyn.dynamics.friction import LoadFriction as LoadFriction
-    from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
-    from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
     from jaxdyn.dynamics.kinematics import frame_placement as frame_placement

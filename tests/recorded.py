@@ -7,7 +7,7 @@ import numpy as np
 from mechanisms import double_pendulum
 
 import jaxdyn
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.forces.friction import JointFriction
 from jaxdyn.identify.measurement import Inputs, Plant, Sensors
 from jaxdyn.identify.output_error import predict
 from jaxdyn.identify.recording import Recording, Windows

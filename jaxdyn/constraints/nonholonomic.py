@@ -9,11 +9,11 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.dynamics.constraint import Constraint, VelocityConstraint
 from jaxdyn.dynamics.contact import shape_axes
-from jaxdyn.dynamics.contact_shapes import Shapes, contact_points_of
+from jaxdyn.dynamics.contact.shapes import Shapes, contact_points_of
+from jaxdyn.dynamics.contact.support import support_point
+from jaxdyn.dynamics.contact.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.doors import check_model
 from jaxdyn.dynamics.kinematics import BodyMotion, Coordinates, Poses, Velocities, point_on_body
-from jaxdyn.dynamics.support import support_point
-from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import body_index, plain, quantity
 from jaxdyn.mechanism.topology import GROUND

@@ -10,16 +10,20 @@ from jaxdyn.lazy import lazy_names
 if TYPE_CHECKING:
     from jaxdyn.dynamics.contact import GroundContact as GroundContact
     from jaxdyn.dynamics.contact import SphereContact as SphereContact
-    from jaxdyn.dynamics.contact_material import ContactMaterial as ContactMaterial
-    from jaxdyn.dynamics.contact_points import contact_forces as contact_forces
-    from jaxdyn.dynamics.contact_restitution import damping_ratio as damping_ratio
-    from jaxdyn.dynamics.contact_restitution import restitution as restitution
-    from jaxdyn.dynamics.contact_shapes import contact_box as contact_box
-    from jaxdyn.dynamics.contact_shapes import contact_capsule as contact_capsule
-    from jaxdyn.dynamics.contact_shapes import contact_cylinder as contact_cylinder
-    from jaxdyn.dynamics.contact_shapes import contact_ellipsoid as contact_ellipsoid
-    from jaxdyn.dynamics.contact_shapes import contact_sphere as contact_sphere
-    from jaxdyn.dynamics.contact_shapes import contact_torus as contact_torus
+    from jaxdyn.dynamics.contact.material import ContactMaterial as ContactMaterial
+    from jaxdyn.dynamics.contact.points import contact_forces as contact_forces
+    from jaxdyn.dynamics.contact.restitution import damping_ratio as damping_ratio
+    from jaxdyn.dynamics.contact.restitution import restitution as restitution
+    from jaxdyn.dynamics.contact.shapes import contact_box as contact_box
+    from jaxdyn.dynamics.contact.shapes import contact_capsule as contact_capsule
+    from jaxdyn.dynamics.contact.shapes import contact_cylinder as contact_cylinder
+    from jaxdyn.dynamics.contact.shapes import contact_ellipsoid as contact_ellipsoid
+    from jaxdyn.dynamics.contact.shapes import contact_sphere as contact_sphere
+    from jaxdyn.dynamics.contact.shapes import contact_torus as contact_torus
+    from jaxdyn.dynamics.contact.surfaces import HalfSpace as HalfSpace
+    from jaxdyn.dynamics.contact.surfaces import HeightFunction as HeightFunction
+    from jaxdyn.dynamics.contact.surfaces import HeightGrid as HeightGrid
+    from jaxdyn.dynamics.contact.surfaces import Surface as Surface
     from jaxdyn.dynamics.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives
     from jaxdyn.dynamics.derivatives import inverse_dynamics_derivatives as inverse_dynamics_derivatives
     from jaxdyn.dynamics.drives import Actuator as Actuator
@@ -47,21 +51,21 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import JointSpring as JointSpring
     from jaxdyn.dynamics.forces import Resistance as Resistance
     from jaxdyn.dynamics.forces import Spring as Spring
+    from jaxdyn.dynamics.forces.friction import AsymmetricFriction as AsymmetricFriction
+    from jaxdyn.dynamics.forces.friction import BearingFriction as BearingFriction
+    from jaxdyn.dynamics.forces.friction import JointFriction as JointFriction
+    from jaxdyn.dynamics.forces.friction import LoadFriction as LoadFriction
+    from jaxdyn.dynamics.forces.friction import QuadraticDrag as QuadraticDrag
+    from jaxdyn.dynamics.forces.friction import StribeckFriction as StribeckFriction
+    from jaxdyn.dynamics.forces.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
     from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
     from jaxdyn.dynamics.frame_targets import InverseKinematicsResult as InverseKinematicsResult
     from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
-    from jaxdyn.dynamics.friction import AsymmetricFriction as AsymmetricFriction
-    from jaxdyn.dynamics.friction import BearingFriction as BearingFriction
-    from jaxdyn.dynamics.friction import JointFriction as JointFriction
-    from jaxdyn.dynamics.friction import LoadFriction as LoadFriction
-    from jaxdyn.dynamics.friction import QuadraticDrag as QuadraticDrag
-    from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
     from jaxdyn.dynamics.given_jacobian import constrained_dynamics as constrained_dynamics
     from jaxdyn.dynamics.given_jacobian import impulse_dynamics as impulse_dynamics
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
-    from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
     from jaxdyn.dynamics.kinematics import frame_acceleration as frame_acceleration
@@ -83,10 +87,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import driving_power as driving_power
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
-    from jaxdyn.dynamics.surfaces import HalfSpace as HalfSpace
-    from jaxdyn.dynamics.surfaces import HeightFunction as HeightFunction
-    from jaxdyn.dynamics.surfaces import HeightGrid as HeightGrid
-    from jaxdyn.dynamics.surfaces import Surface as Surface
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
     from jaxdyn.dynamics.system import neutral_state as neutral_state

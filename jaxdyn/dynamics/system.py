@@ -21,8 +21,8 @@ from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors
 from jaxdyn.dynamics.drives import Drives
 from jaxdyn.dynamics.forces import Force
+from jaxdyn.dynamics.forces.joint_limits import JointLimits
 from jaxdyn.dynamics.forward import check_method
-from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model

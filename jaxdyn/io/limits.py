@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, get_args
 
-from jaxdyn.dynamics.joint_limits import JointLimits
+from jaxdyn.dynamics.forces.joint_limits import JointLimits
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import check_name
 

@@ -38,7 +38,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdyn.dynamics.friction import HOLDING_SCALE
+from jaxdyn.dynamics.forces.friction import HOLDING_SCALE
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, check_name, one_line, suggestion
 from jaxdyn.io import urdf_extension

@@ -16,7 +16,7 @@ from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import Force, JointSpring
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.forces.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content

@@ -18,7 +18,7 @@ from jaxdyn.dynamics import (
     frame_placement,
     frame_velocity,
 )
-from jaxdyn.dynamics.contact_points import contact_forces_on_bodies
+from jaxdyn.dynamics.contact.points import contact_forces_on_bodies
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.tables import Place
 from jaxdyn.jobs.built_tables import CostTable

@@ -32,7 +32,7 @@ from jaxdyn.dynamics import (
     inverse,
     kinematics,
 )
-from jaxdyn.dynamics.contact_shapes import ContactPoint
+from jaxdyn.dynamics.contact.shapes import ContactPoint
 from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
 
 MATERIAL = {

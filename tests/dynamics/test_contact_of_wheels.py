@@ -17,7 +17,7 @@ from jaxdyn.dynamics import (
     contact_sphere,
     contact_torus,
 )
-from jaxdyn.dynamics.support import ON_RIM, support_point
+from jaxdyn.dynamics.contact.support import ON_RIM, support_point
 from jaxdyn.spatial import quaternion
 
 RADIUS, GRAVITY = 0.1, 9.81

@@ -26,7 +26,7 @@ from jaxdyn import (
     rollout,
 )
 from jaxdyn.dynamics import AsymmetricFriction, GroundContact, HalfSpace, QuadraticDrag, contact_box
-from jaxdyn.dynamics.friction import BearingFriction
+from jaxdyn.dynamics.forces.friction import BearingFriction
 from jaxdyn.io.archive import load_archive, save_archive
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism

@@ -17,7 +17,7 @@ from jaxdyn.dynamics import (
     contact_forces,
     contact_sphere,
 )
-from jaxdyn.dynamics.contact_points import contact_names
+from jaxdyn.dynamics.contact.points import contact_names
 from jaxdyn.view import contacts
 from jaxdyn.view.style import GRAY, RED, rgb
 
