@@ -36,8 +36,7 @@ def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, 
     Source: theory.md (F2), (R1).
     """
     moving = kinematics.motion(model, q, v)
-    momentum = jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
-    energy = 0.5 * (einsum("bc,bc->", momentum, moving.velocity) + einsum("a,a,a->", model.armature, v, v))
+    energy = 0.5 * (einsum("bc,bc->", body_momenta(moving), moving.velocity) + einsum("a,a,a->", model.armature, v, v))
     return energy + rotors.kinetic_energy(model, moving) if model.rotors.count else energy
 
 
@@ -99,7 +98,7 @@ def angular_momentum(
     placed = moving.placements
     about = jnp.zeros(3, q.dtype) if about is None else about
     # The momenta are given about the reference point of each tree; the moment of the linear momentum moves them to `about`.
-    total = jax.vmap(SpatialInertia.momentum)(placed.inertia, moving.velocity)
+    total = body_momenta(moving)
     of_bodies = jnp.sum(total[:, :3] + cross(placed.reference - about[None], total[:, 3:]), axis=0)
     return of_bodies + rotors.angular_momentum(model, moving) if model.rotors.count else of_bodies
 

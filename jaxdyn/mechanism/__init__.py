@@ -7,7 +7,6 @@ from jaxdyn.lazy import lazy_names
 if TYPE_CHECKING:
     from jaxdyn.mechanism import configuration as configuration
     from jaxdyn.mechanism.builder import MechanismBuilder as MechanismBuilder
-    from jaxdyn.mechanism.builder import model_from_arrays as model_from_arrays
     from jaxdyn.mechanism.joint import Joint as Joint
     from jaxdyn.mechanism.joints import Cylindrical as Cylindrical
     from jaxdyn.mechanism.joints import Fixed as Fixed

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from random_trees import close, random_motion, sample_tree
 
+import jaxdyn
 from jaxdyn import (
     AppliedForce,
     Damper,
@@ -272,9 +273,9 @@ def test_a_spring_and_a_damper_a_hair_longer_than_nothing_already_push_along_the
     close(generalized(cart, spring, q, v), -30.0 * (5e-8 - 0.2) * direction)
 
 
-def test_a_force_of_neither_family_is_refused(tree, motion):
+def test_a_force_of_neither_family_is_refused(tree):
     class Odd(Force):
         conservative = True
 
-    with pytest.raises(TypeError, match="Odd is neither a BodyForce nor a JointForce"):
-        generalized(tree, Odd(), motion[0], motion[1])
+    with pytest.raises(TypeError, match="one of the forces is an Odd; give a BodyForce or a JointForce"):
+        jaxdyn.System(tree, (Odd(),))

@@ -4,7 +4,7 @@ with each other.
 Contacts are forces of a `System`. They have continuous derivatives, never pull, and dissipate energy. The default integrator
 evaluates them at the end of its step, so that steps of 2 to 5 ms are stable on stiff ground (`BodyForce.over_step`).
 
-Other shapes are sets of these: see `contact_shapes`.
+Other shapes are sets of these: see `contact.shapes`.
 """
 
 from jaxdyn.dynamics.contact.base import Contact as Contact

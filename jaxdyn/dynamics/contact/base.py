@@ -149,7 +149,7 @@ def slip_over_step(
     return Slip(at_end, resisted(start, response.bound)[1])
 
 
-def spheres(model: Model, points: Sequence[ContactPoint]) -> tuple[tuple[int, ...], Array, Array]:
+def located_spheres(model: Model, points: Sequence[ContactPoint]) -> tuple[tuple[int, ...], Array, Array]:
     """Bodies, centers on their axes, and radii of spheres that are given by the names of bodies and frames."""
     located = [model.locate(point.body, point.center) for point in points]
     centers = jnp.reshape(jnp.asarray([center for _, center in located], model.dtype), (-1, 3))
@@ -180,11 +180,4 @@ def error_with_bodies(model: Model, bodies: Sequence[int]) -> str | None:
                 f"a contact is on {topology.body_name(body)!r}, which has no mass and carries none, so the contact force would "
                 "accelerate it without bound; give the body a mass, or put the contact on another body"
             )
-    return None
-
-
-def error_with_lengths(lengths: dict[str, int]) -> str | None:
-    if len(set(lengths.values())) > 1:
-        listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
-        return f"the fields have different lengths ({listed}); give one entry per contact"
     return None

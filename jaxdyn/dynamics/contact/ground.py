@@ -18,9 +18,8 @@ from jaxdyn.dynamics.contact.base import (
     Located,
     drift_of_point,
     error_with_bodies,
-    error_with_lengths,
+    located_spheres,
     slip_over_step,
-    spheres,
     unit_vector,
     without_drift,
 )
@@ -30,6 +29,7 @@ from jaxdyn.dynamics.contact.support import CONTACTS, ON_RIM, support_point
 from jaxdyn.dynamics.contact.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.forces import OverStep, Scalar, Vector3
 from jaxdyn.dynamics.kinematics import Motion, Placements
+from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.spatial import quaternion
@@ -136,17 +136,13 @@ class GroundContact(Contact):
         """
         ground, found = HalfSpace() if surface is None else surface, contact_points_of(points)
         axes = shape_axes(model, [(point.body, point.axes) for point in found])
-        contact = GroundContact(*spheres(model, found), ContactMaterial.of(model, **material), ground, axes)
+        contact = GroundContact(*located_spheres(model, found), ContactMaterial.of(model, **material), ground, axes)
         return as_dtype(contact, model.dtype)
 
     def validate(self, model: Model) -> str | None:
         return (
-            super().validate(model)
+            error_with_part(self, model, contacts=len(self.bodies))
             or error_with_bodies(model, self.bodies)
-            or error_with_lengths(
-                {"bodies": len(self.bodies), "centers": self.centers.shape[-2], "radii": self.radii.shape[-1]}
-                | ({} if self.axes is None else {"axes": self.axes.shape[-3]})
-            )
             or self.material.validate()
             or _error_with_surface(self.surface)
         )

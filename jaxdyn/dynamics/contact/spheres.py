@@ -18,7 +18,7 @@ from jaxdyn.dynamics.contact.base import (
     Located,
     drift_of_point,
     error_with_bodies,
-    error_with_lengths,
+    located_spheres,
     slip_over_step,
     with_ground,
     without_drift,
@@ -27,6 +27,7 @@ from jaxdyn.dynamics.contact.material import ContactMaterial, Response
 from jaxdyn.dynamics.contact.shapes import Shapes, contact_points_of
 from jaxdyn.dynamics.forces import OverStep, Scalar
 from jaxdyn.dynamics.kinematics import Motion, Placements
+from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.mechanism.topology import GROUND
@@ -77,24 +78,16 @@ class SphereContact(Contact):
             raise ValueError(
                 "a SphereContact has a rim, an ellipsoid, or not two spheres; give pairs of spheres, or contacts with the ground"
             )
-        a, b = (spheres(model, [pair[side] for pair in spheres]) for side in (0, 1))
+        a, b = (located_spheres(model, [pair[side] for pair in spheres]) for side in (0, 1))
         return as_dtype(SphereContact(*a, *b, ContactMaterial.of(model, **material)), model.dtype)
 
     def validate(self, model: Model) -> str | None:
-        lengths = {
-            "bodies_a": len(self.bodies_a),
-            "centers_a": self.centers_a.shape[-2],
-            "radii_a": self.radii_a.shape[-1],
-        }
-        lengths |= {
-            "bodies_b": len(self.bodies_b),
-            "centers_b": self.centers_b.shape[-2],
-            "radii_b": self.radii_b.shape[-1],
-        }
+        count = len(self.bodies_a)
+        if len(self.bodies_b) != count:
+            return f"bodies_b has {len(self.bodies_b)} entries, but bodies_a has {count}; give one entry per contact"
         return (
-            super().validate(model)
+            error_with_part(self, model, contacts=count)
             or model.topology.error_with_bodies(*self.bodies_a, *self.bodies_b)
-            or error_with_lengths(lengths)
             or self._error_with_pairs(model)
             or self.material.validate()
         )

@@ -355,16 +355,15 @@ class Actuators(Drives):
         damping = damping if self.controlled_damping is None else damping + self.controlled_damping * u
         force = force - stiffness * length - damping * rate  # (H16)
         force = force if self.offset is None else force + self.offset
+        bounds = []
         if self.stall_force is not None and self.no_load_speed is not None:
             slope = jnp.where(jnp.isinf(self.stall_force), 0.0, self.stall_force) / self.no_load_speed
-            low, high = -self.stall_force - slope * rate, self.stall_force - slope * rate  # (H17)
+            bounds.append((-self.stall_force - slope * rate, self.stall_force - slope * rate, slope))  # (H17)
+        if self.force_range is not None:
+            bounds.append((self.force_range[:, 0], self.force_range[:, 1], 0.0))
+        for low, high, slope in bounds:
             inside = (low < force) & (force < high)
             stiffness, damping = jnp.where(inside, stiffness, 0.0), jnp.where(inside, damping, slope)
-            force = jnp.clip(force, low, high)
-        if self.force_range is not None:
-            low, high = self.force_range[:, 0], self.force_range[:, 1]
-            inside = (low < force) & (force < high)
-            stiffness, damping = jnp.where(inside, stiffness, 0.0), jnp.where(inside, damping, 0.0)
             force = jnp.clip(force, low, high)
         return force, stiffness, damping
 

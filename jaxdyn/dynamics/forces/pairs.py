@@ -37,12 +37,19 @@ class _PairLaw(NamedTuple):
 
 
 class _PointPair(BodyForce):
-    """Equal and opposite forces on two points, along the line between them."""
+    """Equal and opposite forces on two points, along the line between them.
 
-    body_a: eqx.AbstractVar[int]
-    point_a: eqx.AbstractVar[Vector3]
-    body_b: eqx.AbstractVar[int]
-    point_b: eqx.AbstractVar[Vector3]
+    Attributes:
+        body_a: Index of the body at the first end, -1 for the ground.
+        point_a: First end point A relative to the origin of body_a, on its axes.
+        body_b: Index of the body at the second end, -1 for the ground.
+        point_b: Second end point B relative to the origin of body_b, on its axes.
+    """
+
+    body_a: int = eqx.field(static=True, converter=plain, metadata=body_index())
+    point_a: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
+    body_b: int = eqx.field(static=True, converter=plain, metadata=body_index())
+    point_b: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
 
     @abc.abstractmethod
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:
@@ -127,10 +134,6 @@ class Spring(_PointPair):
     free_length).
 
     Attributes:
-        body_a: Index of the body at the first end, -1 for the ground.
-        point_a: First end point A relative to the origin of body_a, on its axes.
-        body_b: Index of the body at the second end, -1 for the ground.
-        point_b: Second end point B relative to the origin of body_b, on its axes.
         stiffness: Spring constant k.
         free_length: Length L0 of the relaxed spring.
 
@@ -141,10 +144,6 @@ class Spring(_PointPair):
     linear: ClassVar[tuple[str, ...]] = ("stiffness",)
     table_name: ClassVar[str] = "spring"
 
-    body_a: int = eqx.field(static=True, converter=plain, metadata=body_index())
-    point_a: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
-    body_b: int = eqx.field(static=True, converter=plain, metadata=body_index())
-    point_b: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
     stiffness: Scalar = eqx.field(converter=floating, metadata=quantity("N/m", minimum=0.0))
     free_length: Scalar = eqx.field(converter=floating, default=0.0, metadata=quantity("m", minimum=0.0))
 
@@ -173,10 +172,6 @@ class Damper(_PointPair):
     """Linear viscous damper between two points A and B: force -b (dL/dt) d/L on A, d = x_A - x_B, L = |d|; 0 at L = 0.
 
     Attributes:
-        body_a: Index of the body at the first end, -1 for the ground.
-        point_a: First end point A relative to the origin of body_a, on its axes.
-        body_b: Index of the body at the second end, -1 for the ground.
-        point_b: Second end point B relative to the origin of body_b, on its axes.
         coefficient: Damping coefficient b.
 
     Source: theory.md (H4).
@@ -186,10 +181,6 @@ class Damper(_PointPair):
     linear: ClassVar[tuple[str, ...]] = ("coefficient",)
     table_name: ClassVar[str] = "damper"
 
-    body_a: int = eqx.field(static=True, converter=plain, metadata=body_index())
-    point_a: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_a"))
-    body_b: int = eqx.field(static=True, converter=plain, metadata=body_index())
-    point_b: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body_b"))
     coefficient: Scalar = eqx.field(converter=floating, metadata=quantity("N s/m", minimum=0.0))
 
     def force_on_a(self, d: Vector3, d_rate: Vector3) -> Vector3:

@@ -17,4 +17,3 @@ from jaxdyn.mechanism.joints.planar import Planar as Planar
 from jaxdyn.mechanism.joints.free import Free as Free
 from jaxdyn.mechanism.joints.fixed import Fixed as Fixed
 from jaxdyn.mechanism.joints.rheonomic import Rheonomic as Rheonomic
-from jaxdyn.mechanism.joints.kinds import joint_of_kind as joint_of_kind
