@@ -174,53 +174,6 @@ def test_the_drive_forces_are_those_at_time_zero_unless_a_time_is_given():
         np.testing.assert_allclose(found, [2.0 * (0.1 - rate**2 * 0.5)], rtol=1e-5)
 
 
-def test_a_cylinder_bears_the_boom_of_an_excavator_as_virtual_work_says():
-    builder = LinkageBuilder("excavator")
-    builder.add_body("boom", mass=800.0, com=(2.0, 0, 0.3), inertia=(100.0, 900.0, 900.0))
-    builder.add_body("barrel", mass=60.0, inertia=(1.0, 5.0, 5.0))
-    builder.add_body("rod", mass=40.0, inertia=(1.0, 5.0, 5.0))
-    builder.add_joint("pivot", AXIS, "ground", "boom")
-    builder.add_joint("eye", AXIS, "ground", "barrel", position_a=(0.5, 0, -0.8))
-    builder.add_joint("cylinder", Prismatic((1, 0, 0)), "barrel", "rod")
-    builder.add_joint("pin", AXIS, "boom", "rod", position_a=(1.5, 0, 0.2))
-    system = driven(builder.build(cut=["pin"]), "cylinder")
-    angle = 0.6
-    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    pin, com, eye = turn @ [1.5, 0.2], turn @ [2.0, 0.3], np.array([0.5, -0.8])
-    line = pin - eye
-    length = np.linalg.norm(line)
-    # Rates with respect to the angle of the boom; the center of the rod is on the pin.
-    rise, height = 800.0 * com[0] + 40.0 * pin[0], (line @ [-pin[1], pin[0]]) / length
-    values = {"pivot": angle, "eye": np.arctan2(*line[::-1]), "cylinder": length}
-    q = jnp.array([values[joint] for joint in system.model.topology.joint_names])
-    force = jax.jit(jaxdyn.inverse_dynamics)(system, system.at_rest(q), jnp.zeros(3))
-    np.testing.assert_allclose(force, [G * rise / height], rtol=1e-9)
-
-
-def test_a_scissor_lift_needs_the_load_times_the_cotangent():
-    builder, length, angle = LinkageBuilder("scissor"), 2.0, 0.5
-    half, end = length / 2, (length, 0, 0)
-    for name, mass in (("foot", 1.0), ("bar", 30.0), ("other bar", 30.0), ("platform", 500.0), ("runner", 1.0)):
-        com = (half if "bar" in name else 0.0, 0, 0)
-        builder.add_body(name, mass=mass, com=com, inertia=(1.0, 10.0, 10.0))
-    slide = Prismatic((1, 0, 0))
-    builder.add_joint("drive", slide, "ground", "foot")
-    builder.add_joint("hinge", AXIS, "ground", "bar")
-    builder.add_joint("ankle", AXIS, "foot", "other bar")
-    builder.add_joint("middle", AXIS, "bar", "other bar", position_a=(half, 0, 0), position_b=(half, 0, 0))
-    builder.add_joint("top", AXIS, "other bar", "platform", position_a=end)
-    builder.add_joint("slot", slide, "platform", "runner")
-    builder.add_joint("roller", AXIS, "bar", "runner", position_a=end)
-    system = driven(builder.build(cut=["middle", "roller"]), "drive")
-    x = length * np.cos(angle)
-    values = {"drive": x, "hinge": angle, "ankle": np.pi - angle, "top": angle - np.pi, "slot": x}
-    q = jnp.array([values[joint] for joint in system.model.topology.joint_names])
-    assert np.abs(constraint_errors(system, system.at_rest(q)).residual).max() < 1e-12
-    force = jax.jit(jaxdyn.inverse_dynamics)(system, system.at_rest(q), jnp.zeros(5))
-    # Both bars carry half of their weights to the height of the platform.
-    np.testing.assert_allclose(force, [-(500.0 + 1.0 + 30.0) * G / np.tan(angle)], rtol=1e-9)
-
-
 @pytest.mark.thorough
 def test_a_delta_robot_reaches_points_and_holds_its_platform_by_the_closed_forms():
     arm, rod, radius, mass = 0.2, 0.45, 0.1, 0.8

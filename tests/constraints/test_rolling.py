@@ -9,7 +9,6 @@ import pytest
 from first_cases import first
 
 import jaxdyn
-from jaxdyn import control
 from jaxdyn.constraints import (
     KnifeEdge,
     Rolling,
@@ -191,30 +190,3 @@ def test_files_and_archives_keep_constraints_of_rolling(tmp_path):
     skate = load_system(tmp_path / "more.toml").constraints[-1]
     np.testing.assert_allclose(skate.direction, [0.0, 1.0, 0.0], atol=1e-12)  # on the axes of the body
     np.testing.assert_allclose(skate.point, [0.1, 0.2, 0.3])
-
-
-@pytest.mark.thorough
-def test_a_car_is_parked_sideways_by_optimal_control():
-    # A cart whose wheels do not slip sideways reaches a place beside it only by turning.
-    builder = jaxdyn.MechanismBuilder("cart")
-    builder.add_body("x", joint=jaxdyn.Prismatic((1, 0, 0)))
-    builder.add_body("y", parent="x", joint=jaxdyn.Prismatic((0, 1, 0)))
-    builder.add_body("cart", parent="y", joint=jaxdyn.Revolute((0, 0, 1)), mass=1.0, inertia=(0.1, 0.1, 0.1))
-    edge = KnifeEdge("wheels", 2, (0.0, 0.0, 0.0), (0.0, 1.0, 0.0))
-    system = jaxdyn.System(builder.build(), constraints=(edge,))
-    parking = control.ControlProblem(
-        control.MultibodyDynamics(system),
-        jaxdyn.State(jnp.zeros(3), jnp.zeros(3)),
-        duration=2.0,
-        steps=30,
-        running=control.Effort(),
-        final_constraints=control.Equality(control.TargetState(jaxdyn.State(jnp.array([0.0, 0.3, 0.0]), jnp.zeros(3)))),
-    )
-    found = control.solve(parking, control.ILQR(), control.guess.random(parking, jax.random.key(0)))
-    assert control.ControlResult(int(found.result)).successful
-    run = control.rollout_controls(parking, found.value.controls)
-    np.testing.assert_allclose(run.states.q[-1], [0.0, 0.3, 0.0], atol=1e-3)
-    heading = run.states.q[:, 2]
-    slip = -jnp.sin(heading) * run.states.v[:, 0] + jnp.cos(heading) * run.states.v[:, 1]
-    assert float(jnp.max(jnp.abs(slip))) < 1e-2
-    assert float(jnp.max(jnp.abs(heading))) > 0.2

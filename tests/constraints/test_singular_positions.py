@@ -65,12 +65,6 @@ def test_a_loop_that_closes_the_wrong_way_round_is_flagged():
     assert not bool(found.closed)
 
 
-def test_a_loop_that_cannot_close_comes_as_near_as_it_gets_and_is_flagged():
-    found = assembled(four_bar((0.3, 0.05, 0.6, 1.0)), jnp.array([0.7, 0.2, 1.7]))
-    assert not bool(found.closed)
-    np.testing.assert_allclose(found.residual, 1.0 - 0.3 - 0.05 - 0.6, rtol=1e-3)  # stretched out, and still too short
-
-
 def along(angle, speed):
     """Coordinates and velocities of the parallelogram."""
     signs = jnp.array([1.0, -1.0, 1.0])

@@ -4,7 +4,6 @@ The six coordinates s are x, y, z of the platform and three angles. The line of 
 stroke.
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -83,35 +82,3 @@ def test_legs_have_the_lengths_of_inverse_kinematics_and_all_bodies_move_by_virt
         assert np.abs(strokes).max() > 0.02
         for actual, desired in zip(ours, expected, strict=True):
             assert np.abs(actual - desired).max() / np.abs(desired).max() < 1e-9
-
-
-@pytest.mark.thorough
-def test_forces_of_the_legs_hold_the_platform_as_virtual_work_says():
-    system = stewart_platform(base_radius=0.5, platform_radius=0.3, height=HEIGHT, spread=0.2)
-    strokes = range(8, 24, 3)  # after six components of the platform and two of the first foot
-    system = dataclasses.replace(system, drives=jaxdyn.JointDrives(tuple(strokes), jnp.ones(6)))
-    model = system.model
-
-    def weight(s):
-        """Potential energy."""
-        X = poses(model, s)
-        centers = jnp.einsum("bij,bj->bi", X[:, :, :3], model.com) + X[:, :, 3]
-        return -jnp.sum(model.mass * (centers @ model.gravity))
-
-    def lengths(s):
-        X = poses(model, s)[0]
-        return jnp.linalg.norm(HEADS @ X[:, :3].T + X[:, 3][None] - FEET, axis=1)
-
-    @jax.jit
-    def compared(place):
-        found = jaxdyn.assemble(system, system.at_rest(jnp.concatenate([place, jnp.zeros(18)])))
-        u = jaxdyn.inverse_dynamics(system, system.at_rest(found.q), jnp.zeros(model.nv))
-        s = read(motion_of_bodies(model, found.q, jnp.zeros(model.nv), jnp.zeros(model.nv))[0])
-        return u, jnp.linalg.solve(jax.jacfwd(lengths)(s).T, jax.grad(weight)(s))
-
-    rng = np.random.default_rng(6)
-    for _ in range(3):
-        place = np.concatenate([rng.uniform(-0.1, 0.1, 3), [1.0], rng.uniform(-0.2, 0.2, 3)])
-        u, expected = compared(jnp.asarray(place))
-        np.testing.assert_allclose(u, expected, rtol=1e-8)
-        assert np.ptp(expected) > 0.1

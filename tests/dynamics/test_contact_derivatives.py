@@ -13,7 +13,6 @@ from random_trees import close
 
 from jaxdyn import (
     Free,
-    JointServo,
     MechanismBuilder,
     Revolute,
     State,
@@ -212,25 +211,3 @@ def test_derivatives_are_finite_at_touch_down_at_rest_without_slip_and_for_spher
         return jax.jvp(jax.value_and_grad(value), (place,), (direction,))
 
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(derivatives(places)))
-
-
-@pytest.mark.thorough
-def test_gradients_of_ten_thousand_random_states_of_a_quadruped_are_finite():
-    model = library.quadruped()
-    feet = [ContactPoint(f"{leg}_foot", (0, 0, 0), 0.02) for leg in ("fl", "fr", "rl", "rr")]
-    servo = JointServo(
-        np.r_[np.zeros(6), np.full(12, 60.0)], np.r_[np.zeros(6), np.full(12, 2.0)], configuration.neutral(model)
-    )
-    system = System(model, (servo, GroundContact.of(model, feet)))
-    keys = jax.random.split(jax.random.key(0), 10_000)
-    q = jax.jit(jax.vmap(lambda key: configuration.random(model, key)))(keys)
-    height = jax.random.uniform(jax.random.key(1), (10_000, 1), maxval=0.4)
-    q = jnp.concatenate([jnp.zeros((10_000, 2)), height, q[:, 3:]], axis=1)
-    v = 3.0 * jax.random.normal(jax.random.key(2), (10_000, 18))
-
-    def of_both(q, v):
-        return jax.grad(
-            lambda q, v: jnp.sum(acceleration_over_step(system, State(q, v), None, 0.0, 2e-3) ** 2), (0, 1)
-        )(q, v)
-
-    assert all(np.all(np.isfinite(x)) for x in batched(of_both)(q, v))

@@ -28,10 +28,6 @@ from jaxdyn import (
     configuration,
 )
 from jaxdyn.dynamics import rotors as spinning
-from jaxdyn.io.archive import load_archive, save_archive
-from jaxdyn.io.config import ConfigError
-from jaxdyn.io.mechanism_file import load_mechanism, save_mechanism
-from jaxdyn.io.urdf_writer import save_urdf
 
 
 def tree(parents=(-1, 0, 1, 1), kinds="SURP") -> Model:
@@ -300,19 +296,3 @@ def test_rotors_that_do_not_fit_are_refused_by_name(message):
 
     with pytest.raises((MechanismError, UnknownName), match=re.escape(f"rotor 'motor': {message}")):
         build()
-
-
-def test_files_give_rotors_back_and_urdf_refuses_them(tmp_path):
-    system = drive_trains(as_bodies=False)
-    save_mechanism(system, tmp_path / "trains.toml")
-    save_archive(system, tmp_path / "trains")
-    for actual in (load_mechanism(tmp_path / "trains.toml"), load_archive(tmp_path / "trains")):
-        assert jax.tree.structure(actual.model.rotors) == jax.tree.structure(system.model.rotors)
-        for a, b in zip(jax.tree.leaves(actual.model.rotors), jax.tree.leaves(system.model.rotors), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-    with pytest.raises(ConfigError, match="rotor 'beside' cannot be written as URDF; save as TOML"):
-        save_urdf(system, tmp_path / "trains.urdf")
-    damaged = (tmp_path / "trains.json").read_text().replace('"columns": [\n     6,', '"columns": [\n     0,')
-    (tmp_path / "trains.json").write_text(damaged)
-    with pytest.raises(ConfigError, match=r"model.rotors: their tuples do not match the topology"):
-        load_archive(tmp_path / "trains")
