@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.energy import center_of_mass as center_of_mass
     from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
     from jaxdyn.dynamics.energy import momentum as momentum
-    from jaxdyn.dynamics.energy import potential_energy as potential_energy
     from jaxdyn.dynamics.equations_of_motion import acceleration as acceleration
     from jaxdyn.dynamics.equations_of_motion import applied_forces as applied_forces
     from jaxdyn.dynamics.equations_of_motion import total_energy as total_energy
@@ -52,16 +51,16 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import JointServo as JointServo
     from jaxdyn.dynamics.forces import JointSpring as JointSpring
     from jaxdyn.dynamics.forces import Spring as Spring
+    from jaxdyn.dynamics.forces.friction import BearingFriction as BearingFriction
+    from jaxdyn.dynamics.forces.friction import JointFriction as JointFriction
+    from jaxdyn.dynamics.forces.friction import LoadFriction as LoadFriction
+    from jaxdyn.dynamics.forces.friction import StribeckFriction as StribeckFriction
+    from jaxdyn.dynamics.forces.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
     from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
     from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
-    from jaxdyn.dynamics.friction import BearingFriction as BearingFriction
-    from jaxdyn.dynamics.friction import JointFriction as JointFriction
-    from jaxdyn.dynamics.friction import LoadFriction as LoadFriction
-    from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
-    from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
     from jaxdyn.dynamics.kinematics import frame_placement as frame_placement
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.metric import coriolis_matrix as coriolis_matrix
     from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
     from jaxdyn.dynamics.of_systems import inverse_dynamics as inverse_dynamics
+    from jaxdyn.dynamics.of_systems import potential_energy as potential_energy
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
     from jaxdyn.dynamics.system import State as State
@@ -100,8 +100,8 @@ if TYPE_CHECKING:
     from jaxdyn.mechanism.prescribed import ConstantRate as ConstantRate
     from jaxdyn.mechanism.prescribed import Sinusoid as Sinusoid
     from jaxdyn.mechanism.prescribed import Spline as Spline
-    from jaxdyn.mechanism.transformations import decomposed as decomposed
-    from jaxdyn.mechanism.transformations import released as released
+    from jaxdyn.mechanism.transformations import decompose_joints as decompose_joints
+    from jaxdyn.mechanism.transformations import release_joints as release_joints
     from jaxdyn.simulate.controls import Controller as Controller
     from jaxdyn.simulate.controls import Knots as Knots
     from jaxdyn.simulate.integrators import ImplicitMidpoint as ImplicitMidpoint

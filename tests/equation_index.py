@@ -28,7 +28,7 @@ WITHOUT_CODE = {
     ("B7",): "the same rotations as (A6), (A7), which the code composes as quaternions",
     ("T7",): "property of (T2)-(T4); the tests of contact check it",
     ("D4",): "forces of potentials come from `jax.grad` in tangent coordinates, (H7)",
-    ("D5",): "relation to a decomposition; the tests hold `jaxdyn.decomposed` to it",
+    ("D5",): "relation to a decomposition; the tests hold `jaxdyn.decompose_joints` to it",
     ("E7", "E8", "E9"): "single derivatives; the code has their sums (E10)-(E12), by recursion",
     ("E13",): "special case of (E12)",
     ("E14",): "definition by a moving triad; Omega comes from the joint axes, (E5)",

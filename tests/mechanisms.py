@@ -3,11 +3,30 @@
 import jax.numpy as jnp
 
 import jaxdyn
+from jaxdyn.mechanism.builder import STANDARD_GRAVITY
+
+
+def model_from_arrays(
+    parents, kinds, axes, joint_offsets, com_offsets, masses, inertias, *, gravity=STANDARD_GRAVITY, name="mechanism"
+) -> jaxdyn.Model:
+    """Model in the notation of theory.md, sections 0 and (e): bodies have the indices 1..n, and the ground is the parent 0."""
+    builder = jaxdyn.MechanismBuilder(name, gravity)
+    for i, parent in enumerate(parents):
+        builder.add_body(
+            str(i + 1),
+            joint={"revolute": jaxdyn.Revolute, "prismatic": jaxdyn.Prismatic}[kinds[i]](axes[i]),
+            parent="ground" if parent == 0 else str(parent),
+            position=joint_offsets[i],
+            mass=masses[i],
+            com=com_offsets[i],
+            inertia=inertias[i],
+        )
+    return builder.build()
 
 
 def double_pendulum() -> jaxdyn.Model:
     """Two hinges that are not parallel, full inertia tensors."""
-    return jaxdyn.mechanism.model_from_arrays(
+    return model_from_arrays(
         parents=[0, 1],
         kinds=["revolute", "revolute"],
         axes=[(0.0, 1.0, 0.0), (0.6, 0.8, 0.0)],
@@ -26,7 +45,7 @@ def swinging() -> jaxdyn.State:
 
 def slider_tree() -> jaxdyn.Model:
     """A hinge that carries a slider and another hinge."""
-    return jaxdyn.mechanism.model_from_arrays(
+    return model_from_arrays(
         parents=[0, 1, 1],
         kinds=["revolute", "prismatic", "revolute"],
         axes=[(0.0, 1.0, 0.0), (0.6, 0.0, 0.8), (0.0, 0.6, 0.8)],

@@ -25,7 +25,8 @@ from jaxdyn import (
     Spherical,
     Universal,
 )
-from jaxdyn.mechanism import Joint, Rotors
+from jaxdyn.mechanism import Joint
+from jaxdyn.mechanism.rotors import Rotors
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 

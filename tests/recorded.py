@@ -4,10 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from mechanisms import double_pendulum
+from mechanisms import double_pendulum, model_from_arrays
 
 import jaxdyn
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.forces.friction import JointFriction
 from jaxdyn.identify.measurement import Inputs, Plant, Sensors
 from jaxdyn.identify.output_error import predict
 from jaxdyn.identify.recording import Recording, Windows
@@ -18,7 +18,7 @@ STEP = 0.01
 
 def pendulum() -> jaxdyn.Model:
     """A weight on a hinge."""
-    return jaxdyn.mechanism.model_from_arrays(
+    return model_from_arrays(
         parents=[0],
         kinds=["revolute"],
         axes=[(0.0, 1.0, 0.0)],

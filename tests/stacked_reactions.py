@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from jaxdyn.dynamics import JointReaction
+from jaxdyn.dynamics.reactions import JointReaction
 
 
 def stacked(reactions: dict[str, JointReaction]) -> JointReaction:

@@ -38,7 +38,6 @@ from jaxdyn.dynamics import (
 from jaxdyn.identify import Parameter, Parameters, Recording, Tie
 from jaxdyn.io import load_system
 from jaxdyn.library.files import mechanism_path
-from jaxdyn.mechanism.joints import joint_of_kind
 from jaxdyn.results import ResultCode
 from jaxdyn.simulate import RolloutResult, output, save_contacts_and_frames
 from jaxdyn.spatial.transform import RigidTransform
@@ -59,13 +58,12 @@ def built(add: Callable) -> None:
     builder.build()
 
 
-def linked(*, body: str = "ground", coupled: str = "a", cut: tuple[str, ...] | None = None) -> None:
+def linked(*, body: str = "ground", cut: tuple[str, ...] | None = None) -> None:
     builder = LinkageBuilder("linkage")
     builder.add_body("upper", mass=1.0, inertia=(1.0, 1.0, 1.0))
     builder.add_body("lower", mass=1.0, inertia=(1.0, 1.0, 1.0))
     builder.add_joint("a", AXIS["joint"], body, "upper")
     builder.add_joint("b", AXIS["joint"], "upper", "lower")
-    builder.add_coupling("gear", "b", coupled, (0.0, 1.0))
     builder.build(cut=cut)
 
 
@@ -103,9 +101,7 @@ WRONG: dict[str, tuple[Callable, str, str]] = {
         "upper",
     ),
     "body of a linkage": (lambda: linked(body="groud"), "groud", "ground"),
-    "joint of a coupling": (lambda: linked(coupled="aa"), "aa", "a"),
     "joint to cut": (lambda: linked(cut=("bb",)), "bb", "b"),
-    "kind of joint": (lambda: joint_of_kind("revolut"), "revolut", "revolute"),
     "kinds": (lambda: library.random_tree(0, 2, kinds=("revolut",)), "revolut", "revolute"),
     "part of a path": (lambda: Parameters(SYSTEM, [Parameter("model.mas")]), "mas", "mass"),
     "start of a path": (lambda: Parameters(SYSTEM, [Parameter("modl.mass")]), "modl", "model"),

@@ -5,10 +5,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+from mechanisms import model_from_arrays
 
 from jaxdyn.dynamics.forces import AppliedForce, Damper, Force, Spring
 from jaxdyn.dynamics.system import System
-from jaxdyn.mechanism.builder import model_from_arrays
 
 KINDS = {"R": "revolute", "P": "prismatic"}
 

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from jaxdyn.constraints.assembly import Assembly as Assembly
     from jaxdyn.constraints.assembly import AssemblyResult as AssemblyResult
     from jaxdyn.constraints.assembly import assemble as assemble
     from jaxdyn.constraints.assembly import random_closed as random_closed
-    from jaxdyn.constraints.independence import Mobility as Mobility
     from jaxdyn.constraints.independence import describe_mobility as describe_mobility
     from jaxdyn.constraints.independence import independent_velocities as independent_velocities
     from jaxdyn.constraints.independence import mobility as mobility
@@ -21,19 +19,14 @@ if TYPE_CHECKING:
     from jaxdyn.constraints.nonholonomic import Rolling as Rolling
     from jaxdyn.constraints.nonholonomic import Touching as Touching
     from jaxdyn.constraints.nonholonomic import rolling as rolling
-    from jaxdyn.constraints.projection import Projection as Projection
     from jaxdyn.constraints.projection import project_position as project_position
     from jaxdyn.constraints.projection import project_velocity as project_velocity
-    from jaxdyn.constraints.reactions import LoopReaction as LoopReaction
     from jaxdyn.constraints.reactions import loop_reactions as loop_reactions
     from jaxdyn.dynamics.constraint import Constraint as Constraint
     from jaxdyn.dynamics.constraint import VelocityConstraint as VelocityConstraint
-    from jaxdyn.dynamics.constraint_forces import ConstraintForces as ConstraintForces
     from jaxdyn.dynamics.constraint_forces import constraint_forces as constraint_forces
     from jaxdyn.dynamics.constraint_forces import constraint_jacobian as constraint_jacobian
-    from jaxdyn.dynamics.equations_of_motion import ConstraintErrors as ConstraintErrors
     from jaxdyn.dynamics.equations_of_motion import constraint_errors as constraint_errors
-    from jaxdyn.dynamics.minimal import MinimalMotion as MinimalMotion
     from jaxdyn.dynamics.minimal import minimal_acceleration as minimal_acceleration
     from jaxdyn.dynamics.minimal import minimal_motion as minimal_motion
 else:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax.typing import DTypeLike
 
-from jaxdyn.constraints.linkage_parts import CouplingPart, JointPart, RodPart
+from jaxdyn.constraints.linkage_parts import JointPart
 from jaxdyn.constraints.spanning import Tree, chosen_tree, given_tree
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import check_name
@@ -39,8 +39,8 @@ class LinkageBuilder:
         system = builder.build()
 
     A joint connects a frame on body A with a frame on body B. The coordinates of the joint are zero when the two frames coincide,
-    and B moves relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further constraints
-    are added to the system: `dataclasses.replace(system, forces=(...))`.
+    and B moves relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further
+    constraints, such as a `Distance` or a `Coupling`, are added to the system: `dataclasses.replace(system, forces=(...))`.
 
     **Names.** In the model, the origin of a body frame is at the joint that connects the body to its parent in the tree. If the
     body was described in another frame, the moving body of the model has the name "<body>/<joint>", and "<body>" is a named frame
@@ -65,8 +65,6 @@ class LinkageBuilder:
         self._bodies: dict[str, dict[str, Values]] = {}
         self._frames: dict[str, tuple[str, np.ndarray]] = {}
         self._joints: dict[str, JointPart] = {}
-        self._rods: dict[str, RodPart] = {}
-        self._couplings: dict[str, CouplingPart] = {}
 
     def add_body(
         self, name: str, *, mass: Values = 0.0, com: Values = _ORIGIN, inertia: Values = (0.0, 0.0, 0.0)
@@ -130,8 +128,10 @@ class LinkageBuilder:
             MechanismError: The name is already used, both bodies are the same, or a value is not valid.
         """
         where = f"joint {name!r}"
-        self._claim_link(name)
-        _refuse_one_body(where, body_a, body_b)
+        if name in self._joints:
+            raise MechanismError(f"there are two joints called {name!r}; rename one")
+        if body_a == body_b:
+            raise MechanismError(f"{where} connects {body_a!r} with itself; give two different bodies")
         if not isinstance(joint, Joint):
             raise MechanismError(f"{where}: joint is {joint!r}; give a Joint such as Revolute((0, 0, 1))")
         problem = joint.validate()
@@ -144,62 +144,12 @@ class LinkageBuilder:
         drive = {key: x for (key, empty), x in zip(unset.items(), values, strict=True) if np.any(np.abs(x) != empty)}
         self._joints[name] = JointPart(name, joint, (body_a, body_b), (frame_a, frame_b), drive)
 
-    def add_rod(
-        self,
-        name: str,
-        body_a: str,
-        body_b: str,
-        *,
-        length: Values,
-        position_a: Values = _ORIGIN,
-        position_b: Values = _ORIGIN,
-    ) -> None:
-        """Add a massless rod between two points, with spherical joints at its ends: a `Distance`.
-
-        Args:
-            name: Unique name of the rod.
-            body_a, body_b: Names of the bodies, which may be added later, or "ground".
-            length: Length, m; positive.
-            position_a, position_b: End points on the axes of their bodies, m.
-
-        Raises:
-            MechanismError: The name is already used, both bodies are the same, or a value is not valid.
-        """
-        where = f"rod {name!r}"
-        self._claim_link(name)
-        _refuse_one_body(where, body_a, body_b)
-        end_a = checks.checked_placement(f"{where} on body_a", position_a, _UNTURNED)
-        end_b = checks.checked_placement(f"{where} on body_b", position_b, _UNTURNED)
-        size = checks.values(length, (), where, "length")
-        if size <= 0:
-            raise MechanismError(f"{where}: length is {size:g}; give a positive one, or use a Spherical joint for zero")
-        self._rods[name] = RodPart(name, (body_a, body_b), (end_a, end_b), size)
-
-    def add_coupling(self, name: str, driven: str, driver: str, coefficients: Values) -> None:
-        """Add a gear or another `Coupling` of the coordinates of two joints: driven = c0 + c1 driver + c2 driver^2 + ...
-
-        Args:
-            name: Unique name of the coupling.
-            driven, driver: Names of two joints with one coordinate each, which may be added later; `build` never cuts them.
-            coefficients: Coefficients c0, c1, ..., rad or m by the kinds of joints.
-
-        Raises:
-            MechanismError: The name is already used, both joints are the same, or the coefficients are not a list of finite values.
-        """
-        where = f"coupling {name!r}"
-        self._claim_link(name)
-        if driven == driver:
-            raise MechanismError(f"{where} couples joint {driven!r} with itself; give two different joints")
-        shape = checks.shape_of(coefficients) or (0,)
-        row = checks.values(coefficients, (max(1, shape[0]),), where, "coefficients")
-        self._couplings[name] = CouplingPart(name, (driven, driver), row)
-
     def build(self, *, cut: Sequence[str] | None = None, dtype: DTypeLike | None = None) -> System:
         """System with a tree of joints and a `LoopJoint` for each joint that is cut.
 
         If `cut` is None, the joints with the most degrees of freedom are cut, so that the fewest coordinates and constraints
         remain; among joints with equally many, the choice keeps the paths from the bodies to the ground short. Joints with an
-        armature, limits or a coupling are never cut, because these data belong to coordinates, and a cut joint has no coordinates.
+        armature or limits are never cut, because these data belong to coordinates, and a cut joint has no coordinates.
         Joints without an equivalent `LoopJoint` (screws, prescribed motions, universal joints with oblique axes, user-defined
         joints) and free joints, which impose no constraint, are never cut either.
 
@@ -227,8 +177,7 @@ class LinkageBuilder:
         model = self._model(tree, dtype)
         carrying = {joint for joint, _ in tree.values()}
         closing = [joint for name, joint in self._joints.items() if name not in carrying]
-        parts = [*closing, *self._rods.values(), *self._couplings.values()]
-        constraints = tuple(x for part in parts if (x := part.constraint(model)) is not None)
+        constraints = tuple(x for joint in closing if (x := joint.constraint(model)) is not None)
         return System(model, constraints=as_dtype(constraints, model.dtype))
 
     def _claim_place(self, name: str) -> None:
@@ -239,32 +188,18 @@ class LinkageBuilder:
         if name in self._bodies or name in self._frames:
             raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
 
-    def _claim_link(self, name: str) -> None:
-        if name in self._joints or name in self._rods or name in self._couplings:
-            raise MechanismError(f"there are two joints, rods or couplings called {name!r}; rename one")
-
     def _check_names(self) -> None:
-        """Raise an error if a part refers to unknown bodies or joints, or couples a joint without exactly one coordinate."""
+        """Raise an error if a part refers to unknown bodies."""
         known = ["ground", *self._bodies]
         attached = [(f"frame {name!r}", "body", body) for name, (body, _) in self._frames.items()]
-        for kind, links in (("joint", self._joints), ("rod", self._rods)):
-            for name, link in links.items():
-                attached += [(f"{kind} {name!r}", f"body_{x}", body) for x, body in zip("ab", link.bodies, strict=True)]
+        for name, joint in self._joints.items():
+            attached += [(f"joint {name!r}", f"body_{x}", body) for x, body in zip("ab", joint.bodies, strict=True)]
         for where, role, body in attached:
             check_name("body", body, known, where=f"{where}: its {role}")
-        for name, coupling in self._couplings.items():
-            for role, joint in zip(("driven", "driver"), coupling.joints, strict=True):
-                where = f"coupling {name!r}: its {role} joint"
-                check_name("joint", joint, self._joints, where=where)
-                size = self._joints[joint].joint.nq
-                if size != 1:
-                    raise MechanismError(f"{where} {joint!r} has {size} coordinates; couple joints with one coordinate")
 
     def _staying(self) -> dict[str, str]:
         """Names of the joints that must not be cut, each with the reason for messages."""
         reasons = {name: joint.reason_to_stay() for name, joint in self._joints.items()}
-        for name, coupling in self._couplings.items():
-            reasons |= {joint: reasons[joint] or f"it is in coupling {name!r}" for joint in coupling.joints}
         return {name: reason for name, reason in reasons.items() if reason is not None}
 
     def _model(self, tree: Tree, dtype: DTypeLike | None) -> Model:
@@ -285,11 +220,6 @@ class LinkageBuilder:
         for name, (body, placement) in self._frames.items():
             builder.add_frame(name, body=body, **_placed(placement))
         return builder.build(dtype=dtype)
-
-
-def _refuse_one_body(where: str, body_a: str, body_b: str) -> None:
-    if body_a == body_b:
-        raise MechanismError(f"{where} connects {body_a!r} with itself; give two different bodies")
 
 
 def _placed(placement: np.ndarray) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Parts of a linkage besides bodies: joints, rods and couplings, which refer to other parts by name.
+"""Joints of a linkage, which refer to bodies by name.
 
 `LinkageBuilder` has checked the values in the parts. Each part can be converted to a constraint of a model; a joint can also be
 reversed.
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint, loop_kind
+from jaxdyn.constraints.kinds import LoopJoint, loop_kind
 from jaxdyn.dynamics import kinematics
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.joint import Joint
@@ -112,55 +112,6 @@ class JointPart:
                 "positions and orientations, or remove the joint"
             )
         return None
-
-
-@dataclasses.dataclass(frozen=True)
-class RodPart:
-    """A massless rod between a point on body A and a point on body B.
-
-    Attributes:
-        name: Name of the rod.
-        bodies: Names of A and B.
-        ends: End points in A and B as 4x4 homogeneous matrices.
-        length: Length, m.
-    """
-
-    name: str
-    bodies: tuple[str, str]
-    ends: tuple[np.ndarray, np.ndarray]
-    length: np.ndarray
-
-    def constraint(self, model: Model) -> Distance:
-        """Distance constraint that represents the rod in a model.
-
-        Raises:
-            MechanismError: Both ends are on one rigid body.
-        """
-        (a, end_a), (b, end_b) = _ends(model, self.bodies, self.ends)
-        if a == b:
-            raise MechanismError(f"rod {self.name!r} connects two points of one rigid body; remove it")
-        return Distance(self.name, a, end_a.translation, b, end_b.translation, self.length)
-
-
-@dataclasses.dataclass(frozen=True)
-class CouplingPart:
-    """A coupling, which makes the coordinate of one joint a polynomial of the coordinate of another joint.
-
-    Attributes:
-        name: Name of the coupling.
-        joints: Names of the driven joint and of the driver.
-        coefficients: Coefficients c0, c1, ..., rad or m by the kinds of joints.
-    """
-
-    name: str
-    joints: tuple[str, str]
-    coefficients: np.ndarray
-
-    def constraint(self, model: Model) -> Coupling:
-        """Coupling constraint, which refers to the coordinates of the two joints by their indices in a model."""
-        bodies = [model.topology.joint_names.index(joint) for joint in self.joints]
-        driven, driver = (int(model.topology.q_starts[body]) for body in bodies)
-        return Coupling(self.name, driven, driver, self.coefficients)
 
 
 def _ends(model: Model, bodies: Sequence[str], frames: Sequence[np.ndarray]) -> list[tuple[int, RigidTransform]]:

@@ -9,11 +9,12 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.dynamics.constraint import Constraint, VelocityConstraint
 from jaxdyn.dynamics.contact import shape_axes
-from jaxdyn.dynamics.contact_shapes import Shapes, contact_points_of
+from jaxdyn.dynamics.contact.base import unit_vector
+from jaxdyn.dynamics.contact.shapes import Shapes, contact_points_of
+from jaxdyn.dynamics.contact.support import support_point
+from jaxdyn.dynamics.contact.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.doors import check_model
 from jaxdyn.dynamics.kinematics import BodyMotion, Coordinates, Poses, Velocities, point_on_body
-from jaxdyn.dynamics.support import support_point
-from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import body_index, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
@@ -57,9 +58,8 @@ class KnifeEdge(VelocityConstraint):
         return _error_with_ground(self) or super().validate(model)
 
 
-class Touching(Constraint):
-    """A sphere, ellipsoid or rim of a body touches a surface; it may slide, and cannot leave the surface. The equation is that the
-    gap of `GroundContact` is zero.
+class _OnSurface(Constraint):
+    """Constraint of a sphere, ellipsoid or rim of a body on a surface.
 
     Attributes:
         name: Name of the constraint in messages and files.
@@ -69,11 +69,7 @@ class Touching(Constraint):
         axes: Semi-axes of the ellipsoid as rows, on the axes of the body; zero for a sphere, the last one zero for a rim. The disc
             of a rim must not lie flat on the surface.
         surface: Surface of the ground.
-
-    Source: theory.md (N19), (T1), (T10).
     """
-
-    table_name: ClassVar[str] = "touching"
 
     name: str = eqx.field(static=True)
     body: int = eqx.field(static=True, converter=plain, metadata=body_index())
@@ -82,8 +78,32 @@ class Touching(Constraint):
     axes: Float[Array, "3 3"] = eqx.field(converter=floating, metadata=quantity("m"))
     surface: Surface = eqx.field(default_factory=HalfSpace)
 
+    def validate(self, model: Model) -> str | None:
+        return _error_with_ground(self) or self.surface.validate() or super().validate(model)
+
+    def contact(self, poses: Poses) -> tuple[Vector3, Vector3, Float[Array, ""]]:
+        """Vector from the origin of the body to the point that touches the surface, the normal there, and the gap; ground axes."""
+        turn = poses.rotation[self.body]
+        reference, arm = point_on_body(poses, self.body, self.center)
+        axes, center, lowest = dot(self.axes, turn.T), reference + arm, jnp.zeros_like(arm)
+        for _ in range(self.surface.iterations):
+            lowest = support_point(axes, unit_vector(self.surface.gap_and_gradient(center + lowest)[1]))
+        gap, gradient = self.surface.gap_and_gradient(center + lowest)
+        normal = unit_vector(gradient)
+        return dot(turn, self.center) + lowest - self.radius * normal, normal, gap - self.radius
+
+
+class Touching(_OnSurface):
+    """A sphere, ellipsoid or rim of a body touches a surface; it may slide, and cannot leave the surface. The equation is that the
+    gap of `GroundContact` is zero.
+
+    Source: theory.md (N19), (T1), (T10).
+    """
+
+    table_name: ClassVar[str] = "touching"
+
     def residual(self, model: Model, q: Coordinates, poses: Poses) -> Float[Array, "m"]:
-        return _contact(self, poses)[2][None]  # (N19)
+        return self.contact(poses)[2][None]  # (N19)
 
     def units(self, model: Model) -> tuple[str, ...]:
         return ("m",)
@@ -91,17 +111,11 @@ class Touching(Constraint):
     def describe(self, model: Model) -> str:
         return f"{model.topology.body_name(self.body)} touches {self.surface.describe()}"
 
-    def validate(self, model: Model) -> str | None:
-        return _error_with_ground(self) or self.surface.validate() or super().validate(model)
 
-
-class Rolling(VelocityConstraint):
+class Rolling(_OnSurface, VelocityConstraint):
     """The point of a body at which it touches a surface has no velocity along the surface: two equations t . v_c = 0.
 
     The constraint does not keep the body on the surface, as a `Touching` or the joints of the mechanism do; `rolling` makes both.
-
-    Attributes:
-        name, body, center, radius, axes, surface: The shape and the ground, as of `Touching`.
 
     Source: theory.md (N20).
     """
@@ -109,15 +123,8 @@ class Rolling(VelocityConstraint):
     table_name: ClassVar[str] = "rolling"
     equations: ClassVar[int] = 2
 
-    name: str = eqx.field(static=True)
-    body: int = eqx.field(static=True, converter=plain, metadata=body_index())
-    center: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body"))
-    radius: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("m", minimum=0.0))
-    axes: Float[Array, "3 3"] = eqx.field(converter=floating, metadata=quantity("m"))
-    surface: Surface = eqx.field(default_factory=HalfSpace)
-
     def rate(self, model: Model, q: Coordinates, poses: Poses, bodies: BodyMotion, v: Velocities) -> Float[Array, "m"]:
-        arm, normal, _ = _contact(self, poses)
+        arm, normal, _ = self.contact(poses)
         return dot(_tangents(normal), _velocity(bodies, self.body, arm))  # (N20)
 
     def units(self, model: Model) -> tuple[str, ...]:
@@ -125,9 +132,6 @@ class Rolling(VelocityConstraint):
 
     def describe(self, model: Model) -> str:
         return f"{model.topology.body_name(self.body)} rolls on {self.surface.describe()}"
-
-    def validate(self, model: Model) -> str | None:
-        return _error_with_ground(self) or self.surface.validate() or super().validate(model)
 
 
 def rolling(
@@ -171,18 +175,6 @@ def rolling(
     return tuple(found)
 
 
-def _contact(part: Touching | Rolling, poses: Poses) -> tuple[Vector3, Vector3, Float[Array, ""]]:
-    """Vector from the origin of the body to the point that touches the surface, the normal there, and the gap; ground axes."""
-    turn = poses.rotation[part.body]
-    reference, arm = point_on_body(poses, part.body, part.center)
-    axes, center, lowest = dot(part.axes, turn.T), reference + arm, jnp.zeros_like(arm)
-    for _ in range(part.surface.iterations):
-        lowest = support_point(axes, _unit(part.surface.gap_and_gradient(center + lowest)[1]))
-    gap, gradient = part.surface.gap_and_gradient(center + lowest)
-    normal = _unit(gradient)
-    return dot(turn, part.center) + lowest - part.radius * normal, normal, gap - part.radius
-
-
 def _velocity(bodies: BodyMotion, body: int, arm: Vector3) -> Vector3:
     return bodies.linear[body] + cross(bodies.angular[body], arm)
 
@@ -196,9 +188,5 @@ def _tangents(normal: Vector3) -> Float[Array, "2 3"]:
     return jnp.stack([first, jnp.stack([x * y * a, sign + y * y * a, -y])])
 
 
-def _unit(x: Vector3) -> Vector3:
-    return x / jnp.sqrt(dot(x, x))
-
-
-def _error_with_ground(part: KnifeEdge | Touching | Rolling) -> str | None:
+def _error_with_ground(part: KnifeEdge | _OnSurface) -> str | None:
     return f"{part.name!r} is on the ground itself; give a body that moves" if part.body == GROUND else None

@@ -86,7 +86,7 @@ def chosen_tree(
             reasons = "; ".join(f"{joint!r}: {staying[joint]}" for joint in loop)
             raise MechanismError(
                 f"{where}: no joint of the loop {_quoted(loop)} can be cut ({reasons}); change one of them to a kind that can be "
-                "cut, without armature, limits and couplings"
+                "cut, without armature and limits"
             )
     return tree
 

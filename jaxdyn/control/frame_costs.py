@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
 from jaxdyn.control.problem import Controls, Dynamics, Time
-from jaxdyn.dynamics.contact_points import contact_forces_on_bodies
+from jaxdyn.dynamics.contact.points import contact_forces_on_bodies
 from jaxdyn.dynamics.frame_targets import pose_error, three
 from jaxdyn.dynamics.kinematics import frame_carrier, frame_placement, frame_velocity, jacobian_at, placements
 from jaxdyn.dynamics.system import State

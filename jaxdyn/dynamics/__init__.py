@@ -8,29 +8,24 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from jaxdyn.dynamics.contact import ContactPoints as ContactPoints
     from jaxdyn.dynamics.contact import GroundContact as GroundContact
     from jaxdyn.dynamics.contact import SphereContact as SphereContact
-    from jaxdyn.dynamics.contact_material import ContactMaterial as ContactMaterial
-    from jaxdyn.dynamics.contact_points import contact_forces as contact_forces
-    from jaxdyn.dynamics.contact_points import contact_forces_on_bodies as contact_forces_on_bodies
-    from jaxdyn.dynamics.contact_points import contact_names as contact_names
-    from jaxdyn.dynamics.contact_restitution import damping_ratio as damping_ratio
-    from jaxdyn.dynamics.contact_restitution import restitution as restitution
-    from jaxdyn.dynamics.contact_shapes import ContactPoint as ContactPoint
-    from jaxdyn.dynamics.contact_shapes import contact_box as contact_box
-    from jaxdyn.dynamics.contact_shapes import contact_capsule as contact_capsule
-    from jaxdyn.dynamics.contact_shapes import contact_cylinder as contact_cylinder
-    from jaxdyn.dynamics.contact_shapes import contact_ellipsoid as contact_ellipsoid
-    from jaxdyn.dynamics.contact_shapes import contact_sphere as contact_sphere
-    from jaxdyn.dynamics.contact_shapes import contact_torus as contact_torus
-    from jaxdyn.dynamics.derivatives import ForwardDynamicsDerivatives as ForwardDynamicsDerivatives
-    from jaxdyn.dynamics.derivatives import InverseDynamicsDerivatives as InverseDynamicsDerivatives
-    from jaxdyn.dynamics.derivatives import TangentProduct as TangentProduct
+    from jaxdyn.dynamics.contact.material import ContactMaterial as ContactMaterial
+    from jaxdyn.dynamics.contact.points import contact_forces as contact_forces
+    from jaxdyn.dynamics.contact.restitution import damping_ratio as damping_ratio
+    from jaxdyn.dynamics.contact.restitution import restitution as restitution
+    from jaxdyn.dynamics.contact.shapes import contact_box as contact_box
+    from jaxdyn.dynamics.contact.shapes import contact_capsule as contact_capsule
+    from jaxdyn.dynamics.contact.shapes import contact_cylinder as contact_cylinder
+    from jaxdyn.dynamics.contact.shapes import contact_ellipsoid as contact_ellipsoid
+    from jaxdyn.dynamics.contact.shapes import contact_sphere as contact_sphere
+    from jaxdyn.dynamics.contact.shapes import contact_torus as contact_torus
+    from jaxdyn.dynamics.contact.surfaces import HalfSpace as HalfSpace
+    from jaxdyn.dynamics.contact.surfaces import HeightFunction as HeightFunction
+    from jaxdyn.dynamics.contact.surfaces import HeightGrid as HeightGrid
+    from jaxdyn.dynamics.contact.surfaces import Surface as Surface
     from jaxdyn.dynamics.derivatives import forward_dynamics_derivatives as forward_dynamics_derivatives
-    from jaxdyn.dynamics.derivatives import forward_dynamics_hessian_product as forward_dynamics_hessian_product
     from jaxdyn.dynamics.derivatives import inverse_dynamics_derivatives as inverse_dynamics_derivatives
-    from jaxdyn.dynamics.derivatives import inverse_dynamics_hessian_product as inverse_dynamics_hessian_product
     from jaxdyn.dynamics.drives import Actuator as Actuator
     from jaxdyn.dynamics.drives import Actuators as Actuators
     from jaxdyn.dynamics.drives import Drives as Drives
@@ -43,42 +38,34 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.energy import generalized_momentum as generalized_momentum
     from jaxdyn.dynamics.energy import kinetic_energy as kinetic_energy
     from jaxdyn.dynamics.energy import momentum as momentum
-    from jaxdyn.dynamics.energy import potential_energy as potential_energy
     from jaxdyn.dynamics.energy import subtree_centers as subtree_centers
     from jaxdyn.dynamics.equations_of_motion import acceleration as acceleration
-    from jaxdyn.dynamics.equations_of_motion import acceleration_over_step as acceleration_over_step
     from jaxdyn.dynamics.equations_of_motion import applied_forces as applied_forces
-    from jaxdyn.dynamics.equations_of_motion import stabilizing_correction as stabilizing_correction
     from jaxdyn.dynamics.equations_of_motion import total_energy as total_energy
-    from jaxdyn.dynamics.equations_of_motion import total_potential_energy as total_potential_energy
     from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import Damper as Damper
-    from jaxdyn.dynamics.forces import Force as Force
     from jaxdyn.dynamics.forces import GravityCompensation as GravityCompensation
     from jaxdyn.dynamics.forces import JointForce as JointForce
     from jaxdyn.dynamics.forces import JointServo as JointServo
     from jaxdyn.dynamics.forces import JointSpring as JointSpring
     from jaxdyn.dynamics.forces import Resistance as Resistance
     from jaxdyn.dynamics.forces import Spring as Spring
+    from jaxdyn.dynamics.forces.friction import AsymmetricFriction as AsymmetricFriction
+    from jaxdyn.dynamics.forces.friction import BearingFriction as BearingFriction
+    from jaxdyn.dynamics.forces.friction import JointFriction as JointFriction
+    from jaxdyn.dynamics.forces.friction import LoadFriction as LoadFriction
+    from jaxdyn.dynamics.forces.friction import QuadraticDrag as QuadraticDrag
+    from jaxdyn.dynamics.forces.friction import StribeckFriction as StribeckFriction
+    from jaxdyn.dynamics.forces.joint_limits import JointLimits as JointLimits
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
     from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
-    from jaxdyn.dynamics.frame_targets import InverseKinematics as InverseKinematics
     from jaxdyn.dynamics.frame_targets import InverseKinematicsResult as InverseKinematicsResult
     from jaxdyn.dynamics.frame_targets import inverse_kinematics as inverse_kinematics
-    from jaxdyn.dynamics.friction import AsymmetricFriction as AsymmetricFriction
-    from jaxdyn.dynamics.friction import BearingFriction as BearingFriction
-    from jaxdyn.dynamics.friction import JointFriction as JointFriction
-    from jaxdyn.dynamics.friction import LoadFriction as LoadFriction
-    from jaxdyn.dynamics.friction import QuadraticDrag as QuadraticDrag
-    from jaxdyn.dynamics.friction import StribeckFriction as StribeckFriction
     from jaxdyn.dynamics.given_jacobian import constrained_dynamics as constrained_dynamics
     from jaxdyn.dynamics.given_jacobian import impulse_dynamics as impulse_dynamics
     from jaxdyn.dynamics.inverse import bias_force as bias_force
     from jaxdyn.dynamics.inverse import gravity_force as gravity_force
-    from jaxdyn.dynamics.joint_limits import JointLimits as JointLimits
-    from jaxdyn.dynamics.kinematics import BodyMotion as BodyMotion
-    from jaxdyn.dynamics.kinematics import PartialVelocities as PartialVelocities
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
     from jaxdyn.dynamics.kinematics import frame_acceleration as frame_acceleration
@@ -96,14 +83,10 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
     from jaxdyn.dynamics.of_systems import frame_jacobian as frame_jacobian
     from jaxdyn.dynamics.of_systems import inverse_dynamics as inverse_dynamics
-    from jaxdyn.dynamics.reactions import JointReaction as JointReaction
+    from jaxdyn.dynamics.of_systems import potential_energy as potential_energy
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import driving_power as driving_power
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
-    from jaxdyn.dynamics.surfaces import HalfSpace as HalfSpace
-    from jaxdyn.dynamics.surfaces import HeightFunction as HeightFunction
-    from jaxdyn.dynamics.surfaces import HeightGrid as HeightGrid
-    from jaxdyn.dynamics.surfaces import Surface as Surface
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
     from jaxdyn.dynamics.system import neutral_state as neutral_state

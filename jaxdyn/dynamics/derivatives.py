@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.arrays import dot, einsum
+from jaxdyn.compute.arrays import einsum
 from jaxdyn.dynamics import forward, inverse, kinematics, metric, response, rotors
 from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.forward import ForwardMethod
@@ -50,19 +50,6 @@ class ForwardDynamicsDerivatives(NamedTuple):
     da_dq: Float[Array, "nv nv"]
     da_dv: Float[Array, "nv nv"]
     da_dtau: Float[Array, "nv nv"]
-
-
-class TangentProduct(NamedTuple):
-    """Product of a Hessian in tangent coordinates with a direction, in one part for each argument of the function.
-
-    Attributes:
-        q, v: Components for the configuration and for the velocity.
-        last: Components for the acceleration (inverse dynamics) or for the generalized force (forward dynamics).
-    """
-
-    q: Float[Array, "nv"]
-    v: Float[Array, "nv"]
-    last: Float[Array, "nv"]
 
 
 @model_function
@@ -176,56 +163,3 @@ def forward_dynamics_derivatives(
     product = jax.lax.scan(lambda _, column: (None, solved(column)), None, right.T)[1].T
     da_dq, da_dv = jnp.split(product, 2, axis=1)
     return ForwardDynamicsDerivatives(da_dq, da_dv, inverse_mass)  # (I7)
-
-
-@model_function
-def inverse_dynamics_hessian_product(
-    model: Model,
-    q: Coordinates,
-    v: Velocities,
-    a: Accelerations,
-    weights: Float[Array, "nv"],
-    direction: tuple[Velocities, Velocities, Accelerations],
-) -> TangentProduct:
-    """Product of the Hessian of weights . tau(q, v, a) with a direction in tangent coordinates, by forward over reverse mode.
-
-    Args:
-        model: Mechanism.
-        q: Generalized coordinates (rad or m).
-        v: Generalized velocities (rad/s or m/s).
-        a: Generalized accelerations (rad/s^2 or m/s^2).
-        weights: Weight of each component of tau, for example multipliers of the equations of motion.
-        direction: Changes (dq, dv, da) of the arguments, each of shape (nv,).
-    """
-    return _hessian_product(inverse.recursive_inverse_dynamics, model, q, (v, a), weights, direction)
-
-
-@model_function
-def forward_dynamics_hessian_product(
-    model: Model,
-    q: Coordinates,
-    v: Velocities,
-    tau: GeneralizedForces,
-    weights: Float[Array, "nv"],
-    direction: tuple[Velocities, Velocities, GeneralizedForces],
-) -> TangentProduct:
-    """Product of the Hessian of weights . a(q, v, tau) with a direction in tangent coordinates, by forward over reverse mode.
-
-    Args:
-        model: Mechanism.
-        q: Generalized coordinates (rad or m).
-        v: Generalized velocities (rad/s or m/s).
-        tau: All generalized forces except gravity (N m or N).
-        weights: Weight of each component of a, for example the costates of optimal control.
-        direction: Changes (dq, dv, dtau) of the arguments, each of shape (nv,).
-    """
-    return _hessian_product(forward.forward_dynamics, model, q, (v, tau), weights, direction)
-
-
-def _hessian_product(function, model: Model, q: Coordinates, others, weights, direction) -> TangentProduct:
-
-    def weighted(step, v, last):
-        return dot(weights, function(model, configuration.integrate(model, q, step), v, last))
-
-    at = (jnp.zeros_like(others[0]), *others)
-    return TangentProduct(*jax.jvp(jax.grad(weighted, argnums=(0, 1, 2)), at, tuple(direction))[1])

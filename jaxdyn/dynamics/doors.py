@@ -27,7 +27,6 @@ _OF_SYSTEMS = {
     "inertial_regressor": "identify.regressor(system, state, a)",
     "inverse_dynamics_derivatives": "jax.jacfwd of inverse_dynamics(system, state, a)",
     "partial_velocities": "dynamics.frame_jacobian(system, state, name, independent)",
-    "potential_energy": "total_potential_energy(system, state)",
 }
 
 

@@ -36,8 +36,7 @@ def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, 
     Source: theory.md (F2), (R1).
     """
     moving = kinematics.motion(model, q, v)
-    momentum = jax.vmap(SpatialInertia.momentum)(moving.placements.inertia, moving.velocity)
-    energy = 0.5 * (einsum("bc,bc->", momentum, moving.velocity) + einsum("a,a,a->", model.armature, v, v))
+    energy = 0.5 * (einsum("bc,bc->", body_momenta(moving), moving.velocity) + einsum("a,a,a->", model.armature, v, v))
     return energy + rotors.kinetic_energy(model, moving) if model.rotors.count else energy
 
 
@@ -45,9 +44,11 @@ def kinetic_energy(model: Model, q: Coordinates, v: Velocities) -> Float[Array, 
 def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
     """Potential energy of gravity V = - sum m_i g . r_i, J; zero if all centers of mass are at the ground origin.
 
+    For a `System`, potential_energy(system, state, t=0.0) also contains that of its forces.
+
     Args:
-        model: Mechanism.
-        q: Generalized coordinates (rad or m).
+        model: Mechanism, or a `System`.
+        q: Generalized coordinates (rad or m); for a system, a `State`.
 
     Example:
         ```python
@@ -57,7 +58,7 @@ def potential_energy(model: Model, q: Coordinates) -> Float[Array, ""]:
         gradient = jax.grad(jaxdyn.potential_energy, argnums=1)(model, jnp.array([0.3, -0.5]))
         ```
 
-    Source: theory.md (H2).
+    Source: theory.md (H2), (H3).
     """
     placed = kinematics.placements(model, q)
     return -einsum("b,bi,i->", model.mass, placed.reference + placed.com, model.gravity)  # (H2)
@@ -97,7 +98,7 @@ def angular_momentum(
     placed = moving.placements
     about = jnp.zeros(3, q.dtype) if about is None else about
     # The momenta are given about the reference point of each tree; the moment of the linear momentum moves them to `about`.
-    total = jax.vmap(SpatialInertia.momentum)(placed.inertia, moving.velocity)
+    total = body_momenta(moving)
     of_bodies = jnp.sum(total[:, :3] + cross(placed.reference - about[None], total[:, 3:]), axis=0)
     return of_bodies + rotors.angular_momentum(model, moving) if model.rotors.count else of_bodies
 

@@ -59,22 +59,10 @@ def applied_forces(
 def _forces_in_joints(system: System, model: Model, state: State, u, t: Float[Array, ""]) -> Float[Array, "nv"]:
     """Generalized force of the controls and of the forces in joints."""
     tau = drive_forces(system, state, u)
-    for force in _known_forces(system):
+    for force in system.forces:
         if isinstance(force, JointForce):
             tau = tau + force.generalized_forces(model, state.q, state.v, t)
     return tau
-
-
-def _known_forces(system: System) -> list[BodyForce | JointForce]:
-    """Forces of the system."""
-    known = []
-    for force in system.forces:
-        if not isinstance(force, BodyForce | JointForce):
-            raise TypeError(
-                f"{type(force).__name__} is neither a BodyForce nor a JointForce; derive it from one of them"
-            )
-        known.append(force)
-    return known
 
 
 def _pushes_bodies(system: System) -> bool:
@@ -250,7 +238,8 @@ def resisted_acceleration(
     model, drives, u = now.model, system.drives, _controls(system, now.state, u)
     driving = None if drives is None or u is None else drives.over_step(model, now.motion, u, step)
     tau = drive_forces(system, now.state, u) if driving is None else driving.force
-    laws = [(force, force.over_step(model, now.motion, now.t, step)) for force in _known_forces(system)]
+    known = [force for force in system.forces if isinstance(force, BodyForce | JointForce)]  # all of them
+    laws = [(force, force.over_step(model, now.motion, now.t, step)) for force in known]
     bodies, joints = ([law for force, law in laws if isinstance(force, kind)] for kind in (BodyForce, JointForce))
     if bodies:
         tau = tau + inverse.project(

@@ -17,7 +17,7 @@ from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.dynamics import constraint_motion
 from jaxdyn.dynamics.constraint import Constraint, holonomic
 from jaxdyn.dynamics.doors import kinematic_function
-from jaxdyn.dynamics.joint_limits import along_columns
+from jaxdyn.dynamics.forces.joint_limits import along_columns
 from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, jacobian_at, placements
 from jaxdyn.dynamics.system import State, System, Time, or_system, system_function
 from jaxdyn.mechanism import configuration

@@ -47,7 +47,7 @@ def refuse_prescribed_motion(model: Model, what: str) -> None:
         remedy = "use the default method, or make" if "method=" in what else "make"
         raise ValueError(
             f"{what} does not support the prescribed motion in mechanism {model.name!r}; {remedy} its joints ordinary ones with "
-            "jaxdyn.released"
+            "jaxdyn.release_joints"
         )
 
 

@@ -46,23 +46,15 @@ class Poses(eqx.Module):
     offset: Float[Array, "nb 3"]
 
 
-class Placements(eqx.Module):
+class Placements(Poses):
     """All quantities of the mechanism that depend on q alone.
 
     Attributes:
-        orientation: Unit quaternion q_WB of each body.
-        rotation: Rotation matrix R_WB of each body (R_i).
-        reference: Position of the reference point P of the tree of each body, ground axes, m.
-        offset: Vector from the reference point P to the body origin O'_i, ground axes, m.
         com: Vector from the reference point P to the center of mass C_i, ground axes, m.
         columns: Motion column (Omega_alpha; T_alpha) of each velocity component about the reference point P, ground axes.
         inertia: Inertia of each body about the reference point P, ground axes.
     """
 
-    orientation: Float[Array, "nb 4"]
-    rotation: Float[Array, "nb 3 3"]
-    reference: Float[Array, "nb 3"]
-    offset: Float[Array, "nb 3"]
     com: Float[Array, "nb 3"]
     columns: Float[Array, "nv 6"]
     inertia: SpatialInertia
@@ -115,9 +107,7 @@ def placements(model: Model, q: Coordinates) -> Placements:
     return Placements(placed.quaternion, rotation, reference, placed.translation, com, columns, inertia)
 
 
-def point_on_body(
-    placed: Placements | Poses, body: int, point: Float[Array, "3"]
-) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+def point_on_body(placed: Poses, body: int, point: Float[Array, "3"]) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
     """Position of a body-fixed point in two parts: the reference point of its tree, and the vector from the reference point to this
     point. Differences of points are computed separately for the two parts, so they lose no digits far from the ground origin.
 
@@ -156,7 +146,7 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
     own_rates = configuration.subspace_rates(model, q, v)
     drift = None
     if configuration.is_prescribed(model):
-        in_child, drift_rate = configuration.drifts(model, q, v)
+        in_child, drift_rate = configuration.prescribed_twists(model, q, v)
         drift = to_ground(placed.rotation, placed.offset, in_child)
         velocity = velocity + tree.sum_over_ancestors(topology, drift)  # (E15)
         own_rates = drift_rate if own_rates is None else own_rates + drift_rate

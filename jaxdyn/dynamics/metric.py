@@ -138,7 +138,7 @@ def christoffel_first_kind(
         if not kind.velocity_is_rate:
             raise ValueError(
                 f"joint {name!r} ({kind.__name__}) has velocities that are not coordinate rates, for which the textbook "
-                "Christoffel symbols do not exist; use connection_first_kind, or replace the joint with jaxdyn.decomposed"
+                "Christoffel symbols do not exist; use connection_first_kind, or replace the joint with jaxdyn.decompose_joints"
             )
     return connection_first_kind(model, q, method=method)
 

@@ -1,5 +1,5 @@
-"""Functions of a model that also take a system, whose forces, drives and constraints they then include: inverse dynamics and
-Jacobians of frames. `inverse_kinematics` is another one."""
+"""Functions of a model that also take a system, whose forces, drives and constraints they then include: inverse dynamics, potential
+energy and Jacobians of frames. `inverse_kinematics` is another one."""
 
 import functools
 import warnings
@@ -13,9 +13,15 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot
 from jaxdyn.display import known
-from jaxdyn.dynamics import constraint_motion, inverse, kinematics, multipliers, saddle_point
+from jaxdyn.dynamics import constraint_motion, energy, inverse, kinematics, multipliers, saddle_point
 from jaxdyn.dynamics.doors import kinematic_function, model_function
-from jaxdyn.dynamics.equations_of_motion import acceleration, applied_forces, drive_forces, instant
+from jaxdyn.dynamics.equations_of_motion import (
+    acceleration,
+    applied_forces,
+    drive_forces,
+    instant,
+    total_potential_energy,
+)
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Velocities
 from jaxdyn.dynamics.minimal import minimal_motion
@@ -199,3 +205,6 @@ def frame_jacobian(model: Model, q: Coordinates, name: str, *, axes: kinematics.
     Source: theory.md (E4), (E5) at the origin of the frame, (E20); (N13) for a system.
     """
     return kinematics.jacobian_at(model, kinematics.placements(model, q), name, axes)
+
+
+potential_energy = or_system(total_potential_energy)(energy.potential_energy)

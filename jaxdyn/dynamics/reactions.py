@@ -151,7 +151,7 @@ def driving_power(
     if not configuration.is_prescribed(model):
         return jnp.zeros((), state.v.dtype)
     placed = moving.placements
-    drift, _ = configuration.drifts(model, state.q, state.v)
+    drift, _ = configuration.prescribed_twists(model, state.q, state.v)
     on_ground = jax.vmap(motion_to_outer)(placed.rotation, placed.offset, drift)
     return einsum("bc,bc->", on_ground, wrench)
 

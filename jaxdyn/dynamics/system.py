@@ -20,9 +20,9 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors
 from jaxdyn.dynamics.drives import Drives
-from jaxdyn.dynamics.forces import Force
+from jaxdyn.dynamics.forces import BodyForce, Force, JointForce
+from jaxdyn.dynamics.forces.joint_limits import JointLimits
 from jaxdyn.dynamics.forward import check_method
-from jaxdyn.dynamics.joint_limits import JointLimits
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import MechanismError, described
 from jaxdyn.mechanism.model import Model
@@ -126,19 +126,16 @@ class System(Displayed, eqx.Module):
 
     def _check_types(self) -> None:
         check_model(self.model, "System")
-        for name, kind in (("forces", Force), ("constraints", Constraint)):
+        for name, kinds in (("forces", (BodyForce, JointForce)), ("constraints", (Constraint,))):
             parts = getattr(self, name)
             if isinstance(parts, str):
                 raise TypeError(f"{name} is {parts!r}; write method={parts!r}, by name, if this is the method")
             if not isinstance(parts, tuple | list):
                 raise TypeError(f"{name} is {described(parts)}; give a tuple, ({name.removesuffix('s')},)")
             for part in parts:
-                if not isinstance(part, kind):
-                    remedy = (
-                        f"give an instance, {part.__name__}(...)"
-                        if isinstance(part, type)
-                        else f"give a {kind.__name__}"
-                    )
+                if not isinstance(part, kinds):
+                    wanted = f"a {' or a '.join(kind.__name__ for kind in kinds)}"
+                    remedy = f"give {f'an instance, {part.__name__}(...)' if isinstance(part, type) else wanted}"
                     raise TypeError(f"one of the {name} is {described(part)}; {remedy}")
         if not isinstance(self.drives, Drives | None):
             raise TypeError(f"drives is {described(self.drives)}; give JointDrives(columns, gear)")

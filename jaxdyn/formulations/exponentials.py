@@ -71,7 +71,7 @@ def _require_screws(model: Model) -> None:
         if not (kind.nq == kind.nv == 1 and constant):
             raise ValueError(
                 f"joint {name!r} ({kind.__name__}) is not a screw of one degree of freedom, so it has no matrix exponential; "
-                "use the decomposed model, jaxdyn.decomposed(model), after jaxdyn.released(model) if its motion is prescribed"
+                "use jaxdyn.decompose_joints(model), after jaxdyn.release_joints(model) if its motion is prescribed"
             )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxdyn.compute.arrays import floating
 from jaxdyn.display import Display, Displayed, plural
-from jaxdyn.dynamics import contact_points
+from jaxdyn.dynamics.contact import points as contact_points
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import Error
 from jaxdyn.identify.estimates import Uncertainty

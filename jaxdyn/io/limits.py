@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from jaxdyn.dynamics.joint_limits import JointLimits
+from jaxdyn.dynamics.forces.joint_limits import JointLimits
 from jaxdyn.dynamics.system import System
 
 LimitsUse = Literal["data", "enforced"]

@@ -13,9 +13,9 @@ from jaxdyn.dynamics.system import System, checked_system
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism.parts import part_table, read_parts
 from jaxdyn.io.tables import Place
+from jaxdyn.mechanism import transformations
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import quantities
-from jaxdyn.mechanism.transformations import locked
 
 Positions = Mapping[str, Array | np.ndarray | Sequence[float] | float]
 
@@ -24,8 +24,8 @@ Positions = Mapping[str, Array | np.ndarray | Sequence[float] | float]
 def lock_joints(system: System, positions: Positions) -> System:
     """Reduced system in which joints are fixed at given positions; `load_system(file, lock=positions)` reads one.
 
-    `mechanism.locked` states the consequences for the model. Forces on bodies, contacts and loops stay where they are. Forces and
-    drives in locked joints are gone, since they move nothing.
+    `mechanism.lock_joints` states the consequences for the model. Forces on bodies, contacts and loops stay where they are. Forces
+    and drives in locked joints are gone, since they move nothing.
 
     Args:
         system: The system.
@@ -34,7 +34,7 @@ def lock_joints(system: System, positions: Positions) -> System:
     Raises:
         UnknownName: There is no joint of this name; the message lists the existing names.
         ConfigError: A part of the system needs a locked joint, such as a `Coupling`, or is of a class that files cannot contain.
-        MechanismError: See `mechanism.locked`.
+        MechanismError: See `mechanism.lock_joints`.
 
     Example:
         ```python
@@ -44,7 +44,7 @@ def lock_joints(system: System, positions: Positions) -> System:
         planar = jaxdyn.io.lock_joints(arm, {"joint1": 0.0, "joint3": 0.0, "joint5": 0.0, "joint7": 0.0})
         ```
     """
-    before, model = system.model, locked(system.model, positions)
+    before, model = system.model, transformations.lock_joints(system.model, positions)
     place = Place(Path(f"{before.name} with locked joints"))
     stays = ~np.isin(np.array(before.topology.joint_names), list(positions))
     chosen = {

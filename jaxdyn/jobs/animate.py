@@ -13,7 +13,7 @@ from jaxdyn.compute.announcements import announced_as
 from jaxdyn.compute.arrays import zero_safe_norm
 from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics.contact import GroundContact
-from jaxdyn.dynamics.contact_points import contact_forces
+from jaxdyn.dynamics.contact.points import contact_forces
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError

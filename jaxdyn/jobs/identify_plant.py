@@ -9,9 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.dynamics import friction
 from jaxdyn.dynamics.drives import JointDrives
-from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.dynamics.forces import JointForce, friction
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
 from jaxdyn.identify.charts import Chart, Real

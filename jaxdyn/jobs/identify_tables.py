@@ -4,8 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
 # Forces are found among the classes of these modules and of all other imported modules.
-from jaxdyn.dynamics import friction, joint_limits  # noqa: F401
-from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.dynamics.forces import JointForce, friction, joint_limits  # noqa: F401
 from jaxdyn.identify.charts import Chart
 from jaxdyn.identify.losses import Loss
 from jaxdyn.jobs.built_tables import BuiltKey, Table

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.forces.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxdyn.control.obstacles import Spheres
-from jaxdyn.dynamics.contact_points import contact_names
+from jaxdyn.dynamics.contact.points import contact_names
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import setting, setting_of

@@ -22,7 +22,7 @@ import jaxdyn.compute as compute
 from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.compute.devices import divided, rounded_up, whole
-from jaxdyn.dynamics.contact_points import contact_forces, contact_names
+from jaxdyn.dynamics.contact.points import contact_forces, contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Inputs

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxdyn.compute.arrays import einsum
 from jaxdyn.dynamics.contact import GroundContact, SphereContact
-from jaxdyn.dynamics.contact_points import contact_forces, contact_names
+from jaxdyn.dynamics.contact.points import contact_forces, contact_names
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism.components import numbered
 

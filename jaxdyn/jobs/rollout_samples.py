@@ -15,7 +15,7 @@ from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.constraints.assembly import assemble
 from jaxdyn.constraints.projection import project_velocity
-from jaxdyn.dynamics.contact_points import contact_names
+from jaxdyn.dynamics.contact.points import contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.forces.friction import JointFriction
 from jaxdyn.io.mechanism.entries import JointEntry, MechanismEntry
 from jaxdyn.jobs import verbs
 from jaxdyn.jobs.commented import DEFAULT, Inline, Noted, commented_toml

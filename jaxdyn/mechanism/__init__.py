@@ -7,7 +7,6 @@ from jaxdyn.lazy import lazy_names
 if TYPE_CHECKING:
     from jaxdyn.mechanism import configuration as configuration
     from jaxdyn.mechanism.builder import MechanismBuilder as MechanismBuilder
-    from jaxdyn.mechanism.builder import model_from_arrays as model_from_arrays
     from jaxdyn.mechanism.joint import Joint as Joint
     from jaxdyn.mechanism.joints import Cylindrical as Cylindrical
     from jaxdyn.mechanism.joints import Fixed as Fixed
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
     from jaxdyn.mechanism.prescribed import PrescribedMotion as PrescribedMotion
     from jaxdyn.mechanism.prescribed import Sinusoid as Sinusoid
     from jaxdyn.mechanism.prescribed import Spline as Spline
-    from jaxdyn.mechanism.rotors import Rotors as Rotors
-    from jaxdyn.mechanism.topology import Topology as Topology
-    from jaxdyn.mechanism.transformations import decomposed as decomposed
-    from jaxdyn.mechanism.transformations import locked as locked
-    from jaxdyn.mechanism.transformations import released as released
+    from jaxdyn.mechanism.transformations import decompose_joints as decompose_joints
+    from jaxdyn.mechanism.transformations import lock_joints as lock_joints
+    from jaxdyn.mechanism.transformations import release_joints as release_joints
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -8,7 +8,6 @@ under the name of the child.
 
 import dataclasses
 import heapq
-from collections.abc import Sequence
 
 import numpy as np
 from jax.typing import DTypeLike
@@ -18,7 +17,7 @@ from jaxdyn.errors import check_name
 from jaxdyn.mechanism import checks
 from jaxdyn.mechanism.checks import Values
 from jaxdyn.mechanism.joint import Joint, groups, stack
-from jaxdyn.mechanism.joints import Fixed, joint_of_kind
+from jaxdyn.mechanism.joints import Fixed
 from jaxdyn.mechanism.messages import MasslessBody, MechanismError
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.null_motion import null_motion
@@ -253,73 +252,6 @@ class MechanismBuilder:
                 "give one of them a parent that leads to the ground"
             )
         return order
-
-
-def model_from_arrays(
-    parents: Sequence[int],
-    kinds: Sequence[str],
-    axes: Values,
-    joint_offsets: Values,
-    com_offsets: Values,
-    masses: Values,
-    inertias: Values,
-    *,
-    gravity: Values = STANDARD_GRAVITY,
-    orientations: Values = None,
-    name: str = "mechanism",
-    dtype: DTypeLike | None = None,
-) -> Model:
-    """Model from arrays in the notation of theory.md: bodies have the indices 1..n, and the ground is the parent 0.
-
-    Args:
-        parents: Index par(i) < i of the parent of each body.
-        kinds: Kind of each joint, "revolute" or "prismatic".
-        axes: Unit vectors e_i on joint-frame axes, (n, 3).
-        joint_offsets: Vectors l_i from the parent origin O'_par(i) to the joint frame origin O_i, on parent axes, (n, 3), m.
-        com_offsets: Vectors c_i from the body origin O'_i to the center of mass C_i, on body axes, (n, 3), m.
-        masses: Masses m_i, (n,), kg.
-        inertias: Inertia tensors J_i about the centers of mass on body axes, kg m^2: entries (xx, yy, zz, xy, xz, yz) of shape
-            (n, 6), or matrices of shape (n, 3, 3).
-        gravity: Gravitational acceleration on ground axes, m/s^2.
-        orientations: Constant rotations F_i of the joint frames (E3), (n, 4) or (n, 3, 3); identity if None.
-        name: Name of the mechanism, for messages.
-        dtype: Floating-point type of the parameters; the default of JAX if None.
-
-    Raises:
-        MechanismError: Lengths differ, or `MechanismBuilder` rejects a value.
-
-    Source: theory.md, sections 0 and (e).
-    """
-    n = len(parents)
-    arrays = {"kinds": kinds, "axes": axes, "joint_offsets": joint_offsets, "com_offsets": com_offsets}
-    arrays |= {"masses": masses, "inertias": inertias}
-    if orientations is not None:
-        arrays["orientations"] = orientations
-    for label, array in arrays.items():
-        if len(array) != n:
-            raise MechanismError(f"{label} has {len(array)} entries but parents has {n}; give one per body")
-    builder = MechanismBuilder(name, gravity)
-    for i, parent in enumerate(parents):
-        if not 0 <= parent <= i:
-            raise MechanismError(
-                f"body {i + 1}: its parent is {parent}; parents come before their children, so give 0 (the ground) to {i}, "
-                "or reorder the bodies"
-            )
-        try:
-            joint = joint_of_kind(kinds[i], axes[i])
-        except ValueError as error:
-            raise MechanismError(f"body {i + 1}: {error}") from None
-        builder.add_body(
-            str(i + 1),
-            joint=joint,
-            parent="ground" if parent == 0 else str(parent),
-            position=joint_offsets[i],
-            orientation=(1.0, 0.0, 0.0, 0.0) if orientations is None else orientations[i],
-            mass=masses[i],
-            com=com_offsets[i],
-            inertia=inertias[i],
-        )
-    return builder.build(dtype=dtype)
 
 
 def _assemble(

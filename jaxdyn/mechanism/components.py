@@ -107,8 +107,14 @@ def velocity_units(mechanism: Mechanism) -> tuple[str, ...]:
     return units_along(mechanism, _VELOCITY)
 
 
-def error_with_part(part: Any, model: Model) -> str | None:
-    """Error message with a remedy if a field that a part of a system declares with `quantity` does not fit the model, else None."""
+def error_with_part(part: Any, model: Model, **sizes: int) -> str | None:
+    """Error message with a remedy if a field that a part of a system declares with `quantity` does not fit the model, else None.
+
+    Args:
+        part: Part of a system.
+        model: The mechanism.
+        sizes: Lengths of further axes that annotations of the part name.
+    """
     bodies = [name for name, declared in quantities(type(part)).items() if declared.refers == "body"]
     wrong = model.topology.error_with_bodies(*(getattr(part, name) for name in bodies))
-    return wrong or invalid(part, {"nb": model.nb, "nq": model.nq, "nv": model.nv})
+    return wrong or invalid(part, {"nb": model.nb, "nq": model.nq, "nv": model.nv} | sizes)

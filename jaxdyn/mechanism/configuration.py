@@ -12,7 +12,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.compute import kernel_function
 from jaxdyn.compute.arrays import rows_at, zero_safe_norm
-from jaxdyn.lazy import own_names
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
@@ -172,7 +171,7 @@ def is_prescribed(model: Model) -> bool:
     return any(kind.drift is not Joint.drift for kind, _ in model.topology.groups)
 
 
-def drifts(
+def prescribed_twists(
     model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]
 ) -> tuple[Float[Array, "nb 6"], Float[Array, "nb 6"]]:
     """Relative twist that prescribed motion causes in every joint at v = 0, and the time derivative of this twist, on child axes.
@@ -448,30 +447,8 @@ def _by_blocks(model: Model, per_group: list) -> _Jacobians:
 
 
 @kernel_function
-def to_chart(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-    """Convert coordinates q to nv unconstrained parameters, which can be the unknowns of an optimizer.
-
-    Quaternions are replaced by their s-parameters (|s| <= 1, s = 0 without rotation); all other coordinates are unchanged. The map
-    is discontinuous where a spherical or free joint is rotated by half a turn (|s| = 1).
-
-    Source: theory.md (O1), (O6).
-    """
-    check_coordinates(model, q)
-    parameters = _by_group(model, lambda joint, q: joint.to_chart(q), (q,))
-    return _to_vector(model, parameters, model.topology.v_starts)
-
-
-@kernel_function
-def from_chart(model: Model, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
-    """Convert the parameters of `to_chart` back to coordinates; the map is smooth for all parameters. Source: theory.md (O1)."""
-    check_velocities(model, y=y)
-    coordinates = _by_group(model, lambda joint, y: joint.from_chart(y), (), (y,))
-    return _to_vector(model, coordinates, model.topology.q_starts)
-
-
-@kernel_function
 def to_primitives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-    """Coordinates of the decomposed mechanism (`jaxdyn.decomposed`) in the configuration q of the mechanism.
+    """Coordinates of the decomposed mechanism (`jaxdyn.decompose_joints`) in the configuration q of the mechanism.
 
     Source: theory.md section (d).
     """
@@ -488,10 +465,10 @@ def from_primitives(model: Model, c: Float[Array, "nv"]) -> Float[Array, "nq"]:
     return _to_vector(model, coordinates, model.topology.q_starts)
 
 
-def released_motion(
+def to_released(
     model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], a: Float[Array, "nv"]
 ) -> tuple[Float[Array, "n"], Float[Array, "m"], Float[Array, "m"]]:
-    """Coordinates, velocities and accelerations of `jaxdyn.released(model)` in the same motion as (q, v, a) of `model`.
+    """Coordinates, velocities and accelerations of `jaxdyn.release_joints(model)` in the same motion as (q, v, a) of `model`.
 
     Joints with prescribed motion have their prescribed values at the time of the model; all other joints keep the values (q, v, a).
 
@@ -557,7 +534,26 @@ def _random(model: Model, key: PRNGKeyArray, spread: float | Float[Array, ""]) -
     return jnp.where(bounded, inside, free)
 
 
-__all__ = own_names(globals())
+__all__ = [
+    "advance",
+    "coordinate_rate",
+    "difference",
+    "difference_jacobians",
+    "distance",
+    "from_primitives",
+    "integrate",
+    "integrate_jacobians",
+    "interpolate",
+    "joint_transforms",
+    "motion_columns",
+    "neutral",
+    "normalize",
+    "random",
+    "structure_coefficients",
+    "to_primitives",
+    "to_released",
+    "velocity_of_rate",
+]
 
 
 def __dir__() -> list[str]:

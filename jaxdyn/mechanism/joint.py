@@ -162,14 +162,6 @@ class Joint(eqx.Module):
         """
         return q
 
-    def to_chart(self, q: Float[Array, "nq"]) -> Float[Array, "nv"]:
-        """Convert coordinates q to nv unconstrained parameters."""
-        return q
-
-    def from_chart(self, y: Float[Array, "nv"]) -> Float[Array, "nq"]:
-        """Convert the parameters of `to_chart` back to coordinates."""
-        return y
-
     def primitives(self) -> "tuple[Joint, ...]":
         """Equivalent chain of joints with one degree of freedom each, without mass between them."""
         return (self,)

@@ -1,6 +1,6 @@
 """Model of a mechanism: its parameters, which are differentiable leaves of a pytree, and its static topology.
 
-Build a model with `jaxdyn.MechanismBuilder` or `jaxdyn.mechanism.model_from_arrays` (both check every value), or read one from a
+Build a model with `jaxdyn.MechanismBuilder`, which checks every value, or read one from a
 file (`jaxdyn.io`). Change parameters with `equinox.tree_at`; make a batch of mechanisms with `jax.vmap` over any leaves.
 """
 

@@ -1,14 +1,14 @@
 """Lookup of classes by the names that files use; it covers subclasses in jaxdyn and in user code."""
 
-from collections.abc import Iterator
 from typing import Any
 
 
-def subclasses(base: type) -> Iterator[type]:
-    """All imported subclasses of a class in the order of their definition, so that each is after its base classes."""
+def subclasses(base: type) -> list[type]:
+    """All imported subclasses of a class, each once, in the order of their definition; each is after one of its base classes."""
+    found: dict[type, None] = {}
     for cls in base.__subclasses__():
-        yield cls
-        yield from subclasses(cls)
+        found |= dict.fromkeys((cls, *subclasses(cls)))
+    return list(found)
 
 
 def named_subclasses(base: type, attribute: str = "kind") -> dict[str, Any]:

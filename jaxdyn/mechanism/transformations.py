@@ -1,17 +1,17 @@
 """Transformed mechanisms: joints decomposed into primitives, joints without their prescribed motions, or locked joints.
 
 All functions return a new model, whose parameters are differentiable functions of those of the given model.
-`configuration.to_primitives`, `from_primitives` and `released_motion` convert the coordinates.
+`configuration.to_primitives`, `from_primitives` and `to_released` convert the coordinates.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from jaxdyn.compute.arrays import einsum
 from jaxdyn.errors import check_name
@@ -19,13 +19,13 @@ from jaxdyn.mechanism.joint import Joint, groups, stack
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Limits, Model, as_dtype
 from jaxdyn.mechanism.rotors import Rotors
-from jaxdyn.mechanism.topology import GROUND, Topology
+from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.inertia import inertia_from_planar, planar_from_inertia, symmetric_entries, symmetric_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
 
-def decomposed(model: Model) -> Model:
+def decompose_joints(model: Model) -> Model:
     """Equivalent mechanism with joints of one degree of freedom only, and massless bodies between them.
 
         universal = R R,  cylindrical = P R,  spherical = R R R,  planar = P P R,  free = P P P R R R
@@ -40,8 +40,46 @@ def decomposed(model: Model) -> Model:
     Source: theory.md section (d).
     """
     topology = model.topology
-    dtype = model.dtype
-    chains = [model.joint(body).primitives() for body in range(model.nb)]
+    for body, kind in enumerate(topology.joint_classes):
+        start = topology.v_starts[body]
+        own = model.armature[start : start + kind.nv]
+        if not kind.velocity_is_rate and not isinstance(own, Tracer) and np.any(own):
+            raise MechanismError(
+                f"joint {topology.joint_names[body]!r} of mechanism {model.name!r} has armature {np.asarray(own).tolist()}, which "
+                "has no equivalent in primitive joints; set it to 0 first"
+            )
+
+    def of_primitives(body, own):
+        return model.joint(body).to_primitives(own) if topology.joint_classes[body].velocity_is_rate else None
+
+    return _with_chains(model, [model.joint(body).primitives() for body in range(model.nb)], of_primitives)
+
+
+def release_joints(model: Model) -> Model:
+    """The mechanism without prescribed motions: each rheonomic joint is replaced by the joint that it drives.
+
+    Source: theory.md (I4).
+    """
+    joints = [model.joint(body).released() for body in range(model.nb)]
+
+    def kept(body, own):
+        return own if type(joints[body]) is model.topology.joint_classes[body] else None
+
+    return _with_chains(model, [(joint,) for joint in joints], kept)
+
+
+def _with_chains(
+    model: Model, chains: Sequence[tuple[Joint, ...]], convert: Callable[[int, Array], Array | None]
+) -> Model:
+    """The mechanism with a chain of joints instead of each joint, and massless bodies between them.
+
+    Args:
+        model: The mechanism.
+        chains: Joints of each body; the last one carries the body.
+        convert: Function of a body and of its values per coordinate or velocity that returns those of its chain; None for default
+            values.
+    """
+    topology, dtype = model.topology, model.dtype
     last = np.cumsum([len(chain) for chain in chains]) - 1  # new index of each body
     names, joint_names, parents, joints = [], [], [], []
     for body, chain in enumerate(chains):
@@ -53,15 +91,23 @@ def decomposed(model: Model) -> Model:
             joint_names.append(topology.joint_names[body] + suffix)
             parents.append((GROUND if before == GROUND else int(last[before])) if k == 0 else first + k - 1)
             joints.append(as_dtype(joint, dtype))
-    carriers = tuple(body if body == GROUND else int(last[body]) for body in topology.frame_bodies)
     count = len(joints)
-    heads = last - np.array([len(chain) - 1 for chain in chains])  # the first primitive has the placement of the joint
+    heads = last - np.array([len(chain) - 1 for chain in chains])  # the first joint has the placement of the old one
     identity = RigidTransform(
         jnp.tile(jnp.asarray([1.0, 0.0, 0.0, 0.0], dtype), (count, 1)), jnp.zeros((count, 3), dtype)
     )
 
     def of_last(x):
         return jnp.zeros((count, *x.shape[1:]), dtype).at[last].set(x)
+
+    def of_chains(values, per, default):
+        parts = []
+        for body, (kind, chain) in enumerate(zip(topology.joint_classes, chains, strict=True)):
+            size, starts = (kind.nv, topology.v_starts) if per == "nv" else (kind.nq, topology.q_starts)
+            own = values[starts[body] : starts[body] + size]
+            found = convert(body, own)
+            parts.append(jnp.full(sum(getattr(x, per) for x in chain), default, dtype) if found is None else found)
+        return jnp.concatenate(parts)
 
     new = dataclasses.replace(
         topology,
@@ -70,96 +116,34 @@ def decomposed(model: Model) -> Model:
         parents=tuple(parents),
         joint_classes=tuple(type(joint) for joint in joints),
         joint_groups=groups(joints),
-        frame_bodies=carriers,
+        frame_bodies=tuple(body if body == GROUND else int(last[body]) for body in topology.frame_bodies),
     )
-    return Model(
+    rotors, driven = model.rotors, topology.body_of_column
+    return dataclasses.replace(
+        model,
         topology=new,
         joints=_stacked(joints),
         placement=jax.tree.map(lambda all_, own: all_.at[heads].set(own), identity, model.placement),
         mass=of_last(model.mass),
         com=of_last(model.com),
         inertia=of_last(model.inertia),
-        armature=_of_primitives(model, model.armature, 0.0, "armature"),
-        rotors=_renumbered(model, new, last),
-        gravity=model.gravity,
-        limits=Limits(
-            lower=_of_primitives(model, model.limits.lower, -jnp.inf),
-            upper=_of_primitives(model, model.limits.upper, jnp.inf),
-            velocity=_of_primitives(model, model.limits.velocity, jnp.inf),
-            effort=_of_primitives(model, model.limits.effort, jnp.inf),
+        armature=of_chains(model.armature, "nv", 0.0),
+        rotors=dataclasses.replace(
+            rotors,
+            carriers=tuple(GROUND if carrier == GROUND else int(last[carrier]) for carrier in rotors.carriers),
+            # The driven joints still have one component.
+            columns=tuple(int(new.v_starts[last[driven[column]]]) for column in rotors.columns),
         ),
-        frames=model.frames,
+        limits=Limits(
+            lower=of_chains(model.limits.lower, "nq", -jnp.inf),
+            upper=of_chains(model.limits.upper, "nq", jnp.inf),
+            velocity=of_chains(model.limits.velocity, "nv", jnp.inf),
+            effort=of_chains(model.limits.effort, "nv", jnp.inf),
+        ),
     )
 
 
-def _renumbered(model: Model, new: Topology, number: Sequence[int] | np.ndarray) -> Rotors:
-    """Rotors in a topology in which bodies have other indices; the driven joints still have one component."""
-    rotors, driven = model.rotors, model.topology.body_of_column
-    return dataclasses.replace(
-        rotors,
-        carriers=tuple(GROUND if carrier == GROUND else int(number[carrier]) for carrier in rotors.carriers),
-        columns=tuple(int(new.v_starts[number[driven[column]]]) for column in rotors.columns),
-    )
-
-
-def _of_primitives(model: Model, numbers: Float[Array, "_"], default: float, refused: str | None = None) -> Array:
-    """Values per coordinate or velocity in the order of the primitives; the default for those of quasi-velocities."""
-    topology = model.topology
-    per_velocity = len(numbers) == model.nv
-    parts = []
-    for body, kind in enumerate(topology.joint_classes):
-        size, start = (kind.nv, topology.v_starts[body]) if per_velocity else (kind.nq, topology.q_starts[body])
-        own = numbers[start : start + size]
-        if kind.velocity_is_rate:
-            parts.append(model.joint(body).to_primitives(own))
-            continue
-        if refused is not None and not isinstance(own, Tracer) and np.any(np.asarray(own) != default):
-            raise MechanismError(
-                f"joint {topology.joint_names[body]!r} of mechanism {model.name!r} has {refused} {np.asarray(own).tolist()}, which "
-                f"has no equivalent in primitive joints; set it to {default:g} first"
-            )
-        parts.append(jnp.full(kind.nv, default, numbers.dtype))
-    return jnp.concatenate(parts)
-
-
-def released(model: Model) -> Model:
-    """The mechanism without prescribed motions: each rheonomic joint is replaced by the joint that it drives.
-
-    Source: theory.md (I4).
-    """
-    topology = model.topology
-    kinds = topology.joint_classes
-    joints = [model.joint(body).released() for body in range(model.nb)]
-
-    def widened(numbers, sizes, starts, attribute, default):
-        """Values of the ordinary joints, and `default` for the released joints."""
-        parts = []
-        for body, joint in enumerate(joints):
-            own = numbers[starts[body] : starts[body] + sizes[body]]
-            parts.append(own if type(joint) is kinds[body] else jnp.full(getattr(joint, attribute), default, own.dtype))
-        return jnp.concatenate(parts)
-
-    per_q = ([kind.nq for kind in kinds], topology.q_starts, "nq")
-    per_v = ([kind.nv for kind in kinds], topology.v_starts, "nv")
-    limits = Limits(
-        lower=widened(model.limits.lower, *per_q, -jnp.inf),
-        upper=widened(model.limits.upper, *per_q, jnp.inf),
-        velocity=widened(model.limits.velocity, *per_v, jnp.inf),
-        effort=widened(model.limits.effort, *per_v, jnp.inf),
-    )
-    classes = tuple(type(joint) for joint in joints)
-    new = dataclasses.replace(topology, joint_classes=classes, joint_groups=groups(joints))
-    return dataclasses.replace(
-        model,
-        topology=new,
-        joints=_stacked(joints),
-        armature=widened(model.armature, *per_v, 0.0),
-        rotors=_renumbered(model, new, range(model.nb)),
-        limits=limits,
-    )
-
-
-def locked(model: Model, positions: Mapping[str, Array | np.ndarray | Sequence[float] | float]) -> Model:
+def lock_joints(model: Model, positions: Mapping[str, Array | np.ndarray | Sequence[float] | float]) -> Model:
     """Reduced mechanism in which joints are fixed at given positions (synonyms: lock, freeze).
 
     The body of a locked joint becomes a part of the body that carries it, as with a `Fixed` joint, and remains a frame with its
@@ -180,7 +164,7 @@ def locked(model: Model, positions: Mapping[str, Array | np.ndarray | Sequence[f
         import jaxdyn
 
         model = jaxdyn.library.double_pendulum()
-        bent = jaxdyn.mechanism.locked(model, {"elbow": 0.3})  # one degree of freedom
+        bent = jaxdyn.mechanism.lock_joints(model, {"elbow": 0.3})  # one degree of freedom
         ```
 
     Source: theory.md (E1), (E2), (F6).

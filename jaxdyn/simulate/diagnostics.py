@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot
 from jaxdyn.dynamics import kinematics
-from jaxdyn.dynamics.contact_points import contact_forces, contact_names
+from jaxdyn.dynamics.contact.points import contact_forces, contact_names
 from jaxdyn.dynamics.equations_of_motion import applied_forces
 from jaxdyn.dynamics.forces import Force
 from jaxdyn.dynamics.system import State, System, checked_system

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 
 from jaxdyn.compute import stored_jit
 from jaxdyn.dynamics.contact import Contact, GroundContact, SphereContact
-from jaxdyn.dynamics.contact_points import contact_forces
-from jaxdyn.dynamics.surfaces import HalfSpace, Surface
+from jaxdyn.dynamics.contact.points import contact_forces
+from jaxdyn.dynamics.contact.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import State
 from jaxdyn.io.shapes.solids import Mesh, revolved
 from jaxdyn.mechanism.topology import GROUND

@@ -1,7 +1,7 @@
 """Postures of a mechanism with closed loops, set by one slider per joint coordinate.
 
-A joint with several degrees of freedom is set by the coordinates of its primitives (`jaxdyn.decomposed`), which are angles and
-displacements: a spherical joint by three angles, a free base by three displacements and three angles.
+A joint with several degrees of freedom is set by the coordinates of its primitives (`jaxdyn.decompose_joints`), which are angles
+and displacements: a spherical joint by three angles, a free base by three displacements and three angles.
 """
 
 import collections
@@ -24,7 +24,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import turning
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.transformations import decomposed
+from jaxdyn.mechanism.transformations import decompose_joints
 from jaxdyn.view import skeleton
 from jaxdyn.view.skeleton import Mechanism, Placed
 
@@ -100,7 +100,7 @@ class Postures:
         self.system = system = mechanism if isinstance(mechanism, System) else System(mechanism)
         model = system.model
         without_armature = eqx.tree_at(lambda m: m.armature, model, jnp.zeros_like(model.armature))
-        self.primitives = decomposed(without_armature)
+        self.primitives = decompose_joints(without_armature)
         if self.primitives.nq != model.nv:
             raise ConfigError(f"{model.name}: it has a kind of joint that cannot be set by angles and displacements")
         self._is_driven = configuration.is_prescribed(model)

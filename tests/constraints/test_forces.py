@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from first_cases import first
 from jaxtyping import Array, Float
+from mechanisms import model_from_arrays
 from stacked_reactions import stacked
 
 import jaxdyn
@@ -36,7 +37,7 @@ def marker(x: float, y: float) -> RigidTransform:
 
 def planar_four_bar(parents, offsets, cut: LoopJoint) -> System:
     """The bodies of theory.md section (p), closed loop, on joints as given."""
-    model = jaxdyn.mechanism.model_from_arrays(
+    model = model_from_arrays(
         parents=parents,
         kinds=["revolute"] * 3,
         axes=[(0, 0, 1)] * 3,
@@ -120,42 +121,6 @@ def test_minimal_coordinates_move_as_multipliers_do():
         jaxdyn.constraints.minimal_motion(system, system.at_rest(Q), (0, 0))
     with pytest.raises(ValueError, match="has no constraints; all its 3 velocities are independent"):
         jaxdyn.constraints.minimal_motion(System(system.model), System(system.model).at_rest(Q), (0,))
-
-
-@pytest.mark.thorough
-def test_a_joint_bears_the_same_whether_it_is_cut_or_belongs_to_the_tree():
-    cut_between = planar_four_bar(
-        [0, 1, 0],
-        [(0, 0, 0), (0.4, 0, 0), (1.1, 0.1, 0)],
-        LoopJoint("cut", "revolute", 1, marker(1.0, 0.0), 2, marker(0.0, 0.0)),
-    )
-    # Body 3 turns about its other end now: the same body, placed by its first one.
-    shift = jnp.asarray([-0.8, 0.0, 0.0])
-    model = eqx.tree_at(lambda m: m.com, cut_between.model, cut_between.model.com.at[2].add(shift))
-    pin = cut_between.constraints[0]
-    pin = dataclasses.replace(pin, frame_b=RigidTransform(pin.frame_b.quaternion, shift))
-    cut_between = System(model, constraints=(pin,))
-    q, v = (x.at[2].set(jnp.sum(x)) for x in (Q, V))
-
-    @jax.jit
-    def both():
-        first, second = (CUT_AT_GROUND, State(Q, V)), (cut_between, State(q, v))
-        return [
-            (
-                stacked(jaxdyn.joint_reactions(*case, TAU)),
-                jaxdyn.loop_reactions(*case, TAU)["cut"],
-                jaxdyn.constraints.constraint_errors(*case),
-            )
-            for case in (first, second)
-        ]
-
-    (tree, loop, _), (other_tree, other_loop, errors) = both()
-    np.testing.assert_allclose(errors.residual, 0.0, atol=1e-11)
-    np.testing.assert_allclose(errors.rate, 0.0, atol=1e-11)
-    np.testing.assert_allclose(other_loop.force[:2], tree.force[2, :2], rtol=1e-10)  # of body 2 on body 3
-    np.testing.assert_allclose(other_tree.force[2, :2], -loop.force[:2], rtol=1e-10)  # of the ground on body 3
-    np.testing.assert_allclose(other_tree.force[:2, :2], tree.force[:2, :2], rtol=1e-10)
-    np.testing.assert_allclose(other_tree.drive[:1], TAU[:1], rtol=1e-10)
 
 
 def test_a_loop_joint_bears_the_force_and_the_moment_of_the_same_joint_in_a_tree():

@@ -13,14 +13,10 @@ from scipy.spatial.transform import Rotation
 import jaxdyn
 from jaxdyn import (
     ConstantRate,
-    Coupling,
     Cylindrical,
-    Distance,
     Fixed,
     Free,
     LinkageBuilder,
-    LoopJoint,
-    MechanismBuilder,
     MechanismError,
     Planar,
     Prismatic,
@@ -121,69 +117,6 @@ def homogeneous(rng: np.random.Generator) -> np.ndarray:
 
 def placed(matrix: np.ndarray, suffix: str = "") -> dict:
     return {f"position{suffix}": matrix[:3, 3], f"orientation{suffix}": matrix[:3, :3]}
-
-
-def test_spatial_linkage_against_the_same_built_by_hand():
-    """Crank and rocker on skew axes, a coupler between them by a universal and a ball joint."""
-    rng = np.random.default_rng(4)
-    bodies = {name: body_values(rng, mass) for name, mass in (("crank", 1.0), ("coupler", 2.0), ("rocker", 1.5))}
-    in_ground = {name: homogeneous(rng) for name in bodies} | {"ground": np.eye(4)}  # where all coordinates are zero
-    axes = random_unit(rng), random_unit(rng)
-    first = random_unit(rng)
-    second = np.cross(first, random_unit(rng))
-    universal = Universal(first, second / np.linalg.norm(second))
-    joints = {
-        "a": (Revolute(axes[0]), "ground", "crank"),
-        "b": (universal, "crank", "coupler"),
-        "c": (Spherical(), "coupler", "rocker"),
-        "d": (Revolute(axes[1]), "rocker", "ground"),
-    }
-    joint_frames = {name: homogeneous(rng) for name in joints}
-    builder = LinkageBuilder()
-    for name, values in bodies.items():
-        builder.add_body(name, **values)
-    for name, (joint, *ends) in joints.items():
-        frames = [np.linalg.inv(in_ground[end]) @ joint_frames[name] for end in ends]
-        builder.add_joint(name, joint, *ends, **placed(frames[0], "_a"), **placed(frames[1], "_b"))
-    system = builder.build()
-
-    by_hand = MechanismBuilder()
-    for name, carrier, parent, kind in (
-        ("crank", "a", None, Revolute(axes[0])),
-        ("coupler", "b", "a", universal),
-        ("rocker", "d", None, Revolute(-axes[1])),
-    ):
-        frame = joint_frames[carrier]
-        into = np.linalg.inv(frame) @ in_ground[name]  # from the frame of the description to the one at the joint
-        turn = into[:3, :3]
-        mass, com, inertia = bodies[name].values()
-        by_hand.add_body(
-            name,
-            joint=kind,
-            parent="ground" if parent is None else "crank",
-            **placed(frame if parent is None else np.linalg.inv(joint_frames[parent]) @ frame),
-            mass=mass,
-            com=turn @ com + into[:3, 3],
-            inertia=turn @ inertia @ turn.T,
-        )
-    expected = by_hand.build()
-    model = system.model
-    assert model.topology.parents == expected.topology.parents
-    assert model.topology.joint_classes == expected.topology.joint_classes
-    for one, other in (
-        *((getattr(model, field), getattr(expected, field)) for field in ("mass", "com", "inertia")),
-        *zip(jax.tree.leaves(model.joints), jax.tree.leaves(expected.joints), strict=True),
-        (model.placement.rotation, expected.placement.rotation),
-        (model.placement.translation, expected.placement.translation),
-    ):
-        np.testing.assert_allclose(one, other, atol=1e-12)
-    (ball,) = system.constraints
-    assert isinstance(ball, LoopJoint)
-    assert (ball.name, ball.kind, ball.body_a, ball.body_b) == ("c", "spherical", 1, 2)
-    for end, carrier in ((ball.frame_a, "b"), (ball.frame_b, "d")):
-        at = np.linalg.inv(joint_frames[carrier]) @ joint_frames["c"]
-        np.testing.assert_allclose(end.rotation, at[:3, :3], atol=1e-12)
-        np.testing.assert_allclose(end.translation, at[:3, 3], atol=1e-12)
 
 
 # --- reversed joints ---
@@ -410,25 +343,8 @@ def test_joints_that_are_cut(graph):
     assert [constraint.name for constraint in system.constraints] == expected
 
 
-def test_rods_and_couplings_are_found_by_name_and_keep_their_joints():
-    builder = linkage(*HINGES)
-    builder.add_rod("strut", "y", "ground", length=2.0, position_a=(1, 2, 3), position_b=(0, 0, 1))
-    builder.add_coupling("gear", "c", "a", (0.1, -2.0))
-    system = builder.build()
-    strut, gear = system.constraints[1:]
-    names = system.model.topology.joint_names
-    assert [c.name for c in system.constraints] == ["b", "strut", "gear"]
-    assert isinstance(strut, Distance)
-    assert (strut.body_a, strut.body_b) == (system.model.locate("y", (0, 0, 0))[0], -1)
-    np.testing.assert_allclose(np.r_[strut.point_a, strut.point_b, strut.length], [1, 2, 3, 0, 0, 1, 2])
-    assert isinstance(gear, Coupling)
-    assert (names[gear.driven], names[gear.driver]) == ("c", "a")
-    np.testing.assert_allclose(gear.coefficients, [0.1, -2.0])
-
-
 def test_numbers_have_the_type_that_is_asked_for():
     builder = four_bar()
-    builder.add_rod("strut", "left", "ground", length=2.0)
     system = builder.build(dtype=jnp.float32)
     assert {leaf.dtype for leaf in jax.tree.leaves(system)} == {jnp.dtype("float32")}
 
@@ -462,10 +378,8 @@ REFUSALS = [
     (added("add_body", "x"), "there are two bodies or frames called 'x'; rename one"),
     (added("add_frame", "x", body="y"), "there are two bodies or frames called 'x'; rename one"),
     (added("add_body", "heavy", mass=-1.0), "body 'heavy': mass is -1 kg; a mass must be positive or zero"),
-    (added("add_joint", "a", HINGE, "x", "y"), "there are two joints, rods or couplings called 'a'; rename one"),
-    (added("add_rod", "a", "x", "y", length=1.0), "there are two joints, rods or couplings called 'a'; rename one"),
+    (added("add_joint", "a", HINGE, "x", "y"), "there are two joints called 'a'; rename one"),
     (added("add_joint", "e", HINGE, "x", "x"), "joint 'e' connects 'x' with itself; give two different bodies"),
-    (added("add_rod", "e", "x", "x", length=1.0), "rod 'e' connects 'x' with itself; give two different bodies"),
     (added("add_joint", "e", Revolute((0, 0, 2)), "x", "y"),
      "the revolute joint 'e': its axis has length 2; give the unit vector (0.0, 0.0, 1.0)"),
     (added("add_joint", "e", HINGE, "x", "y", position_b=(1, 2)), "joint 'e' on body_b: position has shape (2,); give 3 values"),
@@ -475,16 +389,9 @@ REFUSALS = [
     ),
     (added("add_joint", "e", HINGE, "x", "y", position_limits=(2, 1)),
      "joint 'e': position_limits are (2, 1); give (lower, upper) with lower < upper"),
-    (added("add_rod", "e", "x", "y", length=0.0), "rod 'e': length is 0; give a positive one, or use a Spherical joint for zero"),
-    (added("add_coupling", "e", "a", "a", (1.0,)), "coupling 'e' couples joint 'a' with itself; give two different joints"),
-    (added("add_coupling", "e", "a", "b", 1.0), "coupling 'e': coefficients has shape (); give 1 values"),
     (added("add_joint", "e", HINGE, "x", "grund", then_build=True),
      "joint 'e': its body_b: there is no body 'grund' (did you mean 'ground'?); use one of ground, x, y, z"),
-    (added("add_rod", "e", "q", "x", length=1.0, then_build=True),
-     "rod 'e': its body_a: there is no body 'q'; use one of ground, x, y, z"),
     (added("add_frame", "e", body="q", then_build=True), "frame 'e': its body: there is no body 'q'; use one of ground, x, y, z"),
-    (added("add_coupling", "e", "a", "hinge", (0, 1), then_build=True),
-     "coupling 'e': its driver joint: there is no joint 'hinge'; use one of a, b, c, d"),
     (added("add_body", "lost", then_build=True),
      "mechanism 'graph': no joints connect 'lost' to the ground; add a joint, for a floating body Free() between "
      "\"ground\" and 'lost'"),
@@ -507,7 +414,7 @@ REFUSALS = [
     (built(*loop_of(a=HINGE, b=Screw((1, 0, 0), 0.1), c=HINGE, d=HINGE), a=MOTOR, c={"velocity_limit": 1.0}, d=MOTOR),
      "mechanism 'graph': no joint of the loop 'b', 'a', 'd', 'c' can be cut ('b': there is no loop joint of kind 'screw'; 'a': "
      "it has an armature; 'd': it has an armature; 'c': it has limits); change one of them to a kind that can be cut, without "
-     "armature, limits and couplings"),
+     "armature and limits"),
     (built(("rail", Rail(), "x", "ground")),
      "joint 'rail': its parent in the tree is body_b 'ground', so it would have to be reversed, but joints of kind 'rail' cannot "
      "be reversed; exchange body_a and body_b, with their positions and orientations"),
@@ -520,23 +427,3 @@ REFUSALS = [
 @pytest.mark.parametrize(("call", "message"), REFUSALS, ids=range(len(REFUSALS)))
 def test_refusal_says_what_is_wrong_and_what_to_do(call, message):
     refused(call, message)
-
-
-def test_coupled_joints_are_not_cut():
-    builder = linkage(*HINGES)
-    builder.add_coupling("gear", "c", "a", (0, 1))
-    refused(
-        lambda: builder.build(cut=("c",)),
-        "mechanism 'graph': joint 'c' cannot be cut: it is in coupling 'gear'; cut another joint of its loop",
-    )
-    builder = linkage(("ball", Spherical(), "ground", "x"), ("hinge", HINGE, "x", "y"))
-    builder.add_coupling("gear", "hinge", "ball", (0, 1))
-    refused(
-        builder.build, "coupling 'gear': its driver joint 'ball' has 4 coordinates; couple joints with one coordinate"
-    )
-
-
-def test_rod_within_one_rigid_body_is_refused():
-    builder = ring()
-    builder.add_rod("strut", "a", "b", length=1.0)
-    refused(builder.build, "rod 'strut' connects two points of one rigid body; remove it")

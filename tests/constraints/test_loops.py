@@ -120,57 +120,6 @@ def four_bar() -> System:
     return System(builder.build(), constraints=(pin(COUPLER),))
 
 
-def closed_form(angle):
-    """(absolute angle of coupler, angle of rocker) on the open branch, by the triangle of the diagonal."""
-    pin = CRANK * jnp.array([jnp.cos(angle), jnp.sin(angle)])
-    diagonal = jnp.array([BASE, 0.0]) - pin
-    length = jnp.sqrt(diagonal @ diagonal)
-    direction = jnp.arctan2(diagonal[1], diagonal[0])
-    at_pin = jnp.arccos((COUPLER**2 + length**2 - ROCKER**2) / (2 * COUPLER * length))
-    tip = pin + COUPLER * jnp.array([jnp.cos(direction + at_pin), jnp.sin(direction + at_pin)])
-    return direction + at_pin, jnp.arctan2(tip[1], tip[0] - BASE)
-
-
-def test_four_bar_against_closed_form_kinematics_and_dynamics_in_its_one_coordinate():
-    system, angle, speed = four_bar(), jnp.array(0.7), jnp.array(2.0)
-    coupler, rocker = closed_form(angle)
-    start = jnp.array([0.7, coupler - 0.7 + 0.1, rocker - 0.2])
-    assembled = jax.jit(jaxdyn.assemble)(system, system.at_rest(start))
-    assert bool(assembled.closed)
-    assert int(assembled.mobility) == 1
-    coupler, rocker = closed_form(assembled.q[0])
-    np.testing.assert_allclose(assembled.q[1:], [coupler - assembled.q[0], rocker], atol=1e-12)
-
-    def configuration(angle):
-        coupler, rocker = closed_form(angle)
-        return jnp.stack([angle, coupler - angle, rocker])
-
-    def centers(angle):
-        """Mass centers (x, z) and absolute angles of crank, coupler and rocker."""
-        coupler, rocker = closed_form(angle)
-        angles = jnp.stack([angle, coupler, rocker])
-        pins = jnp.stack([jnp.zeros(2), CRANK * jnp.stack([jnp.cos(angle), jnp.sin(angle)]), jnp.array([BASE, 0.0])])
-        halves = jnp.array([CRANK, COUPLER, ROCKER])[:, None] / 2
-        return pins + halves * jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=1), angles
-
-    masses, lengths = jnp.array([0.5, 1.0, 0.7]), jnp.array([CRANK, COUPLER, ROCKER])
-
-    def lagrangian(angle, speed):
-        (points, _), (velocities, spins) = jax.jvp(centers, (angle,), (speed,))
-        kinetic = masses @ (velocities**2).sum(axis=1) / 2 + (masses * lengths**2 / 12) @ spins**2 / 2
-        return kinetic - 9.81 * masses @ points[:, 1]
-
-    def expected(angle, speed):
-        inertia = jax.grad(jax.grad(lagrangian, 1), 1)(angle, speed)
-        mixed = jax.jvp(lambda angle: jax.grad(lagrangian, 1)(angle, speed), (angle,), (speed,))[1]
-        return (jax.grad(lagrangian)(angle, speed) - mixed) / inertia
-
-    q, v = jax.jvp(configuration, (angle,), (speed,))
-    np.testing.assert_allclose(jax.jit(jaxdyn.project_velocity)(system, State(q, v)), v, atol=1e-12)
-    actual = jax.jit(jaxdyn.acceleration)(system, State(q, v))
-    np.testing.assert_allclose(actual[0], jax.jit(expected)(angle, speed), rtol=1e-9)
-
-
 @pytest.mark.thorough
 def test_assembly_reports_a_loop_that_cannot_close_and_has_the_derivative_of_its_equations():
     system, start, step = four_bar(), jnp.array([0.7, 0.5, 1.0]), 1e-5

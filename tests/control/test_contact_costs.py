@@ -14,11 +14,11 @@ from jaxdyn.dynamics import (
     GroundContact,
     SphereContact,
     contact_forces,
-    contact_forces_on_bodies,
     contact_sphere,
     frame_placement,
     frame_velocity,
 )
+from jaxdyn.dynamics.contact.points import contact_forces_on_bodies
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.tables import Place
 from jaxdyn.jobs.built_tables import CostTable

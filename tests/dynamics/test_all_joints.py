@@ -16,8 +16,6 @@ from stacked_trees import agree, evaluated
 
 from jaxdyn import (
     AppliedForce,
-    MechanismBuilder,
-    Spherical,
     State,
     System,
     acceleration,
@@ -205,16 +203,6 @@ def test_textbook_symbols_of_every_joint_with_coordinate_rates_are_symmetric_and
     close(symbols, 0.5 * (np.einsum("bga->abg", d) + np.einsum("gab->abg", d) - d))  # (G6)
 
 
-def test_connection_of_one_ball_is_that_of_euler():
-    builder = MechanismBuilder("top", gravity=(0, 0, 0))
-    builder.add_body("top", joint=Spherical(), mass=2.0, inertia=(0.3, 0.5, 0.4, 0.02, -0.05, 0.03))
-    model = builder.build()
-    v = jnp.array([0.7, -1.1, 0.4])
-    tensor = np.asarray(symmetric_matrix(model.inertia[0]))
-    symbols = jax.jit(connection_first_kind)(model, jnp.array([0.4, -1.0, 0.3, 0.9]))
-    close(jnp.einsum("abg,a,b->g", symbols, v, v), np.cross(v, tensor @ v))
-
-
 # --- an independent route: Lagrange's equations in Hamel's form, by automatic differentiation of the placements ---
 
 
@@ -385,14 +373,6 @@ def test_derivative_rules_are_the_derivatives_of_the_algorithms(name):
 
 
 # --- batches, and one computation per kind ---
-
-
-def test_a_batch_of_models_gives_what_each_of_them_gives():
-    together = several_ways()[0]["closed form of the mass matrix"][1]
-    alone = jax.jit(mass_matrix)
-    for i in range(COUNT):
-        model, q, *_ = jax.tree.map(lambda x: x[i], samples("all"))  # noqa: B023
-        close(together[i], alone(model, q), scale=10.0)
 
 
 def count_of_equations(function, *arguments) -> int:

@@ -1,4 +1,4 @@
-"""Bodies whose motion is known in closed form: tops, bodies free of forces, cranks, and a body that turns by moving its arms."""
+"""Bodies whose motion is known in closed form: a top, a body free of forces, and a body that turns by moving its arms."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,6 @@ import pytest
 from scipy.special import ellipj, ellipk
 
 from jaxdyn import (
-    ConstantRate,
     Free,
     JointDrives,
     Knots,
@@ -23,7 +22,6 @@ from jaxdyn import (
     angular_momentum,
     center_of_mass,
     configuration,
-    driving_forces,
     forward_kinematics,
     momentum,
     rollout,
@@ -69,29 +67,6 @@ def test_steady_precession_of_the_top_solves_the_equations_of_motion(which):
     expected = rate * np.cross(vertical, np.asarray(state.v))
     scale = _MASS * _GRAVITY * _LENGTH / _TRANSVERSE + rate * _SPIN
     np.testing.assert_allclose(acceleration(_top(), state), expected, atol=1e-13 * scale)
-
-
-def test_small_nutation_of_the_top_has_its_frequency():
-    rate = _precession_rates()[0]
-    state, _ = _leaning(rate)
-    frequency = np.hypot(rate * np.sin(_TILT), _AXIAL * _SPIN / _TRANSVERSE - 2 * rate * np.cos(_TILT))
-    system, dt, steps, push = _top(), 2e-4, 8000, 1e-3
-
-    @jax.jit
-    def tilt(state):
-        def save(t, state, u):
-            axis = quaternion.rotate(state.q, jnp.array([0.0, 0.0, 1.0]))
-            return jnp.arctan2(jnp.hypot(axis[0], axis[1]), axis[2])
-
-        return rollout(system, state, dt=dt, steps=steps, integrator=RungeKutta4(), save=save, save_every=40)
-
-    # A push across the tilt changes neither of the momenta on which the steady tilt depends; half the difference of two opposite
-    # pushes has no error of second order in the push.
-    pushed = [tilt(State(state.q, state.v + jnp.array([s, 0.0, 0.0]))) for s in (push, -push)]
-    nutation = 0.5 * (pushed[0].saved - pushed[1].saved)
-    expected = push / frequency * np.sin(frequency * np.asarray(pushed[0].time))
-    assert frequency * dt * steps > 4 * np.pi  # several nutations
-    np.testing.assert_allclose(nutation, expected, atol=1e-5 * push / frequency)
 
 
 # --- the body free of forces ------------------------------------------------------------------------------------------------------
@@ -146,51 +121,6 @@ def test_asymmetric_free_body_flips_about_its_middle_axis_as_elliptic_functions_
         np.testing.assert_allclose(conserved, np.broadcast_to(conserved[0], conserved.shape), atol=1e-10)
     np.testing.assert_allclose(moving[0], mass * np.array([0.3, -0.1, 0.2]), atol=1e-14)
     np.testing.assert_allclose(center, com + time[:, None] * np.array([0.3, -0.1, 0.2]), atol=1e-9)
-
-
-# --- the pendulum on a crank ------------------------------------------------------------------------------------------------------
-
-
-def test_pendulum_on_a_crank_at_constant_rate_by_hand():
-    radius, rate, start, gravity = 0.2, 7.0, 0.3, 9.81
-    crank_mass, crank_com = 1.5, 0.08
-    mass, length, inertia = 0.6, 0.35, 0.01
-    builder = MechanismBuilder("crank", (0.0, -gravity, 0.0))
-    joint = Rheonomic(Revolute((0.0, 0.0, 1.0)), ConstantRate(rate, start))
-    builder.add_body("crank", joint=joint, mass=crank_mass, com=(crank_com, 0.0, 0.0), inertia=(0.1, 0.1, 0.1))
-    builder.add_body(
-        "rod",
-        parent="crank",
-        joint=Revolute((0.0, 0.0, 1.0)),
-        position=(radius, 0.0, 0.0),
-        mass=mass,
-        com=(length, 0.0, 0.0),
-        inertia=(0.02, 0.02, inertia),
-    )
-    system = System(builder.build())
-
-    @jax.jit
-    @jax.vmap
-    def found(q, v, t):
-        state = State(q[None], v[None])
-        return acceleration(system, state, t=t)[0], driving_forces(system, state, t=t)["crank_joint"][0]
-
-    q, v, t = np.array([0.4, -1.1, 2.5]), np.array([-3.0, 0.5, 4.0]), np.array([0.0, 0.21, 1.7])
-    a, torque = found(jnp.asarray(q), jnp.asarray(v), jnp.asarray(t))
-    theta = start + rate * t
-    phi, phi_rate = theta + q, rate + v
-    # Lagrange's equation of the rod, whose pivot has the acceleration -r W^2 (cos theta, sin theta).
-    by_hand = -mass * length * (radius * rate**2 * np.sin(phi - theta) + gravity * np.cos(phi))
-    by_hand /= inertia + mass * length**2
-    np.testing.assert_allclose(a, by_hand, rtol=1e-12, atol=1e-12)
-    # The pin takes m (acceleration - gravity) of the rod and no moment; the crank itself does not turn faster.
-    com_x = -radius * rate**2 * np.cos(theta) - length * (by_hand * np.sin(phi) + phi_rate**2 * np.cos(phi))
-    com_y = -radius * rate**2 * np.sin(theta) + length * (by_hand * np.cos(phi) - phi_rate**2 * np.sin(phi))
-    at_pin = mass * np.stack([com_x, com_y + gravity])
-    expected = crank_mass * gravity * crank_com * np.cos(theta) + radius * (
-        np.cos(theta) * at_pin[1] - np.sin(theta) * at_pin[0]
-    )
-    np.testing.assert_allclose(torque, expected, rtol=1e-12, atol=1e-12)
 
 
 # --- a floating body with two arms ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from jaxdyn.dynamics import (
     contact_sphere,
     kinematics,
 )
-from jaxdyn.dynamics.unilateral import secant_slope
+from jaxdyn.dynamics.forces.unilateral import secant_slope
 
 K, D, MU, S, W, R = 3000.0, 40.0, 0.7, 0.05, 0.01, 0.03
 RADIUS = 0.1

@@ -78,23 +78,6 @@ def test_closed_forms_in_single_precision():
         np.testing.assert_allclose(single, double, rtol=0, atol=3e-6 * np.max(np.abs(double)))
 
 
-@pytest.mark.parametrize("name", ["inverse_dynamics", "forward_dynamics"])
-def test_hessian_products_are_sums_over_all_second_derivatives(name):
-    model, q, v, last = drawn(([-1, 0], "RS", ()))
-    weights, *direction = jnp.asarray(np.random.default_rng(3).normal(size=(4, model.nv)))
-
-    def weighted(step, v, last):
-        return weights @ getattr(jaxdyn, name)(model, configuration.integrate(model, q, step), v, last)
-
-    hessian = jax.jit(jax.hessian(weighted, (0, 1, 2)))(jnp.zeros_like(v), v, last)
-    product = jax.jit(getattr(jaxdyn.dynamics, f"{name}_hessian_product"))
-    found = product(model, q, v, last, weights, tuple(direction))
-    for part, blocks in zip(found, hessian, strict=True):
-        expected = sum(block @ step for block, step in zip(blocks, direction, strict=True))
-        assert np.max(np.abs(expected)) > 0.01
-        close(part, expected, scale=100.0 * float(np.max(np.abs(expected))))
-
-
 def test_accelerations_may_come_from_articulated_bodies():
     model, q, v, tau = drawn(([-1, 0, 1], "RPR", ()))
     one = jaxdyn.forward_dynamics_derivatives(model, q, v, tau)

@@ -12,7 +12,8 @@ from recorded import STEP, simulated
 import jaxdyn
 from jaxdyn import JointServo, State, System, identify
 from jaxdyn.control import ControlProblem, MultibodyDynamics
-from jaxdyn.dynamics import Actuator, Actuators, Drives, GravityCompensation, acceleration_over_step
+from jaxdyn.dynamics import Actuator, Actuators, Drives, GravityCompensation
+from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
 from jaxdyn.io import ConfigError, load_archive, load_system, save_archive, save_system
 from jaxdyn.results import UnsuccessfulWarning
 

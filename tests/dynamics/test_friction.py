@@ -12,11 +12,8 @@ from random_trees import close, random_motion, sample_tree
 from stacked_reactions import stacked
 
 from jaxdyn import (
-    Free,
     JointFriction,
     LoadFriction,
-    MechanismBuilder,
-    MechanismError,
     State,
     StribeckFriction,
     System,
@@ -25,13 +22,10 @@ from jaxdyn import (
     joint_reactions,
     rollout,
 )
-from jaxdyn.dynamics import AsymmetricFriction, GroundContact, HalfSpace, QuadraticDrag, contact_box
-from jaxdyn.dynamics.friction import BearingFriction
-from jaxdyn.io.archive.file import load_archive, save_archive
-from jaxdyn.io.config import ConfigError
-from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
+from jaxdyn.dynamics import AsymmetricFriction, QuadraticDrag
+from jaxdyn.dynamics.forces.friction import BearingFriction
+from jaxdyn.io.mechanism.file import load_mechanism
 from jaxdyn.io.system_file import load_system
-from jaxdyn.io.urdf.writer import save_urdf
 
 N = 6  # velocity components of the tree
 rng = np.random.default_rng(80)
@@ -168,46 +162,6 @@ def test_bearing_of_a_pendulum_bears_weight_and_centrifugal_force(tmp_path):
             close(mine, formula)
 
 
-@pytest.mark.parametrize(
-    ("term", "message"),
-    [
-        (
-            StribeckFriction(C, -SPEED, SCALE),
-            "StribeckFriction .* stribeck_velocity is .*; give values that are positive",
-        ),
-        (StribeckFriction(C[:2], SPEED, SCALE), r"stribeck has shape \(2,\); give 6 values"),
-        (AsymmetricFriction(C, D[:1], SCALE), r"viscous_difference has shape \(1,\); give 6 values"),
-        (
-            AsymmetricFriction(C, D, 0 * SCALE),
-            "AsymmetricFriction .* velocity_scale is .*; give values that are positive",
-        ),
-        (LoadFriction(C, SCALE, 0 * LOAD), "LoadFriction .* load_scale is .*; give values that are positive"),
-        (BearingFriction(C, SCALE, 0 * LOAD), "BearingFriction .* load_scale is .*; give values that are positive"),
-        (QuadraticDrag(C[:3]), r"QuadraticDrag .* coefficient has shape \(3,\); give 6 values"),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(tree, term, message):
-    with pytest.raises(MechanismError, match=message):
-        System(tree, (term,))
-
-
-def test_mechanism_file_and_archive_give_every_number_back_and_urdf_refuses(tree, tmp_path):
-    system = System(tree, tuple(term for term, _ in TERMS.values()))
-    save_mechanism(system, tmp_path / "tree.toml")
-    save_archive(system, tmp_path / "tree")
-    read = load_mechanism(tmp_path / "tree.toml"), load_archive(tmp_path / "tree")
-    for actual in read:
-        assert jax.tree.structure(actual.forces) == jax.tree.structure(system.forces)
-        for a, b in zip(jax.tree.leaves(actual.forces), jax.tree.leaves(system.forces), strict=True):
-            np.testing.assert_array_equal(a, b)
-    for name in TERMS.keys() - {"joint"}:
-        term = TERMS[name][0]
-        with pytest.raises(ConfigError, match=f"a force of class {type(term).__name__} cannot be written as URDF"):
-            save_urdf(System(tree, (term,)), tmp_path / "tree.urdf")
-    with pytest.raises(ConfigError, match="two forces of class QuadraticDrag; combine them into one"):
-        save_mechanism(System(tree, (TERMS["drag"][0],) * 2), tmp_path / "twice.toml")
-
-
 PENDULUM = """
 name = "arm"
 source = "invented for this test"
@@ -222,52 +176,6 @@ coefficient = {hinge = "2 mm"}
 velocity_scale = {hinge = 0.05}
 load_scale = {hinge = "0.1 N"}
 """
-
-TEXT = """
-name = "arm"
-source = "invented for this test"
-[[body]]
-name = "arm"
-joint = {kind = "revolute", axis = [0, 1, 0], name = "hinge"}
-mass = 1
-com = [0, 0, -0.5]
-inertia = [0.1, 0.1, 0.1]
-[joint_asymmetric_friction]
-coulomb_difference = {hinge = "-0.2 N m"}
-velocity_scale = {hinge = "3 deg/s"}
-[joint_load_friction]
-coefficient = {hinge = 0.02}
-velocity_scale = {hinge = 0.05}
-load_scale = {hinge = "0.1 N m"}
-[joint_quadratic_drag]
-coefficient = {hinge = "0.3 N m s^2/rad^2"}
-"""
-
-
-def test_mechanism_file_reads_units_and_names_mistakes(tmp_path):
-    path = tmp_path / "arm.toml"
-    path.write_text(TEXT)
-    asymmetric, load, drag = load_mechanism(path).forces
-    assert isinstance(asymmetric, AsymmetricFriction)
-    assert isinstance(load, LoadFriction)
-    assert isinstance(drag, QuadraticDrag)
-    close(asymmetric.coulomb_difference, -0.2)
-    close(asymmetric.viscous_difference, 0.0)
-    close(asymmetric.velocity_scale, math.radians(3.0))
-    close(load.load_scale, 0.1)
-    close(drag.coefficient, 0.3)
-    for old, new, message in [
-        (
-            "load_scale = {hinge",
-            "load_scale = {knee",
-            "joint_load_friction.load_scale: missing for 'hinge'",
-        ),
-        ("{hinge = 0.02}", "{hinge = -0.02}", "joint_load_friction.coefficient.hinge: -0.02 is out of range"),
-        ("N m s^2/rad^2", "N s^2/m^2", "joint_quadratic_drag.coefficient.hinge: .*give a value in N m s"),
-    ]:
-        path.write_text(TEXT.replace(old, new))
-        with pytest.raises(ConfigError, match=message):
-            load_mechanism(path)
 
 
 ONE_JOINT = {
@@ -310,15 +218,3 @@ def test_an_arm_of_a_file_under_99_percent_of_its_friction_keeps_its_pose_for_a_
     assert np.all((slope > 0.0) & (slope < 0.1))  # rad for the share of the load
     fallen, _ = over_cases(jnp.array([1.05, 1.05]), 5e-5)  # 0.6 s
     assert np.all(fallen > 0.1)
-
-
-def test_a_block_on_an_incline_creeps_by_less_than_a_millimeter_in_a_minute():
-    builder = MechanismBuilder("block")
-    builder.add_body("block", joint=Free(), mass=1.0, inertia=(0.007, 0.007, 0.007))
-    model, angle = builder.build(), math.atan(0.4)
-    normal, corners = (math.sin(angle), 0.0, math.cos(angle)), contact_box("block", (0.2, 0.2, 0.2))
-    system = System(model, (GroundContact.of(model, corners, HalfSpace(normal=normal), friction=0.5),))
-    q = jnp.array([*(0.0985 * np.array(normal)), math.cos(angle / 2), 0.0, math.sin(angle / 2), 0.0])
-    settled = rollout(system, system.at_rest(q), dt=5e-3, steps=200, save_every=200).final
-    end = rollout(system, settled, dt=5e-3, steps=12000, save_every=12000).final
-    assert float(jnp.linalg.norm(end.q[:3] - settled.q[:3])) < 1e-3

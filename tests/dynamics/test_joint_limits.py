@@ -1,7 +1,6 @@
 """Stops at joint limits, theory.md (H15): values against a scalar closed form, the onset, energy, what joints do there, files."""
 
 import math
-import warnings
 
 import equinox as eqx
 import jax
@@ -27,19 +26,12 @@ from jaxdyn import (
     rollout,
     total_energy,
 )
-from jaxdyn.compute import Backend
 from jaxdyn.dynamics import kinematics
-from jaxdyn.io.archive.file import load_archive, save_archive
-from jaxdyn.io.config import ConfigError, read_config
 from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
-from jaxdyn.io.mjcf.reader import load_mjcf
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.urdf.reader import load_urdf
 from jaxdyn.io.urdf.writer import save_urdf
-from jaxdyn.io.xml import IgnoredContent
-from jaxdyn.jobs.rollout import _machine
-from jaxdyn.jobs.rollout_config import RolloutConfig
-from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
+from jaxdyn.simulate.diagnostics import work_of_step
 
 LOWER, UPPER = -0.8, 0.5
 K, D, W = 300.0, 7.0, 0.02
@@ -213,16 +205,6 @@ def test_a_pendulum_thrown_at_its_limit_stays_within_the_stated_margin_and_loses
     assert energy[-1] < energy[0]
 
 
-def test_power_balance_counts_what_a_stop_stores_once(pendulum):
-    """At the end the pendulum is as deep as it gets, and most of its kinetic energy is stored."""
-    system = System(pendulum, (stop(2e4, 20.0, 1e-3),))
-    q, _, energy, work = thrown(system, UPPER, 4.0, 2e-5)
-    storage = stored(system.forces[0], pendulum, q[-1:])
-    assert storage > 0.5 * (energy[0] - energy[-1] + storage)
-    assert -work > 0.05 * storage
-    assert abs(power_balance_error(energy, work)) < 1e-2 * storage
-
-
 def test_default_integrator_takes_stops_that_explicit_ones_do_not_take_at_its_step(pendulum):
     hard = System(pendulum, (stop(1e7, 1e5, 1e-3),))
     state = State(jnp.array([UPPER - 0.01]), jnp.array([3.0]))
@@ -238,64 +220,11 @@ def test_default_integrator_takes_stops_that_explicit_ones_do_not_take_at_its_st
     assert result != 0 or found > UPPER + 0.1
 
 
-def test_lanes_agree_with_xla_and_gradients_by_stiffness_and_limit_are_difference_quotients(pendulum):
-    def reached(numbers, backend: Backend = "xla"):
-        stiffness, upper = numbers
-        model = eqx.tree_at(lambda m: m.limits.upper, pendulum, upper[None])
-        system = System(model, (JointLimits(stiffness[None], jnp.array([40.0]), jnp.array([0.01])),))
-        state = State(jnp.array([UPPER - 0.02]), jnp.array([2.0]))
-        return rollout(system, state, dt=STEP, steps=40, save_every=40, backend=backend).final.q[0]
-
-    batch = jnp.array([[2e3, UPPER], [1e4, UPPER + 0.01]])
-    plain, (values, slopes) = jax.jit(
-        lambda x: (jax.vmap(lambda n: reached(n, "lanes"))(x), jax.vmap(jax.value_and_grad(reached))(x))
-    )(batch)
-    close(plain, values)
-    over_batch = jax.jit(jax.vmap(reached))
-    for k, step in enumerate((1.0, 1e-5)):
-        ends = [over_batch(batch.at[:, k].add(sign * step)) for sign in (1.0, -1.0)]
-        np.testing.assert_allclose(slopes[:, k], (ends[0] - ends[1]) / (2.0 * step), rtol=1e-3)
-
-
-def test_a_load_rests_at_the_stated_depth_beyond_the_width_and_within_it_where_the_effective_depth_carries_it():
-    builder = MechanismBuilder("slide", gravity=(0, 0, 0))
-    builder.add_body("slide", joint=Prismatic((0, 0, 1)), mass=2.0, position_limits=(-1.0, UPPER))
-    model = builder.build()
-    stops = JointLimits.of(model)
-    system, stiffness, width = System(model, (stops,)), float(stops.stiffness[0]), float(stops.width[0])
-    loads = stiffness * width * jnp.array([0.01, 0.2, 0.49, 0.51, 2.0])
-
-    def rest(load):
-        start = system.at_rest(jnp.full(1, UPPER))
-        return rollout(system, start, lambda t, state, key: load[None], dt=2e-3, steps=4000, save_every=4000).final.q[0]
-
-    depth = np.asarray(jax.jit(jax.vmap(rest))(loads)) - UPPER
-    shift = np.asarray(loads) / stiffness
-    np.testing.assert_allclose(depth[3:], shift[3:] + width / 2, rtol=1e-6)
-    assert np.all(depth[:3] < width)
-    assert np.all(depth[:3] < shift[:3] + width / 2)
-    z = depth[:3] / width
-    np.testing.assert_allclose(width * (z**3 - 0.5 * z**4), shift[:3], rtol=1e-2)
-
-
 def test_a_drive_at_its_effort_limit_presses_its_joint_by_less_than_one_and_a_half_width(pendulum):
     system, press = System(pendulum, (JointLimits.of(pendulum),)), jnp.full((500, 1), 40.0)
     run = jax.jit(lambda: rollout(system, State(jnp.zeros(1), jnp.zeros(1)), press, dt=STEP, steps=500))()
     assert UPPER < float(run.final.q[0]) < UPPER + 0.015
     assert abs(float(run.final.v[0])) < 0.01
-
-
-@pytest.mark.parametrize(
-    ("stops", "message"),
-    [
-        (JointLimits([1.0], [1.0] * 3, [1.0] * 3), r"stiffness has shape \(1,\); give 3 values"),
-        (JointLimits([-1.0] * 3, [1.0] * 3, [1.0] * 3), "stiffness is .*; give values that are not negative"),
-        (JointLimits([1.0] * 3, [1.0] * 3, [0.0] * 3), "width is .*; give values that are positive"),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(model, stops, message):
-    with pytest.raises(MechanismError, match=message):
-        System(model, (stops,))
 
 
 def test_limits_of_a_planar_joint_are_refused_with_a_remedy():
@@ -311,17 +240,6 @@ def same_forces(actual, expected):
     assert jax.tree.structure(actual.forces) == jax.tree.structure(expected.forces)
     for a, b in zip(jax.tree.leaves(actual.forces), jax.tree.leaves(expected.forces), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_files_give_every_number_back_and_urdf_refuses(model, stops, tmp_path):
-    system = System(model, (stops,))
-    save_mechanism(system, tmp_path / "limited.toml")
-    save_archive(system, tmp_path / "limited")
-    same_forces(load_mechanism(tmp_path / "limited.toml"), system)
-    same_forces(load_archive(tmp_path / "limited"), system)
-    same_forces(load_system(tmp_path / "limited.toml", limits="enforced"), system)  # its own are kept
-    with pytest.raises(ConfigError, match="a force of class JointLimits cannot be written as URDF"):
-        save_urdf(system, tmp_path / "limited.urdf")
 
 
 def test_one_argument_of_the_readers_or_an_empty_table_enforces_limits(model, tmp_path):
@@ -343,23 +261,6 @@ def test_one_argument_of_the_readers_or_an_empty_table_enforces_limits(model, tm
 def test_summary_says_what_becomes_of_limits(model, stops):
     assert "limits       2, data only" in System(model).summary()
     assert "limits       2, enforced" in System(model, (stops,)).summary()
-
-
-def test_mjcf_and_the_job_rollout_enforce_limits_with_one_argument_each(pendulum, tmp_path):
-    (tmp_path / "hinge.xml").write_text(
-        '<mujoco><worldbody><body><joint axis="0 1 0" range="-30 40"/><geom size="0.1" pos="0 0 -1"/></body></worldbody></mujoco>'
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IgnoredContent)
-        assert load_mjcf(tmp_path / "hinge.xml").forces == ()
-        (read,) = load_system(tmp_path / "hinge.xml", limits="enforced").forces
-    assert isinstance(read, JointLimits)
-    save_mechanism(System(pendulum), tmp_path / "pendulum.toml")
-    text = f'mechanism = "{tmp_path / "pendulum.toml"}"\nbatch = 1\nlimits = "enforced"\n[time]\nduration = 0.1\nrate = 1000\n'
-    (tmp_path / "rollout.toml").write_text(text)
-    config = read_config(tmp_path / "rollout.toml", RolloutConfig)
-    (enforced,) = _machine(config)[0].forces
-    assert isinstance(enforced, JointLimits)
 
 
 def test_stops_keep_single_precision(pendulum):

@@ -16,7 +16,6 @@ from jaxdyn import (
     center_of_mass,
     forward_kinematics,
     frame_placement,
-    mass_center_accelerations,
     mass_center_velocities,
     partial_velocities,
 )
@@ -79,14 +78,6 @@ def test_placements_follow_the_recursion_from_parent_to_child(tree, motion):
     close(center_of_mass(tree, motion[0]), np.average(com, axis=0, weights=tree.mass))
 
 
-def test_jacobian_times_velocity_is_the_motion_of_the_body_frames(tree, motion):
-    q, v, _ = motion
-    (turned, _), (turned_rate, origin_rate) = with_rate(lambda q: frames(tree, q), q, v)
-    twist = body_jacobian(tree, q) @ v
-    close(twist[:, :3], angular_velocity(turned, turned_rate))
-    close(twist[:, 3:], origin_rate)
-
-
 def test_partial_velocities_times_velocity_is_the_motion_of_the_mass_centers(tree, motion):
     q, v, _ = motion
     (turned, _), (turned_rate, _) = with_rate(lambda q: frames(tree, q), q, v)
@@ -112,14 +103,6 @@ def test_a_column_is_zero_unless_its_joint_moves_the_body(tree, motion):
     jacobian = body_jacobian(tree, motion[0])
     assert np.array_equal(np.any(np.concatenate([T, Omega], axis=-1), axis=-1), moves)
     assert np.array_equal(np.any(jacobian, axis=1), moves)
-
-
-def test_accelerations_are_the_rates_of_velocities(tree, motion):
-    q, v, a = motion
-    _, rates = jax.jvp(lambda q, v: mass_center_velocities(tree, q, v), (q, v), (v, a))
-    accelerated = mass_center_accelerations(tree, q, v, a)
-    close(accelerated.linear, rates.linear)
-    close(accelerated.angular, rates.angular)
 
 
 def test_frames_ride_on_their_bodies():

@@ -2,10 +2,7 @@
 
 import jax
 import numpy as np
-import pytest
 from random_trees import ALL_KINDS, random_model, random_motion, random_parents, random_unit
-
-from jaxdyn import Prismatic, Revolute
 
 
 def _numbers(tree) -> np.ndarray:
@@ -18,12 +15,6 @@ def test_every_number_of_a_random_model_is_a_draw_of_its_own():
         (model.joints, model.placement, model.mass, model.com, model.inertia, model.armature, model.gravity)
     )
     assert len(np.unique(numbers)) == len(numbers) == 6 * (3 + 7 + 1 + 3 + 6 + 1) + 3
-
-
-def test_every_number_of_a_random_motion_is_a_draw_of_its_own():
-    model = random_model(np.random.default_rng(0), 6)
-    numbers = _numbers(random_motion(np.random.default_rng(1), model))
-    assert len(np.unique(numbers)) == len(numbers) == 18
 
 
 def test_every_number_of_a_model_of_all_kinds_of_joints_is_a_draw_of_its_own():
@@ -64,19 +55,6 @@ def test_random_trees_are_wide_and_deep_with_one_root_or_several():
     children = np.array([np.bincount(p[p >= 0], minlength=8).max() for p in parents])
     assert set(children) >= {1, 2, 3}  # 1: a chain, or several
     assert np.all(parents < np.arange(8))
-
-
-def test_random_models_have_both_kinds_of_joints():
-    rng = np.random.default_rng(3)
-    models = [random_model(rng, 3) for _ in range(3)]
-    assert {kind for m in models for kind in m.topology.joint_classes} == {Revolute, Prismatic}
-
-
-@pytest.mark.parametrize("roots", [1, 3])
-def test_the_number_of_roots_can_be_chosen(roots):
-    parents = random_parents(np.random.default_rng(0), 9, roots)
-    assert parents.count(-1) == roots
-    assert all(p < i for i, p in enumerate(parents))
 
 
 def test_random_directions_prefer_no_axis():

@@ -12,16 +12,11 @@ from stacked_reactions import stacked
 from jaxdyn import (
     AppliedForce,
     Damper,
-    Free,
     JointFriction,
     JointSpring,
     MechanismBuilder,
-    Prismatic,
     Revolute,
-    Rheonomic,
     Screw,
-    Sinusoid,
-    Spherical,
     Spring,
     State,
     System,
@@ -35,7 +30,7 @@ from jaxdyn import (
     mass_center_accelerations,
     mass_center_velocities,
     partial_velocities,
-    released,
+    release_joints,
     total_energy,
 )
 from jaxdyn.dynamics import driving_power
@@ -162,51 +157,6 @@ def test_constraint_reactions_do_no_work_on_the_motion_of_their_joint(case):
     assert np.all(sizes[1:] > 0.1)
 
 
-def test_virtual_work_of_all_reactions_is_that_of_the_drives_alone(case):  # (M6), d'Alembert and Lagrange
-    system, _, found = case
-    _on_bodies(system, found)
-    partials, r = found["partials"], found["reactions"]
-
-    def work(force, moment):
-        total, about_com = _resultants(system, found, force, moment)
-        each = np.einsum("bac,bc->ba", partials.linear, total) + np.einsum("bac,bc->ba", partials.angular, about_com)
-        return each, each.sum(axis=0)
-
-    single, together = work(r.constraint_force, r.constraint_moment)
-    np.testing.assert_allclose(together, np.zeros(system.model.nv), atol=1e-11)
-    assert np.max(np.abs(single)) > 1.0  # no single term vanishes by itself
-    np.testing.assert_allclose(work(r.force, r.moment)[1], r.drive, atol=1e-11)
-
-
-def test_cantilever_of_two_bodies_at_rest_by_hand():
-    builder = MechanismBuilder("cantilever", (0.0, 0.0, -10.0))
-    builder.add_body("inner", joint=Revolute((0.0, 1.0, 0.0)), mass=3.0, com=(0.5, 0.1, 0.0), inertia=(0.1, 0.1, 0.1))
-    builder.add_body(
-        "outer",
-        parent="inner",
-        joint=Prismatic((1.0, 0.0, 0.0)),
-        position=(1.0, 0.0, 0.0),
-        mass=2.0,
-        com=(0.4, 0.0, 0.0),
-        inertia=(0.1, 0.1, 0.1),
-    )
-    model = builder.build()
-    held = State(jnp.array([0.0, 0.3]), jnp.zeros(2))
-    r = stacked(joint_reactions(System(model), held, a=jnp.zeros(2)))
-    close(r.force, np.array([[0.0, 0.0, 50.0], [0.0, 0.0, 20.0]]))
-    # Weights 30 N at x = 0.5 and y = 0.1, 20 N at x = 1.7; about the outer origin, which is at x = 1.3.
-    close(r.moment, np.array([[3.0, -(15.0 + 34.0), 0.0], [0.0, -8.0, 0.0]]), scale=50.0)
-    close(r.drive, np.array([-49.0, 0.0]), scale=50.0)
-    close(r.constraint_moment, np.array([[3.0, 0.0, 0.0], [0.0, -8.0, 0.0]]), scale=50.0)
-    close(r.constraint_force, r.force)
-
-    # A derivative: the moment at the wall grows by the weight per unit of length.
-    slope = jax.jit(
-        jax.grad(lambda x: stacked(joint_reactions(System(model), State(x, held.v), a=jnp.zeros(2))).moment[0, 1])
-    )
-    close(slope(held.q), np.array([0.0, -20.0]), scale=50.0)
-
-
 def test_screw_jack_by_hand():
     pitch, mass, gravity = 0.01, 30.0, 10.0
     builder = MechanismBuilder("jack", (0.0, 0.0, -gravity))
@@ -223,19 +173,6 @@ def test_screw_jack_by_hand():
     # Released, it runs down: (J + m pitch^2) a = -m g pitch.
     a = -mass * gravity * pitch / (0.2 + mass * pitch**2)
     close(stacked(joint_reactions(system, state)).force[0, 2], mass * (gravity + pitch * a), scale=100.0)
-
-
-def test_free_body_feels_its_drives_and_no_constraint():
-    builder = MechanismBuilder("free", (0.0, 0.0, -9.81))
-    builder.add_body("body", joint=Free(), mass=2.0, com=(0.1, 0.2, -0.1), inertia=(0.2, 0.3, 0.4))
-    system = System(builder.build())
-    state, _, u = some_motion(system.model, 2)
-    r = stacked(joint_reactions(system, state, u))
-    rotation = forward_kinematics(system.model, state.q).rotation[0]
-    close(r.moment[0], rotation @ u[:3], scale=10.0)
-    close(r.force[0], rotation @ u[3:], scale=10.0)
-    close(r.constraint_force, 0.0, scale=10.0)
-    close(r.constraint_moment, 0.0, scale=10.0)
 
 
 _DRIVEN_DAMPER = (-1, (0.3, 0.2, -0.5), 3, (-0.1, 0.1, 0.2), 3.0)
@@ -255,8 +192,8 @@ def prescribed():
     def all_of_it(system, state, u, t):
         model = system.model.at(t)
         a = acceleration(system, state, u, t)
-        free = released(model)
-        q, v, full = configuration.released_motion(model, state.q, state.v, a)
+        free = release_joints(model)
+        q, v, full = configuration.to_released(model, state.q, state.v, a)
 
         def later(h):
             q = configuration.integrate(system.model, state.q, h * state.v)
@@ -326,35 +263,3 @@ def test_without_prescribed_motion_there_are_no_driving_forces_and_no_power():
     state = State(jnp.array([0.4]), jnp.array([0.2]))
     assert driving_power(system, state) == 0.0
     assert driving_forces(system, state) == {}
-
-
-@pytest.mark.thorough
-def test_derivatives_of_reactions_and_driving_forces_are_those_of_differences():
-    builder = MechanismBuilder("ball on a crank")
-    crank = Rheonomic(Revolute((0.0, 1.0, 0.0)), Sinusoid(0.5, 3.0, 0.2))
-    builder.add_body("crank", joint=crank, mass=1.0, com=(0.2, 0.1, 0.0), inertia=(0.1, 0.1, 0.1))
-    builder.add_body(
-        "ball",
-        parent="crank",
-        joint=Spherical(),
-        position=(0.4, 0, 0),
-        mass=1.0,
-        com=(0.1, 0, -0.4),
-        inertia=(0.1,) * 3,
-    )
-    system = System(builder.build())
-    state, _, u = some_motion(system.model, 3)
-
-    @jax.jit
-    def weighted(x):
-        moved = State(configuration.integrate(system.model, state.q, x[:3]), state.v + x[3:6])
-        loaded = eqx.tree_at(lambda s: s.model.mass, system, system.model.mass + x[10:])
-        r = stacked(joint_reactions(loaded, moved, u + x[6:9], x[9]))
-        driving = driving_forces(loaded, moved, u + x[6:9], x[9])["crank_joint"][0]
-        return driving + jnp.sum(r.constraint_moment * jnp.arange(6.0).reshape(2, 3)) + jnp.sum(r.force**2)
-
-    gradient = jax.jit(jax.grad(weighted))(jnp.zeros(12))
-    h = 1e-5
-    differences = jax.vmap(lambda e: (weighted(h * e) - weighted(-h * e)) / (2 * h))(jnp.eye(12))
-    # Central differences: h^2 times third derivatives (up to 1e3) and rounding 1e-16 * 1e3 / h.
-    np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-6)

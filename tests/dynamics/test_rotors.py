@@ -28,10 +28,6 @@ from jaxdyn import (
     configuration,
 )
 from jaxdyn.dynamics import rotors as spinning
-from jaxdyn.io.archive.file import load_archive, save_archive
-from jaxdyn.io.config import ConfigError
-from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
-from jaxdyn.io.urdf.writer import save_urdf
 
 
 def tree(parents=(-1, 0, 1, 1), kinds="SURP") -> Model:
@@ -48,7 +44,7 @@ def without_ball_armature(model: Model) -> Model:
 def forms(model, q, v, a):
     """The forms of the mechanics, in one program."""
 
-    momentum = jaxdyn.formulations.generalized_momentum(model, q, v)
+    momentum = jaxdyn.dynamics.generalized_momentum(model, q, v)
     tau = jaxdyn.inverse_dynamics(model, q, v, a)
     kane = jaxdyn.formulations.kane_forces(model, q, v, a, tau)
     return {
@@ -226,20 +222,20 @@ def test_models_without_rotors_have_no_trace_of_them_in_their_programs(monkeypat
     for function in (jaxdyn.inverse_dynamics, jaxdyn.forward_dynamics, jaxdyn.formulations.acceleration_energy):
         jax.make_jaxpr(function)(model, q, v, a)
     jax.make_jaxpr(
-        lambda m, q, v: jaxdyn.formulations.hamiltonian(m, q, jaxdyn.formulations.generalized_momentum(m, q, v))
+        lambda m, q, v: jaxdyn.formulations.hamiltonian(m, q, jaxdyn.dynamics.generalized_momentum(m, q, v))
     )(model, q, v)
 
 
 def test_decomposed_and_released_mechanisms_keep_their_rotors():
     model = geared(without_ball_armature(tree((-1, 0, 1, 1), "SuRP")), (1, 2), (0, 3), (-1, 3))
     q, v, _ = random_motion(np.random.default_rng(13), model)
-    free = jaxdyn.released(model)
+    free = jaxdyn.release_joints(model)
     assert [free.topology.body_of_column[column] for column in free.rotors.columns] == [2, 3, 3]
 
     @jax.jit
     def energies(model, free, q, v):
-        moving = configuration.released_motion(model, q, v, v)
-        primitive = jaxdyn.decomposed(free)
+        moving = configuration.to_released(model, q, v, v)
+        primitive = jaxdyn.decompose_joints(free)
 
         def coordinates(t):
             on_path = configuration.integrate(free, moving[0], t * moving[1])
@@ -300,19 +296,3 @@ def test_rotors_that_do_not_fit_are_refused_by_name(message):
 
     with pytest.raises((MechanismError, UnknownName), match=re.escape(f"rotor 'motor': {message}")):
         build()
-
-
-def test_files_give_rotors_back_and_urdf_refuses_them(tmp_path):
-    system = drive_trains(as_bodies=False)
-    save_mechanism(system, tmp_path / "trains.toml")
-    save_archive(system, tmp_path / "trains")
-    for actual in (load_mechanism(tmp_path / "trains.toml"), load_archive(tmp_path / "trains")):
-        assert jax.tree.structure(actual.model.rotors) == jax.tree.structure(system.model.rotors)
-        for a, b in zip(jax.tree.leaves(actual.model.rotors), jax.tree.leaves(system.model.rotors), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-    with pytest.raises(ConfigError, match="rotor 'beside' cannot be written as URDF; save as TOML"):
-        save_urdf(system, tmp_path / "trains.urdf")
-    damaged = (tmp_path / "trains.json").read_text().replace('"columns": [\n     6,', '"columns": [\n     0,')
-    (tmp_path / "trains.json").write_text(damaged)
-    with pytest.raises(ConfigError, match=r"model.rotors: their tuples do not match the topology"):
-        load_archive(tmp_path / "trains")

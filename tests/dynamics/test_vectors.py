@@ -44,7 +44,7 @@ from jaxdyn import (
     total_energy,
 )
 from jaxdyn.dynamics import kinematics
-from jaxdyn.dynamics.equations_of_motion import total_potential_energy
+from jaxdyn.dynamics.equations_of_motion import potential_energy
 
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"
@@ -110,7 +110,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
         ],
         "Q_spring": [
             of(Spring),
-            -jax.grad(lambda q: total_potential_energy(system, system.at_rest(q)) - potential_energy(model, q))(q),
+            -jax.grad(lambda q: potential_energy(system, system.at_rest(q)) - potential_energy(model, q))(q),
         ],
         "Q_damper": [of(Damper)],
         "Q_wrench": [of(AppliedForce)],
@@ -128,7 +128,7 @@ def _mechanics(system, q, v, tau, qdd, Q_applied):
         "inverse": [inverse_dynamics(model, q, v, qdd, method=k) for k in ("recursive", "covariant")],
         "kinetic_energy": [kinetic_energy(model, q, v)],
         "potential_gravity": [potential_energy(model, q)],
-        "potential_spring": [total_potential_energy(system, system.at_rest(q)) - potential_energy(model, q)],
+        "potential_spring": [potential_energy(system, system.at_rest(q)) - potential_energy(model, q)],
         "energy": [total_energy(system, state)],
     }
 

@@ -8,11 +8,11 @@ from random_trees import random_model, random_motion
 from stacked_trees import agree, evaluated
 
 from jaxdyn import configuration, forward_dynamics, gravity_force, inverse_dynamics
+from jaxdyn.dynamics import generalized_momentum
 from jaxdyn.formulations import (
     acceleration_energy,
     acceleration_energy_from_kinetic,
     canonical_rates,
-    generalized_momentum,
     gibbs_appell_accelerations,
     gibbs_appell_forces,
     kane_forces,

@@ -9,7 +9,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import identify
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.forces.friction import JointFriction
 from jaxdyn.identify.charts import Positive, Real
 from jaxdyn.identify.parameters import Parameter
 

@@ -9,7 +9,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.dynamics import GroundContact
-from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid
+from jaxdyn.dynamics.contact.surfaces import HalfSpace, HeightGrid
 from jaxdyn.io import ConfigError, IgnoredContent, load_mjcf, load_system, load_urdf
 from jaxdyn.io.shapes.colliders import MOST_POINTS_OF_MESH, check_contact, extreme_points
 from jaxdyn.io.shapes.solids import revolved

@@ -9,11 +9,10 @@ import pytest
 from random_trees import close, geared, random_model, random_motion
 
 import jaxdyn
-from jaxdyn import State, System, UnknownName
+from jaxdyn import State, System, UnknownName, mechanism
 from jaxdyn.constraints import constraint_errors
 from jaxdyn.dynamics import Actuator, Actuators, GroundContact, contact_sphere
 from jaxdyn.io import ConfigError, load_system, lock_joints, save_system
-from jaxdyn.mechanism import locked
 
 NAMES = [f"body {i}_joint" for i in range(6)]
 
@@ -45,7 +44,7 @@ def test_a_locked_mechanism_moves_as_the_whole_one_at_rest_there():
     @jax.jit
     def both(model, q, v, a):
         def reduced(q):
-            return mechanics(locked(model, positions(model, q, bodies)), q[of_q], v[of_v], a[of_v])
+            return mechanics(mechanism.lock_joints(model, positions(model, q, bodies)), q[of_q], v[of_v], a[of_v])
 
         rate = jaxdyn.configuration.coordinate_rate(model, q, v)  # of the locked positions, too
         still = [jnp.where(of_v, x, 0.0) for x in (v, a)]
@@ -115,11 +114,11 @@ def test_what_cannot_be_locked_is_named():
     with pytest.raises(ConfigError, match=NAMES[1]):
         lock_joints(whole, {NAMES[1]: 0.3})
     with pytest.raises(UnknownName, match="body 1_joint"):
-        locked(whole.model, {"body 1": 0.3})
+        mechanism.lock_joints(whole.model, {"body 1": 0.3})
     with pytest.raises(jaxdyn.MechanismError, match="1 coordinates"):
-        locked(whole.model, {NAMES[1]: [0.3, 0.2]})
+        mechanism.lock_joints(whole.model, {NAMES[1]: [0.3, 0.2]})
     with pytest.raises(jaxdyn.MechanismError, match="all joints"):
-        locked(whole.model, {NAMES[body]: 0.0 for body in range(4)})
+        mechanism.lock_joints(whole.model, {NAMES[body]: 0.0 for body in range(4)})
 
 
 def test_an_unphysical_inertia_is_repaired_on_request():

@@ -24,7 +24,7 @@ from jaxdyn import (
     Revolute,
     Spherical,
 )
-from jaxdyn.dynamics.friction import HOLDING_SCALE
+from jaxdyn.dynamics.forces.friction import HOLDING_SCALE
 from jaxdyn.io import ConfigError, IgnoredContent, PinocchioOrder, load_urdf
 
 BODY = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'

@@ -212,7 +212,8 @@ UNSAYABLE = {
     ),
     "joint": (
         lambda: with_joint(Cylindrical((0, 0, 1))),
-        "joint 'b_joint' is of class Cylindrical, which URDF does not support; save as TOML, or write jaxdyn.decomposed(model)",
+        "joint 'b_joint' is of class Cylindrical, which URDF does not support; save as TOML, or write "
+        "jaxdyn.decompose_joints(model)",
     ),
     "planar direction": (
         lambda: with_joint(Planar((0, 0, 1), (0, 1, 0))),

@@ -17,8 +17,7 @@ import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io.archive.plant import save_plant
 from jaxdyn.io.config import ConfigError, read_config, resolved_toml
-from jaxdyn.io.runs import claims, provenance
-from jaxdyn.io.runs.directory import RunDirectory, RunError
+from jaxdyn.io.runs.directory import RunDirectory, RunError, claims, provenance
 from jaxdyn.io.runs.loaded import load_run
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.identify_config import IdentifyConfig

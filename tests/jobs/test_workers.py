@@ -14,9 +14,8 @@ import pytest
 from small_jobs import contents, numbers, write_configs
 
 from jaxdyn.cli import main
-from jaxdyn.io.runs import claims
-from jaxdyn.io.runs import directory as runs
-from jaxdyn.io.runs.directory import Chunks, RunDirectory
+from jaxdyn.io.runs.directory import Chunks, RunDirectory, claims
+from jaxdyn.io.runs.directory import directory as runs
 from jaxdyn.io.runs.provenance import provenance
 
 COUNT = 6

@@ -173,7 +173,6 @@ PARTS = {
 PARTS |= {
     "neutral_state",
     "potential_energy",
-    "total_potential_energy",
     "kinetic_energy",
     "partial_velocities",
     "momentum",

@@ -21,8 +21,7 @@ from jaxdyn import (
     Universal,
     UnknownName,
 )
-from jaxdyn.mechanism import Joint, model_from_arrays
-from jaxdyn.mechanism.joints import joint_of_kind
+from jaxdyn.mechanism import Joint
 from jaxdyn.spatial import quaternion
 
 HINGE = Revolute((0.0, 0.0, 1.0))
@@ -298,69 +297,6 @@ def test_joint_that_moves_nothing_is_refused_and_each_remedy_helps():
     assert_refused(chain(mass=1.0).build, "body 'wrist'")  # its axis is that of the finger
     beyond = chain(mass=1.0, com=(0.1, 0.0, 0.0), position=(0.2, 0.0, 0.0))
     assert beyond.build().nb == 3  # a massless body may carry others
-
-
-def test_joint_kinds_by_name():
-    assert isinstance(joint_of_kind("revolute", (1.0, 0.0, 0.0)), Revolute)
-    assert isinstance(joint_of_kind("prismatic", (1.0, 0.0, 0.0)), Prismatic)
-    assert isinstance(joint_of_kind("fixed"), Fixed)
-    for arguments, message in [
-        (("hinge", (1.0, 0.0, 0.0)), "no kind of joint 'hinge'; use one of revolute, prismatic, fixed"),
-        (("revolute",), "a revolute joint needs an axis; give a unit vector"),
-        (("fixed", (1.0, 0.0, 0.0)), "a fixed joint has no axis; remove it"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            joint_of_kind(*arguments)
-
-
-ARRAYS = {
-    "parents": [0, 1, 1],
-    "kinds": ["revolute", "prismatic", "revolute"],
-    "axes": list(np.eye(3)),
-    "joint_offsets": [(1.0, 1.0, 1.0)] * 3,
-    "com_offsets": [(0.0, 0.0, 0.0)] * 3,
-    "masses": [1.0, 2.0, 3.0],
-    "inertias": [(0.1, 0.1, 0.1)] * 3,
-}
-
-
-def test_model_from_arrays_is_the_model_built_body_by_body():
-    model = model_from_arrays(**ARRAYS, gravity=(1.0, 2.0, 3.0), orientations=[(0, 1, 0, 0)] * 3, name="star")
-    builder = MechanismBuilder("star", (1.0, 2.0, 3.0))
-    for i, parent in enumerate(["ground", "1", "1"]):
-        kind = Prismatic if i == 1 else Revolute
-        builder.add_body(
-            str(i + 1),
-            parent=parent,
-            joint=kind(np.eye(3)[i]),
-            position=(1, 1, 1),
-            orientation=(0, 1, 0, 0),
-            mass=i + 1.0,
-            inertia=(0.1, 0.1, 0.1),
-        )
-    other = builder.build()
-    assert model.topology == other.topology
-    np.testing.assert_array_equal(model.joints[0].axis, np.eye(3)[[0, 2]])
-    for name in ("mass", "com", "inertia", "gravity", "armature"):
-        np.testing.assert_array_equal(getattr(model, name), getattr(other, name))
-    np.testing.assert_array_equal(model.placement.quaternion, other.placement.quaternion)
-
-
-@pytest.mark.parametrize(
-    ("changes", "fragments"),
-    [
-        ({"kinds": ["revolute"]}, ["kinds has 1 entries but parents has 3; give one per body"]),
-        ({"masses": [1.0] * 4}, ["masses has 4 entries but parents has 3"]),
-        ({"orientations": list(np.eye(4))}, ["orientations has 4 entries but parents has 3"]),
-        ({"parents": [0, 4, 1]}, ["body 2: its parent is 4", "give 0 (the ground) to 1"]),
-        ({"parents": [0, -1, 1]}, ["body 2: its parent is -1"]),
-        ({"parents": [0, 3, 2]}, ["body 2: its parent is 3"]),
-        ({"axes": list(2 * np.eye(3))}, ["revolute joint of body '1': its axis has length 2; give the unit vector"]),
-        ({"masses": [1.0, -1.0, 1.0]}, ["body '2': mass is -1 kg"]),
-    ],
-)
-def test_refusal_of_arrays_names_the_body_and_the_remedy(changes, fragments):
-    assert_refused(lambda: model_from_arrays(**(ARRAYS | changes)), *fragments)
 
 
 def test_joint_of_the_user_may_state_its_own_problem():

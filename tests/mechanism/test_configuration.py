@@ -135,10 +135,9 @@ def test_velocities_that_do_not_fit_are_refused_with_the_remedy(tree, as_a_user)
     for refusing in (
         lambda: configuration.integrate(tree, q, few),
         lambda: configuration.coordinate_rate(tree, q, few),
-        lambda: configuration.from_chart(tree, few),
         lambda: configuration.from_primitives(tree, few),
-        lambda: configuration.released_motion(tree, q, few, v),
-        lambda: configuration.released_motion(tree, q, v, few),
+        lambda: configuration.to_released(tree, q, few, v),
+        lambda: configuration.to_released(tree, q, v, few),
     ):
         with pytest.raises(ValueError, match=r" has shape \(5,\), but mechanism 'two roots' has nv = 6"):
             refusing()

@@ -13,9 +13,9 @@ from jaxdyn.control.cost_terms import ConstraintTerm, CostTerm
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import GroundContact, SphereContact
-from jaxdyn.dynamics.contact_material import ContactMaterial
+from jaxdyn.dynamics.contact.material import ContactMaterial
+from jaxdyn.dynamics.contact.surfaces import Surface
 from jaxdyn.dynamics.forces import Force
-from jaxdyn.dynamics.surfaces import Surface
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Rotation, UnitVector
 from jaxdyn.identify.checks import Check
 from jaxdyn.identify.losses import Loss

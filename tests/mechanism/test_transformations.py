@@ -18,7 +18,7 @@ from jaxdyn import (
     Spherical,
     as_dtype,
     configuration,
-    decomposed,
+    decompose_joints,
     forward_dynamics,
     forward_kinematics,
     frame_placement,
@@ -27,7 +27,7 @@ from jaxdyn import (
     mass_center_velocities,
     mass_matrix,
     potential_energy,
-    released,
+    release_joints,
 )
 from jaxdyn.formulations import screw_poses
 
@@ -35,7 +35,7 @@ from jaxdyn.formulations import screw_poses
 @jax.jit
 def _compared(model, q, v, tau):
     """Quantities of the mechanism and of its decomposed form in the same motion: name -> (native, decomposed)."""
-    chains = decomposed(model)
+    chains = decompose_joints(model)
     last = np.cumsum([len(model.joint(body).primitives()) for body in range(model.nb)]) - 1
     c = configuration.to_primitives(model, q)
 
@@ -116,7 +116,7 @@ def test_metric_of_a_ball_joint_is_singular_where_the_middle_angle_is_a_quarter_
     com, inertia = random_inertia(np.random.default_rng(2), 1.3, 0.3)
     builder = MechanismBuilder("ball")
     builder.add_body("body", joint=Spherical(), mass=1.3, com=com, inertia=inertia)
-    chains = decomposed(builder.build())
+    chains = decompose_joints(builder.build())
     about_joint = inertia + 1.3 * (com @ com * np.eye(3) - np.outer(com, com))
     middle = np.pi / 2 - np.array([1.5, 1.0, 0.1, 1e-3, 0.0])
     angles = jnp.stack([jnp.full(5, 0.7), jnp.asarray(middle), jnp.full(5, -1.2)], axis=1)
@@ -150,7 +150,7 @@ def _named():
 
 def test_names_frames_limits_and_rotors_are_carried_over():
     model = _named()
-    chains = decomposed(model)
+    chains = decompose_joints(model)
     base = [f"base/{k}" for k in range(1, 6)] + ["base"]
     assert chains.topology.body_names == (*base, "arm/1", "arm", "hand")
     assert chains.topology.joint_names[-3:] == ("shoulder/1", "shoulder", "hand_joint")
@@ -174,8 +174,8 @@ def test_names_frames_limits_and_rotors_are_carried_over():
 
 
 def test_decomposing_once_more_changes_nothing():
-    once = decomposed(_named())
-    assert eqx.tree_equal(decomposed(once), once)
+    once = decompose_joints(_named())
+    assert eqx.tree_equal(decompose_joints(once), once)
 
 
 @pytest.mark.parametrize("joint", [Spherical(), Planar(), Free()], ids=lambda j: type(j).__name__)
@@ -185,7 +185,7 @@ def test_armature_of_quasi_velocities_is_refused_by_the_name_of_its_joint(joint)
     with pytest.raises(
         MechanismError, match=r"'shoulder' of mechanism 'robot' has armature \[0\.1, .*set it to 0 first"
     ):
-        decomposed(builder.build())
+        decompose_joints(builder.build())
 
 
 def test_numbers_of_the_decomposed_mechanism_depend_on_those_of_the_given_one():
@@ -193,7 +193,7 @@ def test_numbers_of_the_decomposed_mechanism_depend_on_those_of_the_given_one():
     c = configuration.to_primitives(model, _with_middle_angles_below_a_radian(model)[0])
 
     def height(model):
-        return potential_energy(decomposed(model), c)
+        return potential_energy(decompose_joints(model), c)
 
     gradient = eqx.filter_jit(eqx.filter_grad(height))(model)
     np.testing.assert_allclose(jnp.sum(gradient.mass * model.mass), height(model), rtol=1e-12)
@@ -203,8 +203,8 @@ def test_numbers_of_the_decomposed_mechanism_depend_on_those_of_the_given_one():
 @jax.jit
 def _released(model, q, v, a, t):
     now = model.at(t)
-    free = released(now)
-    moved = configuration.released_motion(now, q, v, a)
+    free = release_joints(now)
+    moved = configuration.to_released(now, q, v, a)
     return {
         "coordinates": (free, moved),
         "placement": (forward_kinematics(now, q), forward_kinematics(free, moved[0])),
@@ -235,7 +235,7 @@ def test_released_mechanism_in_the_prescribed_motion_is_the_driven_one():  # (E1
 
 def test_released_mechanism_keeps_names_rotors_and_limits():
     model = driven()
-    free = released(model)
+    free = release_joints(model)
     assert free.topology.body_names == model.topology.body_names
     assert free.topology.joint_names == model.topology.joint_names
     kept = np.array([1, 2, 3, 5, 9, 10])
@@ -243,4 +243,4 @@ def test_released_mechanism_keeps_names_rotors_and_limits():
     np.testing.assert_array_equal(np.delete(np.asarray(free.armature), kept), np.zeros(5))
     assert free.limits.lower.shape == (13,)
     assert free.limits.effort.shape == (11,)
-    assert eqx.tree_equal(released(free), free)
+    assert eqx.tree_equal(release_joints(free), free)

@@ -12,7 +12,8 @@ from random_trees import close, random_parents, random_unit
 from jaxdyn import Prismatic, Revolute, UnknownName
 from jaxdyn.compute import sweeps
 from jaxdyn.compute.hints import written_out
-from jaxdyn.mechanism import Topology, tree
+from jaxdyn.mechanism import tree
+from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial.transform import RigidTransform
 
 PARENTS = {

@@ -21,7 +21,7 @@ from jaxdyn import (
     total_energy,
 )
 from jaxdyn.dynamics import ContactMaterial, GroundContact, HalfSpace, contact_box, contact_forces, contact_sphere
-from jaxdyn.dynamics.unilateral import stored_energy
+from jaxdyn.dynamics.forces.unilateral import stored_energy
 
 GRAVITY = 9.81
 RADIUS = 0.05

@@ -31,7 +31,7 @@ from jaxdyn import (
 )
 from jaxdyn.dynamics import AsymmetricFriction, QuadraticDrag
 from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
-from jaxdyn.dynamics.friction import BearingFriction
+from jaxdyn.dynamics.forces.friction import BearingFriction
 from jaxdyn.simulate import RolloutResult
 
 INERTIA = 1e-4

@@ -29,7 +29,7 @@ from jaxdyn import (
     total_energy,
 )
 from jaxdyn.dynamics import AsymmetricFriction, GroundContact, HalfSpace, QuadraticDrag, contact_sphere, kinematics
-from jaxdyn.dynamics.friction import BearingFriction
+from jaxdyn.dynamics.forces.friction import BearingFriction
 
 G = 9.81
 

@@ -15,9 +15,9 @@ from jaxdyn.dynamics import (
     HeightFunction,
     SphereContact,
     contact_forces,
-    contact_names,
     contact_sphere,
 )
+from jaxdyn.dynamics.contact.points import contact_names
 from jaxdyn.view import contacts
 from jaxdyn.view.style import GRAY, RED, rgb
 

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.contact_material import ContactMaterial
+from jaxdyn.dynamics.contact.material import ContactMaterial
+from jaxdyn.dynamics.contact.surfaces import Surface
 from jaxdyn.dynamics.drives import Drives
 from jaxdyn.dynamics.forces import Force
-from jaxdyn.dynamics.surfaces import Surface
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import Error, suggestion
 from jaxdyn.io.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from jaxdyn.constraints.nonholonomic import KnifeEdge
 from jaxdyn.dynamics.contact import GroundContact
-from jaxdyn.dynamics.contact_material import ContactMaterial
+from jaxdyn.dynamics.contact.material import ContactMaterial
 from jaxdyn.dynamics.drives import Actuator, Actuators
 from jaxdyn.dynamics.forces import AppliedForce
 from jaxdyn.io.config import setting, setting_of

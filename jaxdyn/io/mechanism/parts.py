@@ -22,11 +22,11 @@ import numpy as np
 from jaxdyn.constraints import kinds, nonholonomic
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.constraints.nonholonomic import KnifeEdge, Rolling, Touching
-from jaxdyn.dynamics import contact, forces, friction, joint_limits
+from jaxdyn.dynamics import contact, forces
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import GroundContact, SphereContact, shape_axes
+from jaxdyn.dynamics.contact.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
-from jaxdyn.dynamics.surfaces import HalfSpace, Surface
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import record
 from jaxdyn.io.errors import ConfigError

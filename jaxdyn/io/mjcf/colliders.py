@@ -6,8 +6,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.dynamics.contact_shapes import ContactPoint
-from jaxdyn.dynamics.surfaces import HalfSpace, HeightGrid, Surface
+from jaxdyn.dynamics.contact.shapes import ContactPoint
+from jaxdyn.dynamics.contact.surfaces import HalfSpace, HeightGrid, Surface
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.mjcf.geoms import MjcfGeoms, collides
 from jaxdyn.io.shapes.colliders import Collider, extreme_points, level_ground, points_of, with_ground_contact

@@ -24,7 +24,7 @@ from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import drives_of_joints
 from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
-from jaxdyn.dynamics.friction import HOLDING_SCALE, JointFriction
+from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.errors import ConfigError

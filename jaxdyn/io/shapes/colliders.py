@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxdyn.dynamics.contact import GroundContact
-from jaxdyn.dynamics.contact_material import ContactMaterial
-from jaxdyn.dynamics.contact_shapes import (
+from jaxdyn.dynamics.contact.material import ContactMaterial
+from jaxdyn.dynamics.contact.shapes import (
     ContactPoint,
     contact_box,
     contact_capsule,
@@ -26,7 +26,7 @@ from jaxdyn.dynamics.contact_shapes import (
     contact_ellipsoid,
     contact_sphere,
 )
-from jaxdyn.dynamics.surfaces import HalfSpace, Surface
+from jaxdyn.dynamics.contact.surfaces import HalfSpace, Surface
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import check_name
 from jaxdyn.io.errors import ConfigError

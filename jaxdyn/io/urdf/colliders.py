@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxdyn.dynamics.contact_shapes import ContactPoint
+from jaxdyn.dynamics.contact.shapes import ContactPoint
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.shapes.colliders import Collider, extreme_points, level_ground, points_of, with_ground_contact
 from jaxdyn.io.shapes.visuals import Omitted, placed

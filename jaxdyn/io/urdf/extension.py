@@ -13,7 +13,7 @@ from jaxdyn.constraints.kinds import LOOP_KINDS, Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import Force, JointSpring
-from jaxdyn.dynamics.friction import HOLDING_SCALE, JointFriction
+from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, suggestion
 from jaxdyn.io.placements import quaternion_from_rpy

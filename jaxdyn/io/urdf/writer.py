@@ -16,7 +16,7 @@ from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import Force, JointSpring
-from jaxdyn.dynamics.friction import JointFriction
+from jaxdyn.dynamics.forces.friction import JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
@@ -141,7 +141,7 @@ class _Writer:
         if not types:
             raise self.refused(
                 f"joint {name!r} is of class {kind.__name__}, which URDF does not support; save as TOML, or "
-                "write jaxdyn.decomposed(model)"
+                "write jaxdyn.decompose_joints(model)"
             )
         q, columns = int(topology.q_starts[body]), topology.body_of_column == body
         lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])

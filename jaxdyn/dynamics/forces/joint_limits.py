@@ -18,8 +18,8 @@ from jaxdyn.compute import kernel_function, sweeps
 from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
+from jaxdyn.dynamics.forces.unilateral import UnilateralForce, stored_energy, unilateral_force
 from jaxdyn.dynamics.kinematics import Placements
-from jaxdyn.dynamics.unilateral import UnilateralForce, stored_energy, unilateral_force
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import DAMPING, POSITION, STIFFNESS, quantity

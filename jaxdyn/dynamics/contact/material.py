@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot, floating, zero_safe_norm
 from jaxdyn.dynamics.forces import Scalar, Vector3
-from jaxdyn.dynamics.unilateral import secant_slope, stored_energy, unilateral_force
+from jaxdyn.dynamics.forces.unilateral import secant_slope, stored_energy, unilateral_force
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, quantity
 
