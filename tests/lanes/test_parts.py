@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-import ptx_interpreter
 import pytest
+from ptx_interpreter import run_kernel
 from ptx_runs import by_gpu, executed, kernel_for, short  # noqa: F401
 from random_programs import SIZE, inputs, pick, programs, types, wrong_steps
 
@@ -474,10 +474,8 @@ def test_each_launch_gets_its_own_inputs_and_buffers(monkeypatch):
     def launched(kernel, given, shapes):
         results = [np.full(s.shape, 77, s.dtype) for s in shapes]
         count = len(given) + len(results)
-        code = ptx_interpreter.PtxKernel(kernel.ptx)
-        code.run(
-            [*map(np.asarray, given), *results], kernel.launch.block, kernel.launch.blocks, range(len(given), count)
-        )
+        buffers = [*map(np.asarray, given), *results]
+        run_kernel(kernel.ptx, buffers, kernel.launch.block, kernel.launch.blocks, range(len(given), count))
         return [jnp.asarray(r) for r in results]
 
     monkeypatch.setattr(gpu, "_launch", launched)
