@@ -503,29 +503,6 @@ def relative(found, expected) -> float:
 ROUNDED = {"float32": 1e-4, "float64": 1e-12}
 
 
-def test_dynamics_and_its_products_in_parts(short):  # noqa: F811
-    """Forward dynamics and its vector-Jacobian product agree with XLA, within the bounds of a single kernel."""
-    model = jaxdyn.library.panda()
-    args = jaxdyn.as_dtype(list(jnp.asarray(np.random.default_rng(1).normal(size=(4, 45, 7)))), jnp.float32)
-
-    def make(model):
-        def function(q, v, tau, w):
-            value, pull = jax.vjp(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau), q, v, tau)
-            return value, pull(w)
-
-        return function
-
-    wide = jaxdyn.as_dtype((model, args), jnp.float64)
-    expected = jax.jit(jax.vmap(make(wide[0])))(*wide[1])
-    launched = short(1200)
-    for dtype, bound in ROUNDED.items():
-        own = jaxdyn.as_dtype((model, args), jnp.dtype(dtype))
-        found = by_gpu(jax.vmap(per_sample(make(own[0]), backend="lanes")), *own[1])
-        assert relative(found, expected) <= bound, dtype
-        assert len(launched) >= 5
-        launched.clear()
-
-
 def test_rollouts_in_parts(short):  # noqa: F811
     """A gradient, whose loop stores states that a loop in a later kernel reads."""
     model = jaxdyn.library.double_pendulum()
