@@ -105,21 +105,20 @@ def random_system(rng: np.random.Generator, structure: Structure) -> System:
     stands at the origin of its parent, every fifth has its mass center at its own, and every fifth mechanism knows no gravity.
     """
     scale, length = 10.0 ** rng.uniform(-3.0, 3.0), 10.0 ** rng.uniform(-2.0, 1.0)
-    builder = MechanismBuilder("random", 9.81 * random_unit(rng) * (rng.random() < 0.8))
-    for i in structure.order:
-        builder.add_body(**_body(rng, structure, i, scale, length))
-    last = max(i for i, kind in enumerate(structure.kinds) if kind in ALL_KINDS)
-    builder.add_frame("tip", body=f"body {last}", position=length * rng.normal(size=3))
+    bodies = [_body(rng, structure, i, scale, length) for i in structure.order]
+    tip, rotors = length * rng.normal(size=3), []
     if structure.rotor is not None:
         lever = length if structure.kinds[structure.rotor] == "P" else 1.0
-        builder.add_rotor(
-            name="rotor",
-            carrier="ground",
-            joint=f"body {structure.rotor}",
-            inertia=0.01 * scale * length**2,
-            ratio=rng.choice([-1.0, 1.0]) * rng.uniform(1.0, 20.0) / lever,
-            axis=random_unit(rng),
-        )
+        ratio = rng.choice([-1.0, 1.0]) * rng.uniform(1.0, 20.0) / lever
+        driven = {"carrier": "ground", "joint": f"body {structure.rotor}", "ratio": ratio, "axis": random_unit(rng)}
+        rotors = [{"name": "rotor", "inertia": 0.01 * scale * length**2, **driven}]
+    builder = MechanismBuilder("random", 9.81 * random_unit(rng) * (rng.random() < 0.8))
+    for body in bodies:
+        builder.add_body(**body)
+    last = max(i for i, kind in enumerate(structure.kinds) if kind in ALL_KINDS)
+    builder.add_frame("tip", body=f"body {last}", position=tip)
+    for rotor in rotors:
+        builder.add_rotor(**rotor)
     model = builder.build(dtype=float)
     if not structure.forces:
         return System(model)
