@@ -145,6 +145,9 @@ from jaxdyn.lanes import flatten, stored  # noqa: E402
 flatten.UNEXPECTED = ()  # errors of the lane compiler itself end a test, while XLA takes over for users
 
 
+_WITH_PROCESSES = ("jobs", "view", "tests")  # folders of tests that start commands, browsers or tools
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--exhaustive",
@@ -158,7 +161,13 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # -m selects by the markers that are added here
 def pytest_collection_modifyitems(config, items):
+    slow = ("thorough", "exhaustive", "long", "alone")
+    ordinary = [item for item in items if not any(item.get_closest_marker(marker) for marker in slow)]
+    for item in {item.path: item for item in reversed(ordinary)}.values():  # the first one of each module
+        if item.path.parent.name not in _WITH_PROCESSES:
+            item.add_marker("quick")
     whole = config.getoption("--exhaustive")
     # A test that is named runs.
     more = whole or config.getoption("--thorough") or any("::" in argument for argument in config.args)

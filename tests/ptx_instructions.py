@@ -4,9 +4,9 @@
 do not execute the instruction (whose registers the caller restores), but only threads that execute it access memory.
 
 Exact: everything that PTX defines to the last bit, f32 and f64 `fma` included, which run on the fused multiply-add of this
-processor (or of its C library), and conversions in every rounding mode. Products and sums without a rounding mode, which ptxas may
-fuse, are rounded one by one. The approximate functions are computed in double precision and rounded once, so they are closer to the
-exact values than those of a GPU. NaNs keep the bits that this processor gives them.
+processor (or of its C library). Products and sums without a rounding mode, which ptxas may fuse, are rounded one by one. The
+approximate functions are computed in double precision and rounded once, so they are closer to the exact values than those of a GPU.
+NaNs keep the bits that this processor gives them. Instructions that the lane compiler does not generate are not known.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 
 import llvmlite.binding as llvm
 import numpy as np
-from ptx_memory import Memory, MemoryFault
-from ptx_text import TYPES, Function, Instruction, literal
+from ptx_memory import Memory
+from ptx_text import TYPES, Function, Instruction, PtxError, literal
 
 _F32, _F64, _U32, _U64, _PRED = (TYPES[name] for name in ("f32", "f64", "u32", "u64", "pred"))
 _GARBAGE = 0x7FF4DEAD7FF4DEAD  # NaN in both precisions: what registers hold before they are written
-_SPACES = ("global", "shared", "local", "const")
+_SPACES = ("global", "local", "const")
 _RULES: dict[str, tuple[Callable, frozenset[str]]] = {}
 
 
@@ -42,13 +42,13 @@ class Threads:
     def __init__(self, per_block: int, blocks: int):
         self.count = per_block * blocks
         number = np.arange(self.count)
-        self.block = number // per_block
-        self.warp = self.block * -(-per_block // 32) + number % per_block // 32
         self.active = number
-        fixed = {"%tid.x": number % per_block, "%ctaid.x": self.block, "%ntid.x": per_block, "%nctaid.x": blocks}
-        fixed |= {f"%{name}.{axis}": 0 for name in ("tid", "ctaid") for axis in "yz"}
-        fixed |= {f"%{name}.{axis}": 1 for name in ("ntid", "nctaid") for axis in "yz"}
-        fixed |= {"%laneid": number % per_block % 32, "WARP_SZ": 32}
+        fixed = {
+            "%tid.x": number % per_block,
+            "%ctaid.x": number // per_block,
+            "%ntid.x": per_block,
+            "%nctaid.x": blocks,
+        }
         self.special = {name: np.broadcast_to(x, self.count).astype(np.uint32) for name, x in fixed.items()}
 
 
@@ -84,10 +84,7 @@ class Decoder:
         unknown = [w for w in words if w not in TYPES and w not in modifiers]
         if unknown:
             raise instruction.error(f".{unknown[0]} is not known here for {name}")
-        try:
-            rule(self, instruction)
-        except (KeyError, ValueError, IndexError) as problem:
-            raise instruction.error(f"cannot be decoded: {problem!r}") from problem
+        rule(self, instruction)
 
     def do(self, function: Callable, *args) -> None:
         self.steps.append(functools.partial(function, *args))
@@ -98,8 +95,6 @@ class Decoder:
 
     def register(self, name: str) -> np.ndarray:
         if name not in self.registers:
-            if name not in self.kinds:
-                raise ValueError(f"there is no register {name}")
             kind = TYPES[self.kinds[name]]
             garbage = np.full(self.threads.count, _GARBAGE, np.uint64)
             self.registers[name] = garbage.astype(bool if kind == _PRED else f"u{kind.itemsize}")
@@ -129,13 +124,9 @@ class Decoder:
             return self.threads.special[operand].astype(kind)
         bits = literal(operand)
         if bits is not None:
-            if kind == _F32 and len(operand) > 10:
-                raise ValueError("a number of double precision for an operand of single precision")
             found = self.constant(bits, kind)
         elif operand.startswith("%") or operand in self.kinds:
             register = self.register(operand)
-            if (register.dtype == _PRED) != (kind == _PRED) or kind.itemsize > register.itemsize:
-                raise ValueError(f"{operand} is too short for this operand, or of another kind")
             # Where the register is longer, its lower bits are meant.
             found = register.view(kind)[:: register.itemsize // kind.itemsize]
         else:
@@ -155,8 +146,6 @@ class Decoder:
             yield np.empty(self.threads.count, kind)
             return
         register = self.register(operand)
-        if (register.dtype == _PRED) != (kind == _PRED) or kind.itemsize > register.itemsize:
-            raise ValueError(f"{operand} is too short for this result, or of another kind")
         longer = register.itemsize > kind.itemsize
         out = np.empty(self.threads.count, kind) if longer else register.view(kind)
         yield out
@@ -207,13 +196,6 @@ def _move(code: Decoder, i: Instruction) -> None:
             code.do(np.copyto, out, whole.view(short)[k::pieces])
 
 
-@_rule("cvta", "to " + " ".join(_SPACES))
-def _convert_address(code: Decoder, i: Instruction) -> None:
-    """Addresses are the same in all spaces here."""
-    with code.result(i.operands[0], _U64) as out:
-        code.do(np.copyto, out, code.read(i.operands[1], _U64))
-
-
 def _address(code: Decoder, operand: str) -> tuple[np.ndarray, np.ndarray]:
     """Base and offset of [base+offset]."""
     base, _, offset = operand.strip("[]").partition("+")
@@ -224,9 +206,7 @@ def _space(i: Instruction) -> str:
     return next((w for w in i.opcode if w in _SPACES), "")
 
 
-_CACHING = (
-    "nc volatile weak ca cg cs lu cv wb wt v2 v4 v8 L1::no_allocate L1::evict_first L1::evict_last L2::128B L2::256B"
-)
+_CACHING = "nc v2 v4"
 
 
 @_rule("ld", "param " + " ".join(_SPACES) + " " + _CACHING)
@@ -247,8 +227,8 @@ def _load(code: Decoder, i: Instruction) -> None:
             active = threads.active
             try:
                 numbers = memory.load((base + offset)[active], active, kind, len(outs), space, read_only)
-            except MemoryFault as fault:
-                raise i.error(str(fault), MemoryFault) from None
+            except PtxError as fault:
+                raise i.error(str(fault)) from None
             for k, out in enumerate(outs):
                 out[active] = numbers[:, k]
 
@@ -272,8 +252,8 @@ def _store(code: Decoder, i: Instruction) -> None:
         active = threads.active
         try:
             memory.store((base + offset)[active], active, np.stack([x[active] for x in sources], axis=1), space)
-        except MemoryFault as fault:
-            raise i.error(str(fault), MemoryFault) from None
+        except PtxError as fault:
+            raise i.error(str(fault)) from None
 
     code.do(step)
 
@@ -321,8 +301,6 @@ def _simple(code: Decoder, i: Instruction) -> None:
 def _with_carry(code: Decoder, i: Instruction) -> None:
     """Sums and differences of integers as parts of longer ones; the carry, or what was borrowed, is a register of its own."""
     kind = TYPES[i.opcode[-1]]
-    if kind.itemsize < 4 or kind.kind == "f":
-        raise i.error("there is no carry for this type")
     unsigned = np.dtype(f"u{kind.itemsize}")
     a, b = (code.read(x, unsigned) for x in i.operands[1:])
     carry, adds, takes, gives = code.carry(), "add" in i.opcode[0], i.opcode[0][-1] == "c", "cc" in i.opcode
@@ -361,19 +339,14 @@ def _product(code: Decoder, i: Instruction) -> None:
         _pointwise(code, i, np.multiply)
 
 
-@_rule("mad", "lo hi wide")
+@_rule("mad", "lo wide")
 def _product_and_sum(code: Decoder, i: Instruction) -> None:
     kind = TYPES[i.opcode[-1]]
-    if kind.kind == "f":
-        raise i.error("mad of floats is written fma")
     longer = np.dtype(f"{kind.kind}{2 * kind.itemsize}") if "wide" in i.opcode else kind
     a, b = (code.read(x, kind) for x in i.operands[1:3])
     c = code.read(i.operands[3], longer)
     with code.result(i.operands[0], longer) as out:
-        if "hi" in i.opcode:
-            code.set(out, lambda a, b, c: _high_product(a, b) + c, a, b, c)
-        else:
-            code.set(out, lambda a, b, c: a.astype(longer) * b.astype(longer) + c, a, b, c)
+        code.set(out, lambda a, b, c: a.astype(longer) * b.astype(longer) + c, a, b, c)
 
 
 def _high_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -394,8 +367,6 @@ def _high_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 @_rule("fma", "rn ftz")
 def _fused(code: Decoder, i: Instruction) -> None:
     kind = TYPES[i.opcode[-1]]
-    if "rn" not in i.opcode:
-        raise i.error("needs a rounding mode")
     (_, function), flush = _fused_multiply_add(kind.itemsize), "ftz" in i.opcode
     operands = [code.read(x, kind, flush) for x in i.operands[1:]]
     with code.result(i.operands[0], kind, flush) as out:
@@ -408,25 +379,15 @@ def _fused(code: Decoder, i: Instruction) -> None:
         code.do(step)
 
 
-@_rule("div", "rn ftz approx full")
+@_rule("div", "rn ftz full")
 def _quotient(code: Decoder, i: Instruction) -> None:
     kind = TYPES[i.opcode[-1]]
     if kind.kind != "f":
-        _integer_division(code, i, _truncated_quotient)
-    elif "approx" in i.opcode:
-        _computed(code, i, _approximate_quotient)
+        _integer_division(code, i, lambda a, b: (a - np.fmod(a, b)) // b)
     elif "full" in i.opcode:
         _computed(code, i, lambda a, b: a.astype(_F64) / b)
-    elif "rn" in i.opcode:
-        _pointwise(code, i, np.divide)
     else:
-        raise i.error("needs a rounding mode")
-
-
-def _approximate_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Where the divisor is above 2^126, div.approx gives zero, and NaN under infinity."""
-    quotient = a.astype(_F64) / b
-    return np.where((np.abs(b) > 2.0**126) & np.isfinite(b), np.where(np.isinf(a), np.nan, 0 * quotient), quotient)
+        _pointwise(code, i, np.divide)
 
 
 @_rule("rem")
@@ -446,20 +407,14 @@ def _integer_division(code: Decoder, i: Instruction, function: Callable) -> None
     _computed(code, i, function)
 
 
-def _truncated_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return (a - np.fmod(a, b)) // b
-
-
 @_rule("sqrt rcp rsqrt", "rn ftz approx")
 def _root_or_inverse(code: Decoder, i: Instruction) -> None:
     kind = TYPES[i.opcode[-1]]
     if "approx" in i.opcode and (kind == _F32 or i.opcode == ("rsqrt", "approx", "f64")):
         functions = {"sqrt": np.sqrt, "rcp": lambda x: 1 / x, "rsqrt": lambda x: 1 / np.sqrt(x)}
         _computed(code, i, lambda x: functions[i.opcode[0]](x.astype(_F64)))
-    elif "rn" in i.opcode and i.opcode[0] != "rsqrt":
-        _pointwise(code, i, np.sqrt if i.opcode[0] == "sqrt" else lambda x, out: np.divide(kind.type(1), x, out))
     else:
-        raise i.error("this precision is not known here")
+        _pointwise(code, i, np.sqrt if i.opcode[0] == "sqrt" else lambda x, out: np.divide(kind.type(1), x, out))
 
 
 @_rule("min max", "ftz NaN")
@@ -488,23 +443,6 @@ def _copy_sign(code: Decoder, i: Instruction) -> None:
     _pointwise(code, i, lambda a, b, out: np.copysign(b, a, out))
 
 
-@_rule("testp", "finite infinite number notanumber normal subnormal")
-def _test(code: Decoder, i: Instruction) -> None:
-    kind = TYPES[i.opcode[-1]]
-    tiny = np.finfo(kind).tiny
-    tests = {
-        "finite": np.isfinite,
-        "infinite": np.isinf,
-        "number": lambda x: ~np.isnan(x),
-        "notanumber": np.isnan,
-        "normal": lambda x: np.isfinite(x) & (np.abs(x) >= tiny),
-        "subnormal": lambda x: (np.abs(x) < tiny) & (x != 0),
-    }
-    source = code.read(i.operands[1], kind)
-    with code.result(i.operands[0], _PRED) as out:
-        code.set(out, tests[i.opcode[1]], source)
-
-
 _COMPARISONS = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -512,13 +450,8 @@ _COMPARISONS = {
     "le": np.less_equal,
     "gt": np.greater,
     "ge": np.greater_equal,
-    "lo": np.less,
-    "ls": np.less_equal,
-    "hi": np.greater,
-    "hs": np.greater_equal,
 }
 _UNORDERED = {"equ": "eq", "neu": "ne", "ltu": "lt", "leu": "le", "gtu": "gt", "geu": "ge"}
-_BOOLEAN = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
 def _is_nan(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -536,21 +469,12 @@ def _comparison(word: str, kind: np.dtype) -> Callable:
     return lambda a, b: compare(a, b) | _is_nan(a, b)
 
 
-@_rule("setp", " ".join(["ftz num nan", *_COMPARISONS, *_UNORDERED, *_BOOLEAN]))
+@_rule("setp", " ".join(["ftz num nan", *_COMPARISONS, *_UNORDERED]))
 def _set_predicate(code: Decoder, i: Instruction) -> None:
-    """p = (a compared with b) combined with c, and q = (the opposite) combined with c."""
-    kind, flush, combine = TYPES[i.opcode[-1]], "ftz" in i.opcode, _BOOLEAN.get(i.opcode[2])
-    a, b = (code.read(x, kind, flush) for x in i.operands[1:3])
-    holds, fails = np.empty(code.threads.count, bool), np.empty(code.threads.count, bool)
-    code.set(holds, _comparison(i.opcode[1], kind), a, b)
-    code.do(np.logical_not, holds, fails)
-    if combine:
-        c = code.read(i.operands[3], _PRED)
-        code.do(combine, fails, c, fails)
-        code.do(combine, holds, c, holds)
-    for name, value in zip(i.operands[0].split("|"), (holds, fails), strict=False):
-        with code.result(name.strip(), _PRED) as out:
-            code.do(np.copyto, out, value)
+    kind, flush = TYPES[i.opcode[-1]], "ftz" in i.opcode
+    a, b = (code.read(x, kind, flush) for x in i.operands[1:])
+    with code.result(i.operands[0], _PRED) as out:
+        code.set(out, _comparison(i.opcode[1], kind), a, b)
 
 
 @_rule("selp")
@@ -573,147 +497,50 @@ def _shift(code: Decoder, i: Instruction) -> None:
         code.set(out, lambda x, n: shift(x, np.minimum(n, most).astype(kind)), source, amount)
 
 
-@_rule("shf", "l r wrap clamp")
+@_rule("shf", "l r wrap")
 def _funnel(code: Decoder, i: Instruction) -> None:
     low, high, amount = (code.read(x, _U32) for x in i.operands[1:])
-    _, direction, mode, _ = i.opcode
 
     def shifted(low, high, n):
-        both = high.astype(_U64) << np.uint64(32) | low
-        n = (n & np.uint32(31) if mode == "wrap" else np.minimum(n, np.uint32(32))).astype(_U64)
-        return (both << n) >> np.uint64(32) if direction == "l" else (both >> n) & np.uint64(0xFFFFFFFF)
+        both, n = high.astype(_U64) << np.uint64(32) | low, (n & np.uint32(31)).astype(_U64)
+        return (both << n) >> np.uint64(32) if i.opcode[1] == "l" else (both >> n) & np.uint64(0xFFFFFFFF)
 
     with code.result(i.operands[0], _U32) as out:
         code.set(out, shifted, low, high, amount)
 
 
-def _low_bits(count: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Ones in so many of the lower bits."""
-    bits = 8 * kind.itemsize
-    count = count.astype(_U64)
-    ones = np.where(count >= bits, kind.type(np.iinfo(kind).max), (np.uint64(1) << count).astype(kind) - kind.type(1))
-    return ones.astype(kind)
-
-
-@_rule("bfe")
-def _extract(code: Decoder, i: Instruction) -> None:
-    kind = TYPES[i.opcode[-1]]
-    unsigned = np.dtype(f"u{kind.itemsize}")
-    source, position, length = (code.read(x, t) for x, t in zip(i.operands[1:], (kind, _U32, _U32), strict=True))
-
-    def extracted(x, position, length):
-        length = length & np.uint32(255)
-        moved = x >> np.minimum(position & np.uint32(255), np.uint32(8 * kind.itemsize)).astype(kind)
-        field, ones = moved.view(unsigned), _low_bits(length, unsigned)
-        # Above the upper end of x there are copies of its sign already.
-        top = np.minimum(np.maximum(length, 1) - np.uint32(1), np.uint32(8 * kind.itemsize - 1)).astype(unsigned)
-        negative = (kind.kind == "i") & (length > 0) & (field >> top & unsigned.type(1) == 1)
-        return np.where(negative, field | ~ones, field & ones)
-
-    with code.result(i.operands[0], unsigned) as out:
-        code.set(out, extracted, source, position, length)
-
-
-@_rule("bfi")
-def _insert(code: Decoder, i: Instruction) -> None:
-    kind = TYPES[i.opcode[-1]]
-    kinds = (kind, kind, _U32, _U32)
-    operands = [code.read(x, t) for x, t in zip(i.operands[1:], kinds, strict=True)]
-
-    def inserted(a, b, position, length):
-        n = np.minimum(position & np.uint32(255), np.uint32(8 * kind.itemsize)).astype(kind)
-        ones = _low_bits(length & np.uint32(255), kind)
-        return b & ~(ones << n) | (a & ones) << n
-
-    with code.result(i.operands[0], kind) as out:
-        code.set(out, inserted, *operands)
-
-
-@_rule("lop3")
-def _three_way_logic(code: Decoder, i: Instruction) -> None:
-    """Bit k of the table is the result where the bits of a, b and c are those of k."""
-    a, b, c = (code.read(x, _U32) for x in i.operands[1:4])
-    table = int(i.operands[4], 0)
-
-    def combined(a, b, c):
-        rows = [k for k in range(8) if table >> k & 1]
-        terms = [(a if k & 4 else ~a) & (b if k & 2 else ~b) & (c if k & 1 else ~c) for k in rows]
-        return functools.reduce(np.bitwise_or, terms, np.zeros_like(a))
-
-    with code.result(i.operands[0], _U32) as out:
-        code.set(out, combined, a, b, c)
-
-
-@_rule("prmt")
-def _permute(code: Decoder, i: Instruction) -> None:
-    """Each of four digits of the selector names a byte of b:a, or with its highest bit the sign of that byte."""
-    a, b, selector = (code.read(x, _U32) for x in i.operands[1:])
-
-    def permuted(a, b, selector):
-        both = b.astype(_U64) << np.uint64(32) | a
-        result = np.zeros_like(both)
-        for k in range(4):
-            digit = (selector >> np.uint32(4 * k) & np.uint32(15)).astype(_U64)
-            byte = both >> np.uint64(8) * (digit & np.uint64(7)) & np.uint64(255)
-            byte = np.where(digit > 7, np.where(byte > 127, 255, 0), byte).astype(_U64)
-            result |= byte << np.uint64(8 * k)
-        return result
-
-    with code.result(i.operands[0], _U32) as out:
-        code.set(out, permuted, a, b, selector)
-
-
-def _leading_zeros(x: np.ndarray) -> np.ndarray:
+@_rule("clz")
+def _leading_zeros(code: Decoder, i: Instruction) -> None:
     """Halves are exact in double precision, whose exponent counts the bits."""
-    length = lambda half: np.frexp(half.astype(_F64))[1]  # noqa: E731
-    if x.itemsize == 4:
-        return 32 - length(x)
-    high = x >> np.uint64(32)
-    return np.where(high > 0, 32 - length(high), 64 - length(x & np.uint64(0xFFFFFFFF)))
+    kind = TYPES[i.opcode[-1]]
 
+    def length(half):
+        return np.frexp(half.astype(_F64))[1]
 
-def _reversed_bits(x: np.ndarray) -> np.ndarray:
-    octets = x.view(np.uint8).reshape(x.size, -1)[:, ::-1]
-    return np.packbits(np.unpackbits(octets, axis=1, bitorder="little"), axis=1, bitorder="big").view(x.dtype)[:, 0]
+    def zeros(x):
+        if kind == _U32:
+            return 32 - length(x)
+        high = x >> np.uint64(32)
+        return np.where(high > 0, 32 - length(high), 64 - length(x & np.uint64(0xFFFFFFFF)))
 
-
-@_rule("popc clz brev")
-def _bits(code: Decoder, i: Instruction) -> None:
-    kind, name = TYPES[i.opcode[-1]], i.opcode[0]
-    function = {"popc": np.bitwise_count, "clz": _leading_zeros, "brev": _reversed_bits}[name]
     source = code.read(i.operands[1], kind)
-    with code.result(i.operands[0], kind if name == "brev" else _U32) as out:
-        code.set(out, function, source)
+    with code.result(i.operands[0], _U32) as out:
+        code.set(out, zeros, source)
 
 
 _TO_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-@_rule("cvt", "rn rz rm rp ftz sat " + " ".join(_TO_INTEGRAL))
+@_rule("cvt", "rn ftz " + " ".join(_TO_INTEGRAL))
 def _convert(code: Decoder, i: Instruction) -> None:
     target, source = (TYPES[w] for w in i.opcode[-2:])
-    rounding = next((w for w in i.opcode if w in (*_TO_INTEGRAL, "rn", "rz", "rm", "rp")), "")
-    flush, saturate = "ftz" in i.opcode, "sat" in i.opcode
+    flush, integral = "ftz" in i.opcode, _TO_INTEGRAL.get(i.opcode[1], lambda x: x)
     x = code.read(i.operands[1], source, flush)
     with code.result(i.operands[0], target, flush) as out:
         if source.kind == "f" and target.kind != "f":
-            if rounding not in _TO_INTEGRAL:
-                raise i.error("needs a rounding mode")
-            code.set(out, lambda x: _clamped(_TO_INTEGRAL[rounding](x), target), x)
-        elif target.kind == "f":
-            exact = np.can_cast(source, target, "safe") or rounding in _TO_INTEGRAL
-            if not exact and not rounding:
-                raise i.error("needs a rounding mode")
-            integral = _TO_INTEGRAL.get(rounding, lambda x: x)
-            unit = (lambda x: np.where(x > 0, np.minimum(x, 1), 0)) if saturate else lambda x: x
-            code.set(out, lambda x: unit(_rounded(integral(x), target, rounding)), x)
-        elif saturate:
-            low, high = (
-                f(getattr(np.iinfo(k), end) for k in (source, target)) for f, end in ((max, "min"), (min, "max"))
-            )
-            code.set(out, lambda x: np.clip(x, source.type(low), source.type(high)), x)
+            code.set(out, lambda x: _clamped(integral(x), target), x)
         else:
-            code.set(out, lambda x: x.astype(target), x)
+            code.set(out, lambda x: integral(x).astype(target), x)
 
 
 def _clamped(x: np.ndarray, target: np.dtype) -> np.ndarray:
@@ -723,19 +550,6 @@ def _clamped(x: np.ndarray, target: np.dtype) -> np.ndarray:
     above, below = x >= 2.0 ** (bits if target.kind == "u" else bits - 1), x <= float(limits.min)
     result = np.where(above, limits.max, np.where(below, limits.min, x.astype(target))).astype(target)
     return np.where(np.isnan(x), np.array(missing, f"u{target.itemsize}").view(target), result)
-
-
-def _rounded(x: np.ndarray, target: np.dtype, rounding: str) -> np.ndarray:
-    """Numbers as floats: rounded to the nearest, then by one in the direction of .rz, .rm or .rp where that went too far."""
-    nearest = x.astype(target)
-    if rounding not in ("rz", "rm", "rp"):
-        return nearest
-    pairs = list(zip(nearest.tolist(), x.tolist(), strict=True))  # Python compares integers with floats exactly
-    above, below = np.array([a > b for a, b in pairs]), np.array([a < b for a, b in pairs])
-    down = np.isin(rounding, ("rm",)) | ((rounding == "rz") & (x > 0))
-    too_high, too_low = above & down, below & ~down
-    limit = np.where(too_high, -np.inf, np.inf).astype(target)
-    return np.where(too_high | too_low, np.nextafter(nearest, limit), nearest)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.interpreters import mlir
-from ptx_interpreter import PtxKernel
+from ptx_interpreter import run_kernel
 
 from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes.derived import program_of, traced
@@ -47,7 +47,7 @@ def executed(kernels: gpu.Kernels, args: Sequence, shapes: Sequence) -> list[np.
         given = [args[k] for k in part.inputs] + [kept[source.number] for source in part.sources]
         buffers = [*given, *(results[k] for k in part.outputs), *([kept[part.number]] if kernel.kept_bytes else [])]
         buffers += [np.empty(kernel.scratch_bytes, np.uint8)] if kernel.scratch_bytes else []
-        PtxKernel(kernel.ptx).run(buffers, kernel.launch.block, kernel.launch.blocks, range(len(given), len(buffers)))
+        run_kernel(kernel.ptx, buffers, kernel.launch.block, kernel.launch.blocks, range(len(given), len(buffers)))
     return [x.view(s.dtype).reshape(s.shape) for x, s in zip(results, shapes, strict=True)]
 
 

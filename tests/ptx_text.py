@@ -31,8 +31,8 @@ class Instruction:
     opcode: tuple[str, ...]
     operands: tuple[str, ...]
 
-    def error(self, message: str, kind: type[PtxError] = PtxError) -> PtxError:
-        return kind(f"line {self.line}: {self.text}\n{message}")
+    def error(self, message: str) -> PtxError:
+        return PtxError(f"line {self.line}: {self.text}\n{message}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +55,11 @@ class Function:
 
     name: str
     is_kernel: bool
-    parameters: list[tuple[str, str]]  # type and name
-    limits: dict[str, int]  # maxntid, reqntid
+    parameters: list[str]
     registers: dict[str, str] = dataclasses.field(default_factory=dict)
     variables: list[Variable] = dataclasses.field(default_factory=list)
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
-    jump_tables: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
 
 def read_module(text: str) -> tuple[dict[str, Function], list[Variable]]:
@@ -72,7 +70,7 @@ def read_module(text: str) -> tuple[dict[str, Function], list[Variable]]:
     functions, outside, start = {}, [], 0
     while match := _HEADER.search(text, start):
         outside.append(text[start : match.start()])
-        kind, result, name, parameters, limits, brace = match.groups()
+        kind, result, name, parameters, brace = match.groups()
         start = match.end()
         if brace == ";":
             continue
@@ -80,10 +78,9 @@ def read_module(text: str) -> tuple[dict[str, Function], list[Variable]]:
         function = Function(
             name=name,
             is_kernel=kind == "entry",
-            parameters=[_parameter(p) for p in (parameters or "").split(",") if p.strip()],
-            limits={word: int(n) for word, n in re.findall(r"\.(maxntid|reqntid)\s+(\d+)", limits)},
+            parameters=_names(parameters),
         )
-        _Reader(text, start, end, function, _parameter(result)[1] if result and result.strip() else "").read()
+        _Reader(text, start, end, function, _names(result)).read()
         functions[name] = function
         start = end + 1
     outside.append(text[start:])
@@ -91,9 +88,9 @@ def read_module(text: str) -> tuple[dict[str, Function], list[Variable]]:
     return functions, variables
 
 
-_HEADER = re.compile(r"\.(entry|func)\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*(?:\(([^)]*)\))?([^{};]*)([{;])")
+_HEADER = re.compile(r"\.(entry|func)\s*(?:\(([^)]*)\))?\s*([\w$]+)\s*(?:\(([^)]*)\))?[^{};]*([{;])")
 _VARIABLE = re.compile(
-    r"\.(global|const|shared|local)\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?(?:\s*=\s*\{?([^;}]*)\}?)?\s*;"
+    r"\.(global|const|local)\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?(?:\s*=\s*\{?([^;}]*)\}?)?\s*;"
 )
 _STATEMENT = re.compile(r"\s*(?:(?P<label>[\w$]+):(?!:)|(?P<open>\{)|(?P<close>\})|(?P<words>[^;]*);)")
 _INSTRUCTION = re.compile(r"(?:@(!?[%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
@@ -108,27 +105,17 @@ def _closing_brace(text: str, start: int) -> int:
     raise PtxError("a brace is not closed")
 
 
-def _parameter(text: str) -> tuple[str, str]:
-    kind = re.search(r"\.([busf]\d+|pred)\b", text)
-    name = re.search(r"([\w$]+)(?:\[\d*\])?\s*$", text)
-    if kind is None or name is None:
-        raise PtxError(f"not a parameter: {text}")
-    return kind.group(1), name.group(1)
+def _names(parameters: str | None) -> list[str]:
+    return re.findall(r"([\w$]+)(?:\[\d*\])?\s*(?:,|$)", parameters or "")
 
 
 def _variable(space: str, kind: str, name: str, count: str | None, initial: str | None) -> Variable:
     size = TYPES[kind].itemsize * (1 if count is None else int(count))
     if initial is None:
         return Variable(name, space, size, None)
-    numbers = np.array([_pattern(x, TYPES[kind].itemsize) for x in initial.split(",")], np.uint64)
+    ones = (1 << 8 * TYPES[kind].itemsize) - 1
+    numbers = np.array([literal(x.strip()) & ones for x in initial.split(",")], np.uint64)
     return Variable(name, space, size, numbers.astype(f"u{TYPES[kind].itemsize}").tobytes().ljust(size, b"\0"))
-
-
-def _pattern(text: str, size: int) -> int:
-    number = literal(text.strip())
-    if number is None:
-        raise PtxError(f"a table holds {text.strip()}, which is not a number")
-    return number & ((1 << 8 * size) - 1)
 
 
 def literal(text: str) -> int | None:
@@ -146,16 +133,12 @@ def literal(text: str) -> int | None:
 class _Reader:
     """Reads the statements of one function."""
 
-    def __init__(self, text: str, start: int, end: int, function: Function, result: str):
+    def __init__(self, text: str, start: int, end: int, function: Function, results: list[str]):
         self.text, self.start, self.end, self.function = text, start, end, function
-        own = (
-            {}
-            if function.is_kernel
-            else {name: f"{function.name}#{k}" for k, (_, name) in enumerate(function.parameters)}
-        )
-        self.passed = own | {result: f"{function.name}#result"}
+        own = [] if function.is_kernel else function.parameters
+        self.passed = {name: f"{function.name}#{k}" for k, name in enumerate(own)}
+        self.passed |= dict.fromkeys(results, f"{function.name}#result")
         self.scopes: list[int] = []
-        self.label = ""
 
     def read(self) -> None:
         at, line = self.start, self.text.count("\n", 0, self.start) + 1
@@ -164,16 +147,13 @@ class _Reader:
             line += self.text.count("\n", at, match.end())
             at = match.end()
             if match["label"]:
-                self.label = match["label"]
-                self.function.labels[self.label] = len(self.function.instructions)
+                self.function.labels[match["label"]] = len(self.function.instructions)
             elif match["open"]:
                 self.scopes.append(len(self.function.instructions))
             elif match["close"]:
                 self._rename_passed(self.scopes.pop())
             else:
                 self._statement(match["words"].strip(), first)
-        if self.text[at : self.end].strip():
-            raise PtxError(f"cannot read {self.text[at : self.end].strip()[:80]}")
 
     def _statement(self, words: str, line: int) -> None:
         function = self.function
@@ -185,10 +165,8 @@ class _Reader:
                     function.registers[f"{base}{k}"] = kind
                 if not count:
                     function.registers[base] = kind
-        elif words.startswith((".local", ".shared")):
+        elif words.startswith(".local"):
             function.variables += [_variable(*match.groups()) for match in _VARIABLE.finditer(words + ";")]
-        elif words.startswith(".branchtargets"):
-            function.jump_tables[self.label] = [name.strip() for name in words.split(None, 1)[1].split(",")]
         elif words.startswith((".param", ".pragma")):
             pass
         elif match := _INSTRUCTION.fullmatch(words):
@@ -222,8 +200,6 @@ def _renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
 
 def call_parts(call: Instruction) -> tuple[Sequence[str], str, Sequence[str]]:
     """Variable of the result (at most one), name of the function, variables of the arguments."""
-    lists = [re.findall(r"[\w$]+", x) if x.startswith("(") else x for x in call.operands]
-    results = lists.pop(0) if isinstance(lists[0], list) else []
-    if not lists or isinstance(lists[0], list) or any(isinstance(x, str) for x in lists[1:]) or len(lists) > 2:
-        raise call.error("only functions with a name can be called here")
-    return results, lists[0], lists[1] if len(lists) > 1 else []
+    lists = [re.findall(r"[\w$]+", x) for x in call.operands]
+    results = lists.pop(0) if call.operands[0].startswith("(") else []
+    return results, lists[0][0], lists[1] if len(lists) > 1 else []

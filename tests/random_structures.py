@@ -61,54 +61,6 @@ def random_structure(rng: np.random.Generator, bodies: int) -> Structure:
     return Structure(tuple(random_parents(rng, bodies)), kinds, order, rotor, bool(rng.random() < 0.5))
 
 
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """What a builder is told: `add_body` once for every entry, in this order, and so on. Gravity in m/s^2."""
-
-    gravity: Any
-    bodies: list[dict[str, Any]]
-    frames: list[dict[str, Any]]
-    rotors: list[dict[str, Any]]
-
-    def builder(self) -> MechanismBuilder:
-        builder = MechanismBuilder("random", self.gravity)
-        for add, entries in (
-            (builder.add_body, self.bodies),
-            (builder.add_frame, self.frames),
-            (builder.add_rotor, self.rotors),
-        ):
-            for entry in entries:
-                add(**entry)
-        return builder
-
-
-def random_description(rng: np.random.Generator, structure: Structure) -> tuple[Description, float, float]:
-    """A mechanism of this structure, and the mass (1 g to 1 t) and the length (1 cm to 10 m) that set its scale.
-
-    Its bodies have a tenth of that mass to ten times it. Every fifth stands at the origin of its parent, every fifth has its mass
-    center at its own, and every fifth mechanism knows no gravity.
-    """
-    scale, length = 10.0 ** rng.uniform(-3.0, 3.0), 10.0 ** rng.uniform(-2.0, 1.0)
-    bodies = [_body(rng, structure, i, scale, length) for i in structure.order]
-    last = max(i for i, kind in enumerate(structure.kinds) if kind in ALL_KINDS)
-    frames = [{"name": "tip", "body": f"body {last}", "position": length * rng.normal(size=3)}]
-    rotors = []
-    if structure.rotor is not None:
-        lever = length if structure.kinds[structure.rotor] == "P" else 1.0
-        rotors = [
-            {
-                "name": "rotor",
-                "carrier": "ground",
-                "joint": f"body {structure.rotor}",
-                "inertia": 0.01 * scale * length**2,
-                "ratio": rng.choice([-1.0, 1.0]) * rng.uniform(1.0, 20.0) / lever,
-                "axis": random_unit(rng),
-            }
-        ]
-    gravity = 9.81 * random_unit(rng) * (rng.random() < 0.8)
-    return Description(gravity, bodies, frames, rotors), scale, length
-
-
 def _body(rng: np.random.Generator, structure: Structure, i: int, scale: float, length: float) -> dict[str, Any]:
     parent, kind = structure.parents[i], structure.kinds[i]
     mass = scale * 10.0 ** rng.uniform(-1.0, 1.0)
@@ -147,9 +99,27 @@ def _joint(rng: np.random.Generator, kind: str) -> Joint:
 
 
 def random_system(rng: np.random.Generator, structure: Structure) -> System:
-    """A mechanism of this structure with its forces, whose sizes suit its mass and its length; double precision."""
-    description, scale, length = random_description(rng, structure)
-    model = description.builder().build(dtype=float)
+    """A mechanism of this structure with its forces, whose sizes suit its mass and its length; double precision.
+
+    A mass (1 g to 1 t) and a length (1 cm to 10 m) set its scale: its bodies have a tenth of that mass to ten times it. Every fifth
+    stands at the origin of its parent, every fifth has its mass center at its own, and every fifth mechanism knows no gravity.
+    """
+    scale, length = 10.0 ** rng.uniform(-3.0, 3.0), 10.0 ** rng.uniform(-2.0, 1.0)
+    bodies = [_body(rng, structure, i, scale, length) for i in structure.order]
+    tip, rotors = length * rng.normal(size=3), []
+    if structure.rotor is not None:
+        lever = length if structure.kinds[structure.rotor] == "P" else 1.0
+        ratio = rng.choice([-1.0, 1.0]) * rng.uniform(1.0, 20.0) / lever
+        driven = {"carrier": "ground", "joint": f"body {structure.rotor}", "ratio": ratio, "axis": random_unit(rng)}
+        rotors = [{"name": "rotor", "inertia": 0.01 * scale * length**2, **driven}]
+    builder = MechanismBuilder("random", 9.81 * random_unit(rng) * (rng.random() < 0.8))
+    for body in bodies:
+        builder.add_body(**body)
+    last = max(i for i, kind in enumerate(structure.kinds) if kind in ALL_KINDS)
+    builder.add_frame("tip", body=f"body {last}", position=tip)
+    for rotor in rotors:
+        builder.add_rotor(**rotor)
+    model = builder.build(dtype=float)
     if not structure.forces:
         return System(model)
     nv, origin = model.nv, np.zeros(3)

@@ -10,21 +10,18 @@ from random_trees import random_model, random_motion
 
 from jaxdyn import batched, configuration
 
-TREES = {
-    "chain": {"parents": [-1, 0, 1, 2], "kinds": "RPRR"},
-    "forest": {"parents": [-1, 0, 0, 1, -1, 4], "kinds": "RRPRPR", "armature": True},
-}
+_FOREST = {"parents": [-1, 0, 0, 1, -1, 4], "kinds": "RRPRPR", "armature": True}
 
 
-def stacked_trees(name: str, count: int = 6) -> tuple[PyTree, ...]:
-    """Models of one topology, q, v and two more vectors (accelerations, forces), all with leading axis `count`.
+def stacked_trees(count: int = 6) -> tuple[PyTree, ...]:
+    """Forests of one topology, q, v and two more vectors (accelerations, forces), all with leading axis `count`.
 
     The last mechanism is at rest at its neutral configuration, where formulas with norms or quotients of angles break.
     """
-    rng = np.random.default_rng([7, list(TREES).index(name)])
+    rng = np.random.default_rng([7, 1])
     samples = []
     for _ in range(count):
-        model = random_model(rng, len(TREES[name]["parents"]), name=name, **TREES[name])
+        model = random_model(rng, 6, name="forest", **_FOREST)
         samples.append((model, *random_motion(rng, model), random_motion(rng, model)[2]))
     model, _, _, *others = samples[-1]
     samples[-1] = (model, configuration.neutral(model), jnp.zeros(model.nv), *others)

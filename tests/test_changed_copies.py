@@ -17,7 +17,7 @@ from results_of_searches import ended_fit, unfinished_solution
 from test_public_api import CLASSES
 
 import jaxdyn
-from jaxdyn import compute, control, dynamics, identify, io, lanes, simulate, view
+from jaxdyn import control, dynamics, identify, io, lanes, simulate, view
 from jaxdyn.identify import excitation
 from jaxdyn.io.runs.loaded import Run
 from jaxdyn.io.state_orders import StateOrder
@@ -195,7 +195,6 @@ MADE = [
     io.RunDirectory(Path("run")),
     Run(Path("run"), SYSTEM, {"q": np.ones(3)}, None, None, None),
     lanes.Record("f", "lanes"),
-    compute.Served("lanes"),
     identify.Finding("sign", "the force acts in the opposite direction"),
     identify.Verdict(FIT.result, 1.0, ()),
     view.Animation(b"", ".gif"),

@@ -3,8 +3,6 @@
 Mechanics imports this package and knows no compiler. The lane compiler (`jaxdyn.lanes`) is a guest that makes itself known here.
 """
 
-from types import ModuleType as _Module
-
 from jaxdyn.compute.announcements import announced_as as announced_as
 from jaxdyn.compute.devices import lane_mesh as lane_mesh
 from jaxdyn.compute.hints import KEEPS as KEEPS
@@ -28,7 +26,19 @@ from jaxdyn.compute.switch import CannotCompile as CannotCompile
 from jaxdyn.compute.switch import backend as backend
 from jaxdyn.compute.switch import chosen_backend as chosen_backend
 
-__all__ = sorted(name for name, item in globals().items() if not name.startswith("_") and not isinstance(item, _Module))
+# Names for users; the other ones are for the packages of mechanics.
+__all__ = [
+    "Backend",
+    "CannotCompile",
+    "backend",
+    "batched",
+    "columnwise",
+    "kernel_function",
+    "lane_mesh",
+    "per_sample",
+    "reference",
+    "stored_jit",
+]
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ works too, and waits only for parts that another thread has begun.
 """
 
 import ctypes
+import re
 
 import jax
 import llvmlite.binding as llvm
@@ -22,8 +23,24 @@ from jaxdyn.lanes.llvm_engine import USUAL_EFFORT, key_of_code, loaded, source_o
 # Target of the custom calls, and type of the object that an executable keeps for each of them.
 TARGET = "jaxdyn_lanes"
 
-# Offsets within the structures of xla/ffi/api/c_api.h, which is part of jaxlib (jax.ffi.include_dir()).
-_HANDLERS = r"""
+
+def _written_out(text: str) -> str:
+    """LLVM code for two shorthands: a field of a structure at an offset in bytes, and a structure of 8-byte fields on the stack."""
+
+    def frame(match: re.Match) -> str:
+        name, fields = match[1], match[2].split(", ")
+        places = [f" {name}.{k} = getelementptr i64, ptr {name}, i64 {k}" for k in range(len(fields))]
+        stores = [f" store {field}, ptr {name}.{k}" for k, field in enumerate(fields)]
+        return "\n".join([f" {name} = alloca [{len(fields)} x i64]", *places, *stores])
+
+    field = r" \1.place = getelementptr i8, ptr \3, i64 \4\n \1 = load \2, ptr \1.place"
+    text = re.sub(r"^ (%\S+) = field (\w+), ptr (%\S+), (\d+)$", field, text, flags=re.MULTILINE)
+    return re.sub(r"^ (%\S+) = frame (.*)$", frame, text, flags=re.MULTILINE)
+
+
+# Offsets within the structures of xla/ffi/api/c_api.h, which is part of jaxlib (jax.ffi.include_dir()). Frames begin with their
+# size and the extensions; 0 is the stage whose object, kept when an executable is made, `set` and `get` are asked for.
+_HANDLERS = _written_out(r"""
 declare ptr @malloc(i64)
 declare void @free(ptr)
 declare void @sched_yield()
@@ -40,24 +57,18 @@ declare i32 @memcmp(ptr, ptr, i64)
 define internal void @work(ptr %ctx) nounwind {
 entry:
  %p.next = getelementptr i8, ptr %ctx, i64 64
- %p.blocks = getelementptr i8, ptr %ctx, i64 136
- %blocks = load i64, ptr %p.blocks
- %p.grab = getelementptr i8, ptr %ctx, i64 144
- %grab = load i64, ptr %p.grab
- %p.batch = getelementptr i8, ptr %ctx, i64 152
- %batch = load i64, ptr %p.batch
+ %blocks = field i64, ptr %ctx, 136
+ %grab = field i64, ptr %ctx, 144
+ %batch = field i64, ptr %ctx, 152
  %buffers = getelementptr i8, ptr %ctx, i64 168
  %b0 = atomicrmw add ptr %p.next, i64 %grab monotonic
  %any = icmp ult i64 %b0, %blocks
  br i1 %any, label %begin, label %end
 begin:
  ; only after it has got a block: a task that starts late may find its executable and the code gone
- %p.code = getelementptr i8, ptr %ctx, i64 160
- %code = load ptr, ptr %p.code
- %p.kernel = getelementptr i8, ptr %code, i64 48
- %kernel = load ptr, ptr %p.kernel
- %p.scratch = getelementptr i8, ptr %code, i64 56
- %bytes = load i64, ptr %p.scratch
+ %code = field ptr, ptr %ctx, 160
+ %kernel = field ptr, ptr %code, 48
+ %bytes = field i64, ptr %code, 56
  %more.bytes = add i64 %bytes, 64
  %raw = call ptr @malloc(i64 %more.bytes)
  %r0 = ptrtoint ptr %raw to i64
@@ -105,24 +116,18 @@ define internal void @task(ptr %ctx) nounwind {
 ; Whether XLA asks for the version of its interface and the type of the object that a handler keeps; answers if so.
 define internal i1 @asks(ptr %f) nounwind {
 entry:
- %pe = getelementptr i8, ptr %f, i64 8
- %ext = load ptr, ptr %pe
+ %ext = field ptr, ptr %f, 8
  %none = icmp eq ptr %ext, null
  br i1 %none, label %no, label %check
 check:
- %pt = getelementptr i8, ptr %ext, i64 8
- %kind = load i32, ptr %pt
+ %kind = field i32, ptr %ext, 8
  %is_meta = icmp eq i32 %kind, 1
  br i1 %is_meta, label %meta, label %no
 meta:
- %pm = getelementptr i8, ptr %ext, i64 24
- %md = load ptr, ptr %pm
- %pa = getelementptr i8, ptr %f, i64 16
- %api = load ptr, ptr %pa
- %pma = getelementptr i8, ptr %api, i64 32
- %major = load i32, ptr %pma
- %pmi = getelementptr i8, ptr %api, i64 36
- %minor = load i32, ptr %pmi
+ %md = field ptr, ptr %ext, 24
+ %api = field ptr, ptr %f, 16
+ %major = field i32, ptr %api, 32
+ %minor = field i32, ptr %api, 36
  %d1 = getelementptr i8, ptr %md, i64 24
  store i32 %major, ptr %d1
  %d2 = getelementptr i8, ptr %md, i64 28
@@ -218,21 +223,16 @@ entry:
 answered:
  ret ptr null
 begin:
- %papi = getelementptr i8, ptr %f, i64 16
- %api = load ptr, ptr %papi
- %pctx = getelementptr i8, ptr %f, i64 24
- %xctx = load ptr, ptr %pctx
- %pcount = getelementptr i8, ptr %f, i64 136
- %count = load i64, ptr %pcount
+ %api = field ptr, ptr %f, 16
+ %xctx = field ptr, ptr %f, 24
+ %count = field i64, ptr %f, 136
  %single = icmp eq i64 %count, 1
  br i1 %single, label %named, label %unknown
 named:
- %pattrs = getelementptr i8, ptr %f, i64 160
- %attrs = load ptr, ptr %pattrs
+ %attrs = field ptr, ptr %f, 160
  %span = load ptr, ptr %attrs
  %name = load ptr, ptr %span
- %plength = getelementptr i8, ptr %span, i64 8
- %length = load i64, ptr %plength
+ %length = field i64, ptr %span, 8
  %right = icmp eq i64 %length, 32
  br i1 %right, label %search, label %unknown
 search:
@@ -258,20 +258,8 @@ hold:
  %pr = getelementptr i8, ptr %code, i64 8
  %before = atomicrmw add ptr %pr, i64 1 monotonic
  call void @unlock()
- %s.args = alloca [6 x i64]
- store i64 48, ptr %s.args
- %s1 = getelementptr i64, ptr %s.args, i64 1
- store i64 0, ptr %s1
- %s2 = getelementptr i64, ptr %s.args, i64 2
- store ptr %xctx, ptr %s2
- %s3 = getelementptr i64, ptr %s.args, i64 3
- store i64 0, ptr %s3 ; the object kept when the executable was made
- %s4 = getelementptr i64, ptr %s.args, i64 4
- store ptr @jaxdyn_lanes_type, ptr %s4
- %s5 = getelementptr i64, ptr %s.args, i64 5
- store ptr %code, ptr %s5
- %pset = getelementptr i8, ptr %api, i64 104
- %set = load ptr, ptr %pset
+ %s.args = frame i64 48, i64 0, ptr %xctx, i64 0, ptr @jaxdyn_lanes_type, ptr %code
+ %set = field ptr, ptr %api, 104
  %serr = call ptr %set(ptr %s.args)
  %ok = icmp eq ptr %serr, null
  br i1 %ok, label %end, label %refused
@@ -287,16 +275,8 @@ unknown:
 
 ; An error of XLA with a message and a status, of which 5 says that something is not found and 13 that it is internal.
 define internal ptr @failure(ptr %api, ptr %message, i64 %status) nounwind {
- %error = alloca [4 x i64]
- store i64 28, ptr %error
- %e1 = getelementptr i64, ptr %error, i64 1
- store i64 0, ptr %e1
- %e2 = getelementptr i64, ptr %error, i64 2
- store ptr %message, ptr %e2
- %e3 = getelementptr i64, ptr %error, i64 3
- store i64 %status, ptr %e3
- %pcreate = getelementptr i8, ptr %api, i64 48
- %create = load ptr, ptr %pcreate
+ %error = frame i64 28, i64 0, ptr %message, i64 %status
+ %create = field ptr, ptr %api, 48
  %made = call ptr %create(ptr %error)
  ret ptr %made
 }
@@ -315,44 +295,27 @@ entry:
 answered:
  ret ptr null
 begin:
- %papi = getelementptr i8, ptr %f, i64 16
- %api = load ptr, ptr %papi
- %pctx = getelementptr i8, ptr %f, i64 24
- %xctx = load ptr, ptr %pctx
- %s.args = alloca [6 x i64]
- store i64 48, ptr %s.args
- %s1 = getelementptr i64, ptr %s.args, i64 1
- store i64 0, ptr %s1
- %s2 = getelementptr i64, ptr %s.args, i64 2
- store ptr %xctx, ptr %s2
- %s3 = getelementptr i64, ptr %s.args, i64 3
- store i64 0, ptr %s3 ; the object kept when the executable was made
- %s4 = getelementptr i64, ptr %s.args, i64 4
- store ptr @jaxdyn_lanes_type, ptr %s4
- %s5 = getelementptr i64, ptr %s.args, i64 5
- %pget = getelementptr i8, ptr %api, i64 112
- %get = load ptr, ptr %pget
+ %api = field ptr, ptr %f, 16
+ %xctx = field ptr, ptr %f, 24
+ %s.args = frame i64 48, i64 0, ptr %xctx, i64 0, ptr @jaxdyn_lanes_type, i64 0
+ %get = field ptr, ptr %api, 112
  %gerr = call ptr %get(ptr %s.args)
  %kept = icmp eq ptr %gerr, null
  br i1 %kept, label %found, label %lost
 lost:
  ret ptr %gerr
 found:
- %code = load ptr, ptr %s5
+ %code = field ptr, ptr %s.args, 40
  %ready = call i1 @await(ptr %code)
  br i1 %ready, label %call, label %impossible
 impossible:
  %failure = call ptr @failure(ptr %api, ptr @no_kernel, i64 13)
  ret ptr %failure
 call:
- %pn.args = getelementptr i8, ptr %f, i64 56
- %n.args = load i64, ptr %pn.args
- %pargs = getelementptr i8, ptr %f, i64 72
- %args = load ptr, ptr %pargs
- %pn.rets = getelementptr i8, ptr %f, i64 96
- %n.rets = load i64, ptr %pn.rets
- %prets = getelementptr i8, ptr %f, i64 112
- %rets = load ptr, ptr %prets
+ %n.args = field i64, ptr %f, 56
+ %args = field ptr, ptr %f, 72
+ %n.rets = field i64, ptr %f, 96
+ %rets = field ptr, ptr %f, 112
  %n.buffers = add i64 %n.args, %n.rets
  %n.bytes = mul i64 %n.buffers, 8
  %c.bytes = add i64 %n.bytes, 168
@@ -374,8 +337,7 @@ buffer:
  %list = select i1 %is_arg, ptr %args, ptr %rets
  %pb = getelementptr ptr, ptr %list, i64 %k.own
  %b = load ptr, ptr %pb
- %pdata = getelementptr i8, ptr %b, i64 24
- %data = load ptr, ptr %pdata
+ %data = field ptr, ptr %b, 24
  %pplace = getelementptr ptr, ptr %c.buffers, i64 %k
  store ptr %data, ptr %pplace
  %k1 = add i64 %k, 1
@@ -383,16 +345,13 @@ buffer:
  br i1 %all.buffers, label %lanes, label %buffer
 lanes:
  ; the batch size is that of the first result
- %pl.axis = getelementptr i8, ptr %code, i64 80
- %axis = load i64, ptr %pl.axis
+ %axis = field i64, ptr %code, 80
  %one.sample = icmp slt i64 %axis, 0
  br i1 %one.sample, label %counted, label %many.samples
 many.samples:
  %out0 = load ptr, ptr %rets
- %pdims = getelementptr i8, ptr %out0, i64 40
- %dims = load ptr, ptr %pdims
- %prank = getelementptr i8, ptr %out0, i64 32
- %rank = load i64, ptr %prank
+ %dims = field ptr, ptr %out0, 40
+ %rank = field i64, ptr %out0, 32
  %last = sub i64 %rank, 1
  %position = mul i64 %last, %axis
  %pbatch = getelementptr i64, ptr %dims, i64 %position
@@ -400,16 +359,14 @@ many.samples:
  br label %counted
 counted:
  %batch = phi i64 [1, %lanes], [%found.batch, %many.samples]
- %pwidth = getelementptr i8, ptr %code, i64 64
- %width = load i64, ptr %pwidth
+ %width = field i64, ptr %code, 64
  %up0 = add i64 %batch, %width
  %up = sub i64 %up0, 1
  %blocks = udiv i64 %up, %width
  store i64 %blocks, ptr %c.blocks
  %c.batch = getelementptr i8, ptr %ctx, i64 152
  store i64 %batch, ptr %c.batch
- %pper = getelementptr i8, ptr %code, i64 72
- %per = load i64, ptr %pper
+ %per = field i64, ptr %code, 72
  %tasks = udiv i64 %blocks, %per
  %few = icmp ult i64 %tasks, 2
  ; threads: those of the pool, at most as many as the setting says, and no more than there are pieces worth it
@@ -425,18 +382,10 @@ single:
  call void @release(ptr %ctx)
  ret ptr null
 many:
- %nargs = alloca [4 x i64]
  %nout = alloca i64
  store i64 1, ptr %nout
- store i64 32, ptr %nargs
- %na1 = getelementptr i64, ptr %nargs, i64 1
- store i64 0, ptr %na1
- %na2 = getelementptr i64, ptr %nargs, i64 2
- store ptr %xctx, ptr %na2
- %na3 = getelementptr i64, ptr %nargs, i64 3
- store ptr %nout, ptr %na3
- %pnum = getelementptr i8, ptr %api, i64 144
- %num = load ptr, ptr %pnum
+ %nargs = frame i64 32, i64 0, ptr %xctx, ptr %nout
+ %num = field ptr, ptr %api, 144
  %nerr = call ptr %num(ptr %nargs)
  call void @drop_error(ptr %api, ptr %nerr)
  %pool = load i64, ptr %nout
@@ -450,18 +399,8 @@ many:
  %grab = call i64 @llvm.umax.i64(i64 %g0, i64 1)
  store i64 %grab, ptr %c.grab
  store i64 %threads, ptr %c.refs
- %sargs = alloca [5 x i64]
- store i64 40, ptr %sargs
- %sa1 = getelementptr i64, ptr %sargs, i64 1
- store i64 0, ptr %sa1
- %sa2 = getelementptr i64, ptr %sargs, i64 2
- store ptr %xctx, ptr %sa2
- %sa3 = getelementptr i64, ptr %sargs, i64 3
- store ptr @task, ptr %sa3
- %sa4 = getelementptr i64, ptr %sargs, i64 4
- store ptr %ctx, ptr %sa4
- %psch = getelementptr i8, ptr %api, i64 136
- %schedule = load ptr, ptr %psch
+ %sargs = frame i64 40, i64 0, ptr %xctx, ptr @task, ptr %ctx
+ %schedule = field ptr, ptr %api, 136
  br label %scheduling
 scheduling:
  %i = phi i64 [1, %many], [%i1, %scheduled]
@@ -498,14 +437,8 @@ entry:
  %none = icmp eq ptr %error, null
  br i1 %none, label %end, label %drop
 drop:
- %args = alloca [3 x i64]
- store i64 24, ptr %args
- %a1 = getelementptr i64, ptr %args, i64 1
- store i64 0, ptr %a1
- %a2 = getelementptr i64, ptr %args, i64 2
- store ptr %error, ptr %a2
- %pd = getelementptr i8, ptr %api, i64 64
- %destroy = load ptr, ptr %pd
+ %args = frame i64 24, i64 0, ptr %error
+ %destroy = field ptr, ptr %api, 64
  call void %destroy(ptr %args)
  br label %end
 end:
@@ -513,7 +446,7 @@ end:
 }
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
-"""
+""")
 
 
 class Code(ctypes.Structure):

@@ -18,7 +18,7 @@ from jaxdyn.compute.hints import written_out
 from jaxdyn.formulations import attitude
 from jaxdyn.formulations.attitude import QuaternionState, SParameterState
 from jaxdyn.spatial import attitude as maps
-from jaxdyn.spatial import quaternion, rotation
+from jaxdyn.spatial import quaternion
 
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"
@@ -130,20 +130,6 @@ def test_angular_velocity_is_along_the_third_axis_of_its_frame_and_has_the_angle
     close(jnp.arctan2(inertial[:, 0], inertial[:, 2]), state.alpha)
 
 
-def test_frame_of_the_angular_velocity_turns_as_published():  # (O7)
-    alpha, beta, alpha_rate, beta_rate = np.random.default_rng(2).uniform(0.3, 2.5, (4, 8))
-
-    def turning(a, b, da, db):
-        return jax.jvp(attitude.frame_of_angular_velocity, (a, b), (da, db))[1]
-
-    def published(a, b, da, db):
-        own = rotation.skew(jnp.stack([-da * jnp.sin(b), db, da * jnp.cos(b)]))
-        return attitude.frame_of_angular_velocity(a, b) @ own
-
-    angles = (alpha, beta, alpha_rate, beta_rate)
-    close(each(turning, *angles), each(published, *angles))
-
-
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_both_equations_of_motion_move_the_body_alike(dtype):  # (O8), (O9), (O10)
     """The quaternion form of the moving s-parameter form moves by the equation of the quaternion form, and back."""
@@ -233,23 +219,6 @@ def test_two_derivatives_of_the_equations_of_motion_at_zero(dtype):  # (O8), (O9
         each(lambda a, b, f=f: jet(f, a, b), first, second) for f in (attitude.attitude_rates, published_rates)
     )
     all_close(actual, expected, 1024)
-
-
-def test_sphere_at_zero_has_the_derivatives_of_its_kinematics():  # (O4), (O9)
-    """Without a moment w is constant: s' = -w/4 e3 + 1/2 w e3 x s + terms of order |s|^2."""
-    w = 1.7
-
-    def s_rate(s):
-        state = SParameterState(jnp.asarray(w), jnp.asarray(0.4), jnp.asarray(1.1), s)
-        return attitude.attitude_rates(np.full(3, 2.0), state).s
-
-    zero, first = jnp.zeros(3), jax.jacfwd(s_rate)
-    value, slope, curvature = jax.jit(lambda s: (s_rate(s), first(s), jax.jacfwd(first)(s)))(zero)
-    up, one = np.array([0.0, 0.0, w]), np.eye(3)
-    close(value, -up / 4)
-    close(slope, -np.cross(one, up).T / 2)
-    squares = np.einsum("i,jk->ijk", up, one) / 2
-    close(curvature, squares - (np.einsum("ij,k->ijk", one, up) + np.einsum("ik,j->ijk", one, up)) / 2)
 
 
 def test_moment_may_be_a_function_of_what_both_forms_offer():
@@ -346,18 +315,6 @@ def test_erratum_surface_is_bounded_unless_d_is_the_third_moment():  # (O12)
     close(values, GENERAL[2] * (GENERAL[2] - 1.7))
     values = each(lambda s: attitude.configuration_surface(GENERAL, jnp.asarray(GENERAL[2]), s), far)
     close(values, 0.0)
-
-
-def test_third_row_of_the_direction_cosines_is_the_published_one():  # (O12)
-    s = states(16).s
-    x = np.sum(s**2, axis=1)
-    u0, u1 = (x + 1) ** 2, x - 1
-    published = [
-        4 * (2 * s[:, 0] * s[:, 2] - s[:, 1] * u1) / u0,
-        4 * (2 * s[:, 1] * s[:, 2] + s[:, 0] * u1) / u0,
-        1 - 8 * (s[:, 0] ** 2 + s[:, 1] ** 2) / u0,
-    ]
-    close(each(maps.to_matrix, s)[:, 2], np.stack(published, axis=1))
 
 
 @pytest.mark.parametrize("body", SYMMETRIC)

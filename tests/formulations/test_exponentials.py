@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 from jaxtyping import Array, Float
 from random_trees import close, random_motion, random_unit
-from stacked_trees import TREES, agree, evaluated, stacked_trees
+from stacked_trees import agree, evaluated, stacked_trees
 
 from jaxdyn import (
     MechanismBuilder,
@@ -50,9 +50,9 @@ def routes(model, q, v, a):
     return by_exponentials(model, q, v, a), by_columns(model, q, v, a), *between
 
 
-@pytest.fixture(scope="module", params=TREES)
-def trees(request):
-    *motion, _ = stacked_trees(request.param)
+@pytest.fixture(scope="module")
+def trees():
+    *motion, _ = stacked_trees()
     return motion, evaluated(routes, *motion, in_lanes=True)
 
 
@@ -158,7 +158,7 @@ def test_joint_that_is_no_screw_is_refused_by_name(as_a_user):
 
 
 def test_derivatives_by_model_and_motion_are_those_of_the_columns_also_at_rest():
-    *motion, _ = stacked_trees("forest")
+    *motion, _ = stacked_trees()
     weights = np.random.default_rng(6).normal(size=(5, 6, 3))
 
     def gradient(route):

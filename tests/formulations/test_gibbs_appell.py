@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stacked_trees import TREES, agree, evaluated, stacked_trees
+from stacked_trees import agree, evaluated, stacked_trees
 from theory_vectors import system_from_dict
 
 from jaxdyn import as_dtype, forward_dynamics, forward_kinematics, gravity_force, inverse_dynamics, mass_matrix
@@ -51,6 +51,10 @@ def identities(model, q, v, a, tau):
 
     terms = gibbs.acceleration_energy_terms(model, q, v, a)
     return {
+        "forces": gibbs.gibbs_appell_forces(model, q, v, a),
+        "covariant": inverse_dynamics(model, q, v, a, method="covariant"),
+        "accelerations": gibbs.gibbs_appell_accelerations(model, q, v, tau),
+        "true": true,
         "terms": terms,
         "E_A": terms.total[None],
         "E_A0": gibbs.acceleration_energy_of_velocity(model, q, v)[None],
@@ -66,7 +70,7 @@ def identities(model, q, v, a, tau):
 
 @pytest.fixture(scope="module")
 def samples():
-    return stacked_trees("forest")
+    return stacked_trees()
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +78,9 @@ def sides(samples):
     return evaluated(identities, *samples, in_lanes=True)
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_equations_of_motion_are_those_of_the_covariant_form(name):
-    def routes(model, q, v, a, tau):
-        return (
-            gibbs.gibbs_appell_forces(model, q, v, a),
-            inverse_dynamics(model, q, v, a, method="covariant"),
-            gibbs.gibbs_appell_accelerations(model, q, v, tau),
-            forward_dynamics(model, q, v, tau),
-        )
-
-    forces, covariant, accelerations, true = evaluated(routes, *stacked_trees(name), in_lanes=True)
-    agree(forces, covariant)
-    agree(accelerations, true)
+def test_equations_of_motion_are_those_of_the_covariant_form(sides):
+    agree(sides["forces"], sides["covariant"])
+    agree(sides["accelerations"], sides["true"])
 
 
 def test_closed_form_is_half_the_square_of_the_accelerations_of_all_particles(sides):

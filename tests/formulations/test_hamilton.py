@@ -42,7 +42,7 @@ def routes(model, q, v, _, tau):
 
 @pytest.fixture(scope="module")
 def trees():
-    samples = stacked_trees("forest")
+    samples = stacked_trees()
     return samples, evaluated(routes, *samples, in_lanes=True)
 
 
@@ -75,7 +75,7 @@ def test_rate_of_the_hamiltonian_is_the_power_of_the_drives(trees):
 @pytest.mark.thorough
 def test_derivatives_of_the_rates_are_those_of_the_covariant_form_also_at_rest():
     """Forward over reverse mode, in a direction of all numbers of model and motion."""
-    model, q, v, _, tau = stacked_trees("forest")
+    model, q, v, _, tau = stacked_trees()
     rng = np.random.default_rng(8)
     point = model, q, v, tau
     direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), point)

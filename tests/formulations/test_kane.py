@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stacked_trees import TREES, agree, evaluated, stacked_trees
+from stacked_trees import agree, evaluated, stacked_trees
 
 from jaxdyn import (
     as_dtype,
@@ -31,9 +31,9 @@ def routes(model, q, v, a, tau):
     }
 
 
-@pytest.fixture(scope="module", params=TREES)
-def trees(request):
-    samples = stacked_trees(request.param)
+@pytest.fixture(scope="module")
+def trees():
+    samples = stacked_trees()
     return samples, evaluated(routes, *samples, in_lanes=True)
 
 
@@ -74,7 +74,7 @@ def test_forces_at_the_body_origins_do_the_same_work(trees):
 
 def test_derivatives_by_model_and_motion_are_those_of_inverse_dynamics_also_at_rest():
     weights = jnp.array([1.0, -0.7, 0.4, 1.3, -0.2, 0.8])
-    *motion, _ = stacked_trees("forest")
+    *motion, _ = stacked_trees()
 
     def by_kane(model, q, v, a):
         forces = kane_forces(model, q, v, a, jnp.zeros_like(v))

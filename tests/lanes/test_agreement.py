@@ -28,9 +28,7 @@ TREES = {
     "branched": {"parents": [-1, 0, 0], "kinds": "RRP", "armature": True},
     "two roots": {"parents": [-1, 0, -1], "kinds": "PRR", "armature": True},
 }
-SIZES = (1, 2, 15, 16, 17, 1000, 4097)
 ROWS = {f"{name} {k}" if k else name: f for name, rows in TABLE.items() for k, f in enumerate(rows)}
-CHEAP = ("kinetic_energy", "mass_matrix", "forward_kinematics")
 DTYPES = (jnp.float32, jnp.float64)
 
 
@@ -134,26 +132,6 @@ def test_every_kind_of_joint():
         known = functools.partial(work_and_slopes, jaxdyn.as_dtype(model, dtype))
         found = jax.jit(jax.vmap(by_lanes(known)))(*jaxdyn.as_dtype(motion, dtype))
         agree(found, expected, f"every joint, {dtype.__name__}", 1e5)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_batches_of_every_size(dtype):
-    inputs = drawn("branched", 5)
-    model, *motion = jaxdyn.as_dtype(inputs, dtype)
-    motion = [jnp.tile(x, (1 + SIZES[-1] // 5, 1))[: SIZES[-1]] for x in motion]
-    functions = [by_lanes(lambda *x, f=ROWS[name]: flat(f(*x))) for name in CHEAP]
-
-    @jax.jit
-    def run(model, parts):
-        return [[jax.vmap(f, (None, 0, 0, 0))(model, *part) for part in parts] for f in functions]
-
-    results = run(model, [[x[:n] for x in motion] for n in SIZES])
-    expected = jax.jit(
-        lambda *x: [jax.vmap(lambda *y, f=ROWS[name]: flat(f(*y)), (None, 0, 0, 0))(*x) for name in CHEAP]
-    )(*jaxdyn.as_dtype(inputs, jnp.float64))
-    for name, found, right in zip(CHEAP, results, expected, strict=True):
-        for n, y in zip(SIZES, found, strict=True):
-            agree(y, jnp.tile(right, (1 + n // 5, 1))[:n], f"{name}, {n} lanes")
 
 
 def directions_like(tree, seed: int):

@@ -147,30 +147,6 @@ def test_a_position_that_counts_turns_is_not_clamped():
 # ---------------------------------------------------------------- examples of the defects these tables were made for
 
 
-def by_both(function, *args):
-    """Results of lanes and XLA, one below the other."""
-    lane = jax.jit(jax.vmap(per_sample(function, backend="lanes")))(*args)
-    return np.asarray(lane), np.asarray(jax.jit(jax.vmap(function))(*args))
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_a_rotation_by_zero_bits_changes_nothing(known):
-    def rotated(x, r):
-        r = jnp.int32(0) if known else r
-        return (x << r) | lax.shift_right_logical(x, 32 - r)
-
-    x = jnp.arange(1, 40, dtype=jnp.int32)
-    found, expected = by_both(rotated, x, jnp.zeros_like(x))
-    np.testing.assert_array_equal(found, x)
-    np.testing.assert_array_equal(expected, x)
-
-
-@pytest.mark.parametrize("shift", [lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic])
-@pytest.mark.parametrize("by", [32, 33, 100, -1])
-def test_a_shift_by_the_width_or_more_is_what_xla_gives(shift, by):
-    np.testing.assert_array_equal(*by_both(lambda x: shift(x, jnp.int32(by)), jnp.arange(-9, 9, dtype=jnp.int32)))
-
-
 def test_constants_keep_the_precision_of_their_type():
     def f(x):
         wide, short = jnp.asarray(2**60 + 1, jnp.int64), jnp.full(2, 100, jnp.int8)

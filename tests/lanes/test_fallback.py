@@ -109,13 +109,3 @@ def test_arrays_without_elements(name):
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("shift", [jax.lax.shift_left, jax.lax.shift_right_arithmetic, jax.lax.shift_right_logical])
-@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint16, jnp.int32, jnp.int64])
-def test_shifts_of_known_operands_in_a_loop_that_is_written_out(shift, dtype):
-    def shifted(x):
-        return x + jax.lax.fori_loop(0, 3, lambda k, c: shift(c, k.astype(dtype)), jnp.asarray(100, dtype))
-
-    x = jnp.arange(2, dtype=dtype)
-    np.testing.assert_array_equal(jax.jit(jax.vmap(per_sample(shifted, backend="lanes")))(x), jax.vmap(shifted)(x))

@@ -74,9 +74,9 @@ def test_products_of_one_sample_agree_with_xla(name, dtype):
     function, shapes = PRODUCTS[name]
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
-        for size in SIZES:
-            a, b = (jnp.asarray(rng.normal(size=s), dtype) for s in shapes(*size))
-            _close(jax.jit(per_sample(function, backend="lanes"))(a, b), jax.jit(function)(a, b), dtype)
+        pairs = [[jnp.asarray(rng.normal(size=s), dtype) for s in shapes(*size)] for size in SIZES]
+        both = per_sample(function, backend="lanes"), function
+        _close(*(jax.jit(lambda pairs, f=f: [f(a, b) for a, b in pairs])(pairs) for f in both), dtype)
 
 
 def _close(found, expected, dtype):

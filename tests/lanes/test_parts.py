@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-import ptx_interpreter
 import pytest
+from ptx_interpreter import run_kernel
 from ptx_runs import by_gpu, executed, kernel_for, short  # noqa: F401
 from random_programs import SIZE, inputs, pick, programs, types, wrong_steps
 
@@ -474,10 +474,8 @@ def test_each_launch_gets_its_own_inputs_and_buffers(monkeypatch):
     def launched(kernel, given, shapes):
         results = [np.full(s.shape, 77, s.dtype) for s in shapes]
         count = len(given) + len(results)
-        code = ptx_interpreter.PtxKernel(kernel.ptx)
-        code.run(
-            [*map(np.asarray, given), *results], kernel.launch.block, kernel.launch.blocks, range(len(given), count)
-        )
+        buffers = [*map(np.asarray, given), *results]
+        run_kernel(kernel.ptx, buffers, kernel.launch.block, kernel.launch.blocks, range(len(given), count))
         return [jnp.asarray(r) for r in results]
 
     monkeypatch.setattr(gpu, "_launch", launched)
@@ -503,29 +501,6 @@ def relative(found, expected) -> float:
 
 # As for one kernel (test_ptx).
 ROUNDED = {"float32": 1e-4, "float64": 1e-12}
-
-
-def test_dynamics_and_its_products_in_parts(short):  # noqa: F811
-    """Forward dynamics and its vector-Jacobian product agree with XLA, within the bounds of a single kernel."""
-    model = jaxdyn.library.panda()
-    args = jaxdyn.as_dtype(list(jnp.asarray(np.random.default_rng(1).normal(size=(4, 45, 7)))), jnp.float32)
-
-    def make(model):
-        def function(q, v, tau, w):
-            value, pull = jax.vjp(lambda q, v, tau: jaxdyn.forward_dynamics(model, q, v, tau), q, v, tau)
-            return value, pull(w)
-
-        return function
-
-    wide = jaxdyn.as_dtype((model, args), jnp.float64)
-    expected = jax.jit(jax.vmap(make(wide[0])))(*wide[1])
-    launched = short(1200)
-    for dtype, bound in ROUNDED.items():
-        own = jaxdyn.as_dtype((model, args), jnp.dtype(dtype))
-        found = by_gpu(jax.vmap(per_sample(make(own[0]), backend="lanes")), *own[1])
-        assert relative(found, expected) <= bound, dtype
-        assert len(launched) >= 5
-        launched.clear()
 
 
 def test_rollouts_in_parts(short):  # noqa: F811

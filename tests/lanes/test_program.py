@@ -11,10 +11,8 @@ from random_trees import random_parents
 
 import jaxdyn
 from jaxdyn.lanes.flatten import flatten
-from jaxdyn.lanes.folding import settled
 from jaxdyn.lanes.liveness import Liveness, count_operations, scalars_in, uniform_nodes
 from jaxdyn.lanes.program import Block, Loop, Node, Program, Stretch
-from jaxdyn.lanes.scalar_types import INTEGERS, dtype_of_type, type_of_dtype
 from jaxdyn.lanes.schedule import Schedule
 
 
@@ -178,45 +176,6 @@ def test_truth_values_fold(program):
     assert invert(True) is False
 
 
-@pytest.mark.parametrize("kind", INTEGERS)
-def test_known_integers_wrap_as_their_type_does(program, kind):
-    dtype = dtype_of_type(kind)
-    info, rng = np.iinfo(dtype), np.random.default_rng(0)
-    numbers = [info.min, info.max, *rng.integers(info.min, info.max, 8, dtype=dtype, endpoint=True).tolist()]
-    for op, numpy in {"add": np.add, "sub": np.subtract, "mul": np.multiply, "xor": np.bitwise_xor}.items():
-        for x in numbers:
-            for y in numbers:
-                with np.errstate(over="ignore"):
-                    assert program.apply(op, (x, y), kind) == numpy(dtype.type(x), dtype.type(y))
-    assert settled(info.max + 1, kind) == info.min
-    assert program.neg(info.min, kind) == info.min  # both for signed and unsigned numbers
-    assert program.apply("not", (5,), kind) == np.invert(dtype.type(5))
-
-
-def test_known_numbers_are_computed(program):
-    x, y = 0.375, -1.75
-    for op in ("sin", "cos", "tan", "exp", "expm1", "tanh", "sqrt", "floor", "ceil", "log", "log1p"):
-        assert program.apply(op, (x,), "f64") == getattr(np, op)(x)
-    for op, numpy in {
-        "atan2": np.arctan2,
-        "min": np.minimum,
-        "max": np.maximum,
-        "div": np.divide,
-        "rem": np.fmod,
-    }.items():
-        assert program.apply(op, (x, y), "f64") == numpy(x, y)
-    assert program.apply("pow", (x, y), "f64") == x**y
-    assert math.isnan(program.apply("log", (-1.0,), "f64"))
-    assert math.isnan(program.apply("rem", (1.0, 0.0), "f64"))
-    assert program.apply("div", (1.0, 0.0), "f64") == math.inf
-    assert program.apply("div", (-7, 2), "i32") == -3  # toward zero
-    assert program.apply("rem", (-7, 2), "i32") == -1
-    assert program.compare("ge", x, y) is True
-    assert program.convert(3.9, "f64", "i32") == 3
-    assert program.convert(2, "i64", "bool") is True
-    assert type(program.convert(True, "bool", "f32")) is float
-
-
 @pytest.mark.parametrize(("exponent", "products"), [(0, 0), (1, 0), (2, 1), (3, 2), (8, 3), (15, 6)])
 def test_integer_powers_are_repeated_squares(program, exponent, products):
     (x,) = variables(program, 1)
@@ -231,16 +190,6 @@ def test_powers_of_special_exponents(program):
     assert program.apply("pow", (x, math.nan), "f64").op == "pow"
     assert program.apply("pow", (x, 1.5), "f64").op == "pow"
     assert program.apply("pow", (x, -1.0), "f64") is program.apply("div", (1.0, x), "f64")
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, bool, np.int8, np.uint64])
-def test_types_of_arrays_and_of_scalars_correspond(dtype):
-    assert dtype_of_type(type_of_dtype(np.dtype(dtype))) == dtype
-
-
-@pytest.mark.parametrize("dtype", [np.complex64, np.float16, jnp.bfloat16])
-def test_other_types_are_unknown(dtype):
-    assert type_of_dtype(np.dtype(dtype)) is None
 
 
 # ---------------------------------------------------------------- memory

@@ -1,5 +1,7 @@
 """Quaternions: the identities of theory.md (a), and exponential and logarithm with two derivatives at every delicate angle."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,10 +35,39 @@ def product(*factors: Float[Array, "4"]) -> Float[Array, "4"]:
     return total
 
 
-def jet(function, x: Float[np.ndarray, "batch n"]):
-    """Value, first and second derivative at every row of x."""
-    first = jax.jacfwd(function)
-    return jax.jit(jax.vmap(lambda x: (function(x), first(x), jax.jacfwd(first)(x))))(jnp.asarray(x))
+SMALL = [0.0, 1e-30, 1e-9, 1e-3, LOGARITHM_SWITCH - NEAR, LOGARITHM_SWITCH + NEAR]
+ANGLES = {
+    "exponential": [0.0, 1e-30, 1e-16, 0.5, 2 - NEAR, 2 + NEAR, np.pi, 5.0],
+    "there and back": [*SMALL, 0.3, 0.8, 2 - NEAR, 2 + NEAR, 3.0, np.pi - 1e-5],
+    "logarithm": [*SMALL, 2.0, np.pi - 1e-5],
+}
+SCALARS, HALF_TURN = [1.0, -1.0, 0.5], directions(1, 24)[0]
+FUNCTIONS = {
+    "exponential": quaternion.exponential,
+    "there and back": lambda u: quaternion.logarithm(quaternion.exponential(u)),
+    "logarithm": quaternion.logarithm,
+}
+
+
+def delicate() -> dict[str, np.ndarray]:
+    """Rotation vectors of these angles, and quaternions of these angles, without and with a vector part only."""
+    vectors = {name: np.array(a)[:, None] * directions(len(a), 20) for name, a in ANGLES.items()}
+    half = np.array(ANGLES["logarithm"])[:, None] / 2
+    turns = np.concatenate([np.cos(half), np.sin(half) * directions(len(half), 23)], axis=1)
+    special = [[scalar, 0, 0, 0] for scalar in SCALARS] + [[0, *HALF_TURN]]
+    return vectors | {"logarithm": np.concatenate([turns, special])}
+
+
+@functools.cache
+def jets(dtype) -> dict:
+    """Arguments, values, first and second derivatives of `FUNCTIONS`, all by one program."""
+
+    def jet(function):
+        first = jax.jacfwd(function)
+        return jax.vmap(lambda x: (x, function(x), first(x), jax.jacfwd(first)(x)))
+
+    given = {name: jnp.asarray(x, dtype) for name, x in delicate().items()}
+    return jax.device_get(jax.jit(lambda given: {name: jet(f)(given[name]) for name, f in FUNCTIONS.items()})(given))
 
 
 # --- the algebra, (A1) to (A6) ---
@@ -85,14 +116,30 @@ def test_rotation_of_a_vector_is_the_sandwich_product_the_matrix_product_and_rod
         close(quaternion.to_matrix(q), rotation.rodrigues(e, jnp.asarray(angle)))
 
 
-@pytest.mark.parametrize("scale", [-1.0, 1e-3, 7.0, -1e3])
-def test_scale_and_sign_of_a_quaternion_change_no_rotation(scale):  # (A5)
-    for q, r in zip(draw(5, 6, 4), draw(6, 6, 3), strict=True):
-        close(quaternion.to_matrix(scale * q), quaternion.to_matrix(q))
-        close(quaternion.rotate(scale * q, r), quaternion.rotate(q, r))
-        close(quaternion.rotate(quaternion.inverse(scale * q), r), quaternion.to_matrix(q).T @ r)
-        close(quaternion.logarithm(scale * q), quaternion.logarithm(q))
-        close(quaternion.normalize(scale * q), np.sign(scale) * quaternion.normalize(q))
+def test_scale_and_sign_of_a_quaternion_change_no_rotation():  # (A5)
+    scales = np.array([-1.0, 1e-3, 7.0, -1e3])
+
+    def of(q, r):
+        inverted = quaternion.rotate(quaternion.inverse(q), r)
+        return (
+            quaternion.to_matrix(q),
+            quaternion.rotate(q, r),
+            inverted,
+            quaternion.logarithm(q),
+            quaternion.normalize(q),
+        )
+
+    @jax.jit
+    @jax.vmap
+    def both(q, r):
+        return jax.vmap(lambda scale: of(scale * q, r))(scales), of(q, r)
+
+    scaled, usual = both(draw(5, 6, 4), draw(6, 6, 3))
+    for a, b in zip(scaled[:-1], usual[:-1], strict=True):
+        close(a, b[:, None])
+    close(scaled[-1], np.sign(scales)[:, None] * np.asarray(usual[-1])[:, None])
+    matrices, _, inverted, *_ = usual
+    close(inverted, jnp.einsum("bji,bj->bi", matrices, draw(6, 6, 3)))
 
 
 def test_matrix_of_any_quaternion_is_a_rotation_and_matrices_multiply_as_quaternions():  # (A5), (A6)
@@ -187,21 +234,13 @@ def exact_jet_of_exponential(u: Float[np.ndarray, "3"]):
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_exponential_has_exact_value_and_two_derivatives(dtype):
-    """At rest, near it, on both sides of the switch, at half a turn and beyond."""
-    angles = np.array([0.0, 1e-30, 1e-16, 0.5, 2 - NEAR, 2 + NEAR, np.pi, 5.0])
-    u = (angles[:, None] * directions(len(angles), 20)).astype(dtype)
-    computed = jet(quaternion.exponential, u)
+    """At rest (to the last bit), near it, on both sides of the switch, at half a turn and beyond."""
+    u, *computed = jets(dtype)["exponential"]
     for i, row in enumerate(u.astype(np.float64)):
         for part, expected in zip(computed, exact_jet_of_exponential(row), strict=True):
             close(part[i], expected)
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_exponential_at_zero_is_exact_to_the_last_bit(dtype):
-    value, first, second = jet(quaternion.exponential, np.zeros((1, 3), dtype))
-    np.testing.assert_array_equal(value[0], [1, 0, 0, 0])
-    np.testing.assert_array_equal(first[0], np.concatenate([np.zeros((1, 3)), np.eye(3) / 2]))
-    np.testing.assert_array_equal(second[0], np.concatenate([-np.eye(3)[None] / 4, np.zeros((3, 3, 3))]))
+    for part, expected in zip(computed, exact_jet_of_exponential(np.zeros(3)), strict=True):
+        np.testing.assert_array_equal(part[0], expected)
 
 
 def test_exponential_is_a_unit_quaternion_of_its_axis_and_angle_and_adds_along_one_axis():
@@ -220,10 +259,7 @@ def test_exponential_is_a_unit_quaternion_of_its_axis_and_angle_and_adds_along_o
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_logarithm_undoes_the_exponential_with_two_derivatives(dtype):
     """log(exp(u)) = u below half a turn, so the Jacobian is 1 and the second derivative 0."""
-    small = [0.0, 1e-30, 1e-9, 1e-3, LOGARITHM_SWITCH - NEAR, LOGARITHM_SWITCH + NEAR]
-    angles = np.array([*small, 0.3, 0.8, 2 - NEAR, 2 + NEAR, 3.0, np.pi - 1e-5])
-    u = (angles[:, None] * directions(len(angles), 22)).astype(dtype)
-    value, first, second = jet(lambda u: quaternion.logarithm(quaternion.exponential(u)), u)
+    u, value, first, second = jets(dtype)["there and back"]
     close(value, u)
     close(first, np.eye(3), 128)
     # Just above the switch the second derivative of arctan(y)/y is a difference of terms of order 1/y^2 = 100.
@@ -233,20 +269,16 @@ def test_logarithm_undoes_the_exponential_with_two_derivatives(dtype):
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_logarithm_does_not_depend_on_the_norm_to_second_order(dtype):
     """Homogeneous of degree 0 in four numbers: J q = 0 and H q = -J, at the identity, the switch and half a turn."""
-    angles = np.array([0.0, 1e-9, LOGARITHM_SWITCH - NEAR, LOGARITHM_SWITCH + NEAR, 2.0, np.pi - 1e-5])
-    scalar, vector = np.cos(angles / 2), np.sin(angles / 2)
-    q = np.concatenate([scalar[:, None], vector[:, None] * directions(len(angles), 23)], axis=1).astype(dtype)
-    _, first, second = jet(quaternion.logarithm, q)
+    q, _, first, second = (x[:8] for x in jets(dtype)["logarithm"])
     close(jnp.einsum("bij,bj->bi", first, q), 0.0, 128)
     close(jnp.einsum("bijk,bk->bij", second, q), -first, 2000)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_logarithm_at_the_identity_is_twice_the_vector_part_over_the_scalar_part(dtype):
-    scalars = [1.0, -1.0, 0.5]
-    value, first, second = jet(quaternion.logarithm, np.array([[scalar, 0, 0, 0] for scalar in scalars], dtype))
+    _, value, first, second = (x[8:-1] for x in jets(dtype)["logarithm"])
     np.testing.assert_array_equal(value, 0.0)
-    for i, scalar in enumerate(scalars):
+    for i, scalar in enumerate(SCALARS):
         expected_second = np.zeros((3, 4, 4))
         expected_second[:, 0, 1:] = expected_second[:, 1:, 0] = -2 / scalar**2 * np.eye(3)
         close(first[i], np.concatenate([np.zeros((3, 1)), 2 / scalar * np.eye(3)], axis=1))
@@ -255,10 +287,10 @@ def test_logarithm_at_the_identity_is_twice_the_vector_part_over_the_scalar_part
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_logarithm_of_half_a_turn_is_pi_times_the_axis_with_a_finite_derivative(dtype):
-    n = directions(1, 24)[0].astype(dtype)
-    value, first, _ = jet(quaternion.logarithm, np.concatenate([np.zeros(1, dtype), n])[None])
-    close(value[0], np.pi * n)
-    close(first[0], np.concatenate([-2 * n[:, None], np.pi * (np.eye(3) - np.outer(n, n))], axis=1))
+    (_, *n), value, first, _ = (x[-1] for x in jets(dtype)["logarithm"])
+    n = np.array(n)
+    close(value, np.pi * n)
+    close(first, np.concatenate([-2 * n[:, None], np.pi * (np.eye(3) - np.outer(n, n))], axis=1))
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -285,23 +317,23 @@ def with_largest(component: int, count: int) -> Float[np.ndarray, "count 4"]:
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("largest", range(4))
-def test_quaternion_of_a_matrix_and_its_derivative_on_every_branch(largest, dtype):
+def test_quaternion_of_a_matrix_and_its_derivative_on_every_branch(dtype):
     """from_matrix(R(q)) = q, and along R S(w) it changes by 1/2 q (0, w)."""
-    q = jnp.asarray(with_largest(largest, 8), dtype)
-    w = jnp.asarray(draw(40, 8, 3), dtype)
+    q = jnp.asarray(np.concatenate([with_largest(component, 8) for component in range(4)]), dtype)
+    w = jnp.asarray(draw(40, 32, 3), dtype)
 
     def turned(q, w):
         matrix = quaternion.to_matrix(q)
-        return jax.jvp(quaternion.from_matrix, (matrix,), (jnp.einsum("ij,jk->ik", matrix, rotation.skew(w)),))
+        along = jnp.einsum("ij,jk->ik", matrix, rotation.skew(w))
+        return jax.jvp(quaternion.from_matrix, (matrix,), (along,)), quaternion.rate(q, w)
 
-    back, change = jax.jit(jax.vmap(turned))(q, w)
+    (back, change), rate = jax.jit(jax.vmap(turned))(q, w)
     close(back, q)
-    close(change, jax.vmap(quaternion.rate)(q, w))
+    close(change, rate)
 
 
 def test_quaternion_of_a_matrix_where_branches_meet_and_at_half_turns():
     half = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
-    for row in [*np.eye(4), *half, np.array([1, 1, 0, 0]) / np.sqrt(2), np.array([0, 1, -1, 0]) / np.sqrt(2)]:
-        q = quaternion.from_matrix(quaternion.to_matrix(jnp.asarray(row)))
-        close(jnp.abs(jnp.sum(q * row)), 1.0)  # the same rotation: q or -q
+    q = jnp.asarray([*np.eye(4), *half, np.array([1, 1, 0, 0]) / np.sqrt(2), np.array([0, 1, -1, 0]) / np.sqrt(2)])
+    again = jax.jit(jax.vmap(lambda q: quaternion.from_matrix(quaternion.to_matrix(q))))(q)
+    close(jnp.abs(jnp.sum(again * q, axis=1)), 1.0)  # the same rotation: q or -q

@@ -23,10 +23,14 @@ def unit(seed: int) -> Float[Array, "3"]:
     return e / jnp.linalg.norm(e)
 
 
-def jet(function, x: Float[Array, "batch 3"]):
-    """Value, first and second derivative at every row of x."""
-    first = jax.jacfwd(function)
-    return jax.jit(jax.vmap(lambda x: (function(x), first(x), jax.jacfwd(first)(x))))(x)
+def jets(functions, x: Float[Array, "batch 3"]):
+    """Value, first and second derivative of functions at every row of x."""
+
+    def jet(function):
+        first = jax.jacfwd(function)
+        return jax.vmap(lambda x: (function(x), first(x), jax.jacfwd(first)(x)))
+
+    return jax.jit(lambda x: [jet(function)(x) for function in functions])(x)
 
 
 def test_dual_object_is_the_antisymmetric_matrix_of_the_cross_product():  # (B1)
@@ -107,22 +111,19 @@ def test_angular_velocity_and_acceleration_are_in_the_derivatives_of_the_matrix(
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_exponential_at_zero_is_exact_to_second_order(dtype):
-    """1, then S_j, then (S_j S_k + S_k S_j)/2."""
-    value, first, second = jet(rotation.exponential, jnp.zeros((1, 3), dtype))
-    np.testing.assert_array_equal(value[0], np.eye(3))
-    np.testing.assert_array_equal(first[0], np.moveaxis(GENERATORS, 0, -1))
-    products = np.einsum("jab,kbc->acjk", GENERATORS, GENERATORS)
-    np.testing.assert_array_equal(second[0], (products + products.swapaxes(-1, -2)) / 2)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_exponential_of_matrices_and_of_quaternions_agree_to_second_order(dtype):
-    """The one changes from series to closed form at 1 rad, the other at 2 rad, so each checks the other."""
-    angles = np.array([1e-30, 1e-9, 1 - 1e-6, 1 + 1e-6, 2 - 1e-6, 2 + 1e-6, np.pi, 6.0])
+    """The one changes from series to closed form at 1 rad, the other at 2 rad, so each checks the other.
+
+    At zero they are exact: 1, then S_j, then (S_j S_k + S_k S_j)/2.
+    """
+    angles = np.array([0.0, 1e-30, 1e-9, 1 - 1e-6, 1 + 1e-6, 2 - 1e-6, 2 + 1e-6, np.pi, 6.0])
     u = jnp.asarray(angles[:, None] * np.stack([unit(30 + i) for i in range(len(angles))]), dtype)
-    by_matrix = jet(rotation.exponential, u)
-    by_quaternion = jet(lambda u: quaternion.to_matrix(quaternion.exponential(u)), u)
-    for one, other in zip(by_matrix, by_quaternion, strict=True):
+    by_matrix, by_quaternion = jets(
+        (rotation.exponential, lambda u: quaternion.to_matrix(quaternion.exponential(u))), u
+    )
+    products = np.einsum("jab,kbc->acjk", GENERATORS, GENERATORS)
+    at_zero = np.eye(3), np.moveaxis(GENERATORS, 0, -1), (products + products.swapaxes(-1, -2)) / 2
+    for one, other, exact in zip(by_matrix, by_quaternion, at_zero, strict=True):
         assert one.dtype == dtype
+        np.testing.assert_array_equal(one[0], exact)
         close(one, other, 128)  # second derivatives of products: sums of some tens of terms of order one

@@ -10,6 +10,7 @@ from jaxdyn.spatial.segments import closest_fractions, squared_distance
 VALUES = jax.jit(jax.vmap(lambda p: squared_distance(*p)))
 SLOPES = jax.jit(jax.vmap(jax.grad(lambda p: squared_distance(*p))))
 CURVATURES = jax.jit(jax.vmap(jax.hessian(lambda p: squared_distance(*p))))
+FRACTIONS = jax.jit(jax.vmap(lambda p: closest_fractions(*p)))
 COUNT = 200
 
 
@@ -71,7 +72,7 @@ def test_distances_are_those_by_brute_force_and_derivatives_are_finite(kind):
     p = segments(kind)
     np.testing.assert_allclose(VALUES(p), brute_force(p), rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(VALUES(p), VALUES(p[:, [3, 2, 0, 1]]), rtol=1e-9, atol=1e-13)
-    s, t = jax.vmap(lambda p: closest_fractions(*p))(p)
+    s, t = FRACTIONS(p)
     assert np.all((s >= 0.0) & (s <= 1.0) & (t >= 0.0) & (t <= 1.0))
     assert np.all(np.isfinite(SLOPES(p)))
     assert np.all(np.isfinite(CURVATURES(p)))
