@@ -69,8 +69,8 @@ def predicted_measurements(
     return stored_jit(jax.vmap(of_window, (None, 0, 0)))(plant.bare, starts, windows)
 
 
-def moved_starts(model: Model, starts: State, step: Float[Array, "#W L"]) -> State:
-    """Initial states of windows after steps, which contain tangent coordinates and then changes of velocities."""
+def moved_starts(model: Model, starts: State, step: Float[Array, "*windows L"]) -> State:
+    """Initial states of windows after one step, or one for each: tangent coordinates, then changes of velocities."""
     step = jnp.broadcast_to(step, (len(starts.v), 2 * model.nv))
     return jax.vmap(lambda start, step: moved(model, start, step))(starts, step)
 
