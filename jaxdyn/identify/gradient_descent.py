@@ -104,11 +104,11 @@ class GradientDescent(Solver):
         if self.batch is not None and self.batch > count:
             raise ValueError(f"a batch of {self.batch} windows cannot be drawn from {count}; draw fewer")
 
-    def init(self, problem: OutputError, initial: Unknowns) -> Descent:
+    def init(self, problem: Any, initial: Unknowns) -> Descent:
         memory = self.optimizer.init(_no_change(problem, initial))
         return Descent(initial, memory, jnp.zeros((), initial.x.dtype), jnp.zeros((), int))
 
-    def step(self, problem: OutputError, search: Descent) -> Descent:
+    def step(self, problem: Any, search: Descent) -> Descent:
         rows, point = jnp.arange(problem.windows.count), search.unknowns
         if self.key is not None:
             key = jax.random.fold_in(self.key, search.iterations)

@@ -91,6 +91,7 @@ class LevenbergMarquardt(NormalSolver):
         result = jnp.where(small & (search.damping <= 1.0), FitResult.SUCCESSFUL.value, FitResult.OUT_OF_STEPS.value)
         stuck = (result == FitResult.OUT_OF_STEPS) & (damping >= _MOST_DAMPING)
         result = jnp.where(stuck, FitResult.STUCK.value, result).astype(search.result.dtype)
-        new = DampedSearch(*after.point, damping, after.growth, search.iterations + 1, result)
+        unknowns, best = after.point
+        new = DampedSearch(unknowns, best, damping, jnp.asarray(after.growth), search.iterations + 1, result)
         running = search.result == FitResult.OUT_OF_STEPS
         return jax.tree.map(lambda new, old: jnp.where(running, new, old), new, search)

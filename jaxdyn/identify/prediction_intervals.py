@@ -61,7 +61,9 @@ def sensitivity(
         data: Windows or motions to predict.
     """
     # Steps are a small part of the value and of its standard deviation.
-    values, variance = (np.asarray(x, np.float64) for x in (estimates.values, np.diag(estimates.determined)))
+    values, variance = (
+        np.asarray(x, np.float64) for x in (estimates.values, np.diag(np.asarray(estimates.determined)))
+    )
     sizes = np.where(values != 0.0, np.abs(values), np.inf)
     sizes = np.minimum(sizes, np.where(variance > 0.0, np.sqrt(np.maximum(variance, 0.0)), np.inf))
     sizes = np.where(np.isfinite(sizes), sizes, 1.0)
