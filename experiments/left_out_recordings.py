@@ -32,7 +32,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.display import aligned
-from jaxdyn.identify import CrossValidation, LevenbergMarquardt, Part, Plant, cross_validate, evaluate, fit
+from jaxdyn.identify import LevenbergMarquardt, Part, Plant, cross_validate, evaluate, fit
+from jaxdyn.identify.cross_validation import CrossValidation
 from jaxdyn.io import RunDirectory, read_config, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig

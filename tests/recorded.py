@@ -8,8 +8,11 @@ from mechanisms import double_pendulum, model_from_arrays
 
 import jaxdyn
 from jaxdyn.dynamics.forces.friction import JointFriction
+from jaxdyn.identify.charts import Real
+from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.measurement import Inputs, Plant, Sensors
 from jaxdyn.identify.output_error import predict
+from jaxdyn.identify.parameters import Parameter, Parameters
 from jaxdyn.identify.recording import Recording, Windows
 from jaxdyn.simulate.controls import Knots
 
@@ -93,3 +96,28 @@ def jittered(state: jaxdyn.State, size: float, seed: int) -> jaxdyn.State:
     """States near others."""
     keys = iter(jax.random.split(jax.random.key(seed), 2))
     return jax.tree.map(lambda z: z + size * jax.random.normal(next(keys), z.shape), state)
+
+
+# The force that the pendulum needs is linear in these: m g l sin(q) + I a + viscous v = u + offset.
+# The laws of linear estimates hold for unbounded values.
+OF_TORQUES = (
+    Parameter("system.forces.0.viscous", chart=Real()),
+    Parameter("inputs.offset"),
+    Parameter("system.model.armature", chart=Real()),
+)
+
+
+def torques(
+    errors, free=OF_TORQUES, *, noise: float = 0.05, plant: Plant | None = None, **options
+) -> InverseDynamicsError:
+    """A motion of a pendulum and its torques with errors; `errors` are values, or a function of (q, v, a)."""
+    t = 0.05 * np.arange(400)
+    q = np.sin(t) + 0.4 * np.sin(3.1 * t)
+    v, a = np.cos(t) + 1.24 * np.cos(3.1 * t), -np.sin(t) - 3.844 * np.sin(3.1 * t)
+    # By hand: weight, inertia about the hinge, friction.
+    exact = 1.2 * 9.81 * 0.4 * np.sin(q) + (0.03 + 1.2 * 0.4**2) * a + 0.05 * v
+    u = exact + (errors(q, v, a) if callable(errors) else errors)
+    motions = Motions(*(jnp.asarray(x)[:, None] for x in (q, v, a, u)))
+    return InverseDynamicsError(
+        Parameters(plant or pendulum_plant(), free), motions, jnp.array([noise]), block=20, **options
+    )

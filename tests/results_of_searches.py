@@ -10,7 +10,8 @@ from jaxdyn import State
 from jaxdyn.control import ControlResult, Plan, Solution
 from jaxdyn.control.plan import Multipliers
 from jaxdyn.control.solution import Stats
-from jaxdyn.identify import Fit, FitResult, Parameter, Parameters
+from jaxdyn.identify import FitResult, Parameter, Parameters
+from jaxdyn.identify.fitting import Fit
 from jaxdyn.identify.least_squares import Unknowns
 from jaxdyn.identify.solver import Search
 

@@ -18,7 +18,7 @@ from test_public_api import CLASSES
 
 import jaxdyn
 from jaxdyn import control, dynamics, identify, io, lanes, simulate, view
-from jaxdyn.identify import excitation
+from jaxdyn.identify.recording import Windows
 from jaxdyn.io.runs.loaded import Run
 from jaxdyn.io.state_orders import StateOrder
 from jaxdyn.spatial.transform import RigidTransform
@@ -66,11 +66,9 @@ PLANT = pendulum_plant()
 RECORDING = identify.Recording("run", np.arange(4.0), np.ones((4, 1)), None, np.ones((4, 1)))
 KNOTS = simulate.Knots(jnp.ones((4, 2)), 0.1)
 MOTIONS = identify.Motions(*jnp.ones((4, 3, 1)))
-WINDOWS = identify.Windows(
+WINDOWS = Windows(
     KNOTS, jnp.ones((2, 3)), jnp.ones((2, 3, 1)), jnp.ones((2, 3, 1)), STATE, jnp.ones(2), jnp.ones(2), 0.1, 5
 )
-BASE = identify.BaseParameters((), np.zeros(1, int), np.ones((1, 2)), np.ones(2), np.ones(2, bool), np.ones(2, bool))
-MOTION = identify.FourierMotion(TWO, jnp.ones((2, 3)), jnp.ones((2, 3)), ONE)
 
 # One object of each public class whose constructor needs arguments; the others are made without.
 MADE = [
@@ -158,45 +156,25 @@ MADE = [
     control.Tracker(PROBLEM, SOLUTION.value, SOLUTION.feedback),
     control.Verification(ONE, ONE, ONE, ONE, ONE),
     control.WithRates(PROBLEM.dynamics),
-    BASE,
-    identify.Excitation(
-        MOTION,
-        ONE,
-        identify.Margins(TWO, TWO, TWO),
-        BASE,
-        ONE[None],
-        next(iter(identify.ExcitationResult)),
-        excitation.ExcitationStats(3),
-    ),
     identify.Bounded(TWO, 2.0 * TWO),
-    identify.CrossValidation(("a",), ("b",), {("a", "b"): {"error": 1.0}}, {}),
     identify.DivergencePrior(1.0),
-    identify.Evaluation({"a": {"error": 1.0}}),
-    FIT,
     identify.GaussianPrior(1.0),
     identify.GradientDescent(optax.sgd(1.0)),
-    identify.HeldOut(TWO, jnp.ones((2, 1))),
     identify.InverseDynamicsError(FIT.parameters, MOTIONS, jnp.ones(1)),
-    identify.LinearFit(TWO, jnp.eye(2), jnp.ones((4, 1)), ONE, ONE, 2, jnp.eye(2)),
     PLANT.inputs,
     PLANT.sensors,
     PLANT,
     MOTIONS,
-    MOTION,
     identify.OutputError(FIT.parameters, WINDOWS),
     identify.Parameter("system.model.mass"),
     identify.Part(RECORDING),
     RECORDING,
     identify.Tie("inputs.gain", "mass"),
     identify.TorqueOffset(TWO),
-    identify.Uncertainty((("a", "kg"), ("b", "kg")), TWO, jnp.eye(2), ONE, ("unsure",)),
     identify.Unknowns(TWO, None),
-    WINDOWS,
     io.RunDirectory(Path("run")),
     Run(Path("run"), SYSTEM, {"q": np.ones(3)}, None, None, None),
     lanes.Record("f", "lanes"),
-    identify.Finding("sign", "the force acts in the opposite direction"),
-    identify.Verdict(FIT.result, 1.0, ()),
     view.Animation(b"", ".gif"),
 ]
 

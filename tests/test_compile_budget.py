@@ -50,11 +50,11 @@ def fitting() -> tuple[identify.OutputError, DampedSearch]:
     windows = identify.cut([simulated(plant, 0.5, 1)], duration=0.2, interval=STEP, first=0.05, lead=0.05)
     free = [identify.Parameter("system.model.mass", chart=identify.Positive())]
     problem = identify.OutputError(identify.Parameters(plant, free), windows)
-    return problem, jax.eval_shape(lambda: identify.LevenbergMarquardt().begin(problem))
+    return problem, jax.eval_shape(lambda: identify.LevenbergMarquardt().init(problem, problem.initial))
 
 
 def one_fit(problem, fit):
-    return identify.LevenbergMarquardt(1e-8).iterate(problem, fit)
+    return identify.LevenbergMarquardt(1e-8).step(problem, fit)
 
 
 def planning() -> tuple[control.ControlProblem, control.Plan]:

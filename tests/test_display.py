@@ -21,16 +21,11 @@ from jaxdyn.control import (
     MultibodyDynamics,
     Verification,
 )
-from jaxdyn.identify import (
-    BaseParameters,
-    Excitation,
-    ExcitationResult,
-    FitResult,
-    FourierMotion,
-    Margins,
-    Uncertainty,
-)
-from jaxdyn.identify.excitation import ExcitationStats
+from jaxdyn.identify import FitResult
+from jaxdyn.identify.estimates import Uncertainty
+from jaxdyn.identify.excitation import Excitation, ExcitationResult, ExcitationStats, Margins
+from jaxdyn.identify.fourier_motion import FourierMotion
+from jaxdyn.identify.identifiability import BaseParameters
 
 TRAJECTORY = """\
 Trajectory('double pendulum', 11 records)

@@ -1,6 +1,5 @@
 """The public surface: what it promises exists, every name is explained, and every cited equation can be looked up."""
 
-import dataclasses
 import enum
 import functools
 import importlib
@@ -234,7 +233,6 @@ PARTS_OF_IDENTIFICATION = {
         "shift",
     ),
     *("beside", "tolerance", "larger_is_better"),
-    *(field.name for field in dataclasses.fields(jaxdyn.identify.Uncertainty)),
 }
 
 

@@ -235,7 +235,7 @@ problem = identify.OutputError(parameters, windows)
 begin = time.perf_counter()
 found = identify.fit(problem, identify.LevenbergMarquardt(tolerance=1e-5), max_steps=2000, progress=False)
 print(
-    f"{windows.count} windows: {found.result.name} after {found.iterations} steps, {time.perf_counter() - begin:.1f} s"
+    f"{windows.count} windows: {found.result.name} after {found.stats.iterations} steps, {time.perf_counter() - begin:.1f} s"
 )
 identified = found.value
 print(f"bodies that cannot exist: {validation.unphysical_bodies(identified.system.model) or 'none'}")

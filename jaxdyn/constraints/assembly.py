@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jaxdyn.compute.arrays import dot
+from jaxdyn.compute.damped import minimized
 from jaxdyn.constraints.independence import mobility
 from jaxdyn.constraints.projection import follow
 from jaxdyn.dynamics import constraint_motion, kinematics
@@ -140,21 +141,16 @@ def assemble(
         rows = constraint_motion.jacobian(model, constraints, q, kinematics.placements(model, q))
         return rows.at[:, np.array(held, int)].set(0.0)
 
-    def improve(carry, _):
-        q, damping = carry
+    def propose(q, damping):
         rows, phi = jacobian(q), constraint_motion.residuals_at(model, constraints, q)
         # On the smaller side of G; the damping is relative to the size of G, so that units do not matter.
         softened = dot(rows, rows.T) + damping * jnp.trace(dot(rows, rows.T)) * jnp.identity(len(phi), q.dtype)
         step = -dot(rows.T, factorizations.solve(softened, phi))
-        candidate = configuration.normalize(model, configuration.integrate(model, q, step))
-        better = error(candidate) < dot(phi, phi)
-        floor = jnp.finfo(q.dtype).eps ** (2 / 3)
-        damping = jnp.where(better, jnp.maximum(0.1 * damping, floor), 10.0 * damping)
-        return (jnp.where(better, candidate, q), damping), None
+        return configuration.normalize(model, configuration.integrate(model, q, step)), dot(phi, phi)
 
     # The search is not differentiated: the projection at its end provides the derivative.
     start, (model, constraints, q) = q, jax.lax.stop_gradient((model, constraints, q))
-    (found, _), _ = jax.lax.scan(improve, (q, jnp.asarray(1e-3, q.dtype)), None, length=max_steps)
+    found = minimized(propose, error, q, max_steps=max_steps)
     shift = configuration.difference(model, q, start)  # zero, but its derivative is that of the initial guess
     found = configuration.integrate(model, found, shift)
     model, constraints = system.model.at(jnp.asarray(t, q.dtype)), holonomic(system.constraints)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.compute.arrays import dot, floating
+from jaxdyn.compute.damped import FIRST_DAMPING, Damped, judged
 from jaxdyn.dynamics import constraint_motion
 from jaxdyn.dynamics.constraint import Constraint, holonomic
 from jaxdyn.dynamics.doors import kinematic_function
@@ -30,7 +31,7 @@ from jaxdyn.spatial.rotation import Vector3
 from jaxdyn.spatial.transform import RigidTransform
 
 _SPREAD = 2.0  # rad or m, of the random configurations of joints without limits
-_FIRST_DAMPING, _MOST_DAMPING = 1e-3, 1e6  # relative to the mean diagonal entry of J'J
+_MOST_DAMPING = 1e6  # relative to the mean diagonal entry of J'J
 _LEAST_DECREASE = 0.1  # relative decrease of |r|^2 in a step, below which the search begins again elsewhere
 _CLOSING_STEPS, _CLOSURES = (
     60,
@@ -407,10 +408,8 @@ def _searched(
         gradient = dot(J.T, r)
         free = ~_blocked(model, task.bounds, search.q, gradient)
         candidate = task.moved(search.q, -_solved_on(free, dot(J.T, J), search.damping, gradient))
-        after = square(candidate, shift)
-        better, fast = after < before, after < (1.0 - _LEAST_DECREASE) * before
-        q, now = jnp.where(better, candidate, search.q), jnp.where(better, after, before)
-        damping = jnp.where(better, jnp.maximum(0.1 * search.damping, eps ** (2 / 3)), 10.0 * search.damping)
+        q, now, damping, _ = judged(Damped(search.q, before, search.damping), candidate, square(candidate, shift))
+        better, fast = now < before, now < (1.0 - _LEAST_DECREASE) * before
         # The error of targets that can be reached decreases faster and faster; otherwise the search is near another minimum.
         slow = ~fast & (better | (damping > _MOST_DAMPING))
         grade, solved = graded(q, now), now <= _tolerance(dtype) ** 2
@@ -435,7 +434,7 @@ def _searched(
             done,
             jnp.where(leaves, to, q),
             jnp.where(begins, jnp.inf, now),
-            jnp.where(begins, _FIRST_DAMPING, damping),
+            jnp.where(begins, FIRST_DAMPING, damping),
             jnp.where(leaves, search.started + 1, search.started),
             best,
             best_square,
@@ -443,7 +442,7 @@ def _searched(
         )
 
     q, zero = task.moved(q, jnp.zeros(model.nv, dtype)), jnp.zeros((), jnp.int32)
-    damping, worst = jnp.asarray(_FIRST_DAMPING, dtype), jnp.asarray(jnp.inf, dtype)
+    damping, worst = jnp.asarray(FIRST_DAMPING, dtype), jnp.asarray(jnp.inf, dtype)
     first = _Search(zero, jnp.asarray(False), q, worst, damping, zero, q, worst, task.shift)
     most = max_steps + _CLOSING_STEPS if task.constraints else max_steps
     last = jax.lax.while_loop(lambda search: ~search.done & (search.taken < most), improve, first)

@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from jaxdyn.identify.addresses import ParameterError as ParameterError
     from jaxdyn.identify.charts import Bounded as Bounded
     from jaxdyn.identify.charts import Chart as Chart
     from jaxdyn.identify.charts import PhysicalInertia as PhysicalInertia
@@ -47,40 +46,22 @@ if TYPE_CHECKING:
     from jaxdyn.identify.checks import ValidTimeCheck as ValidTimeCheck
     from jaxdyn.identify.checks import WindowsCheck as WindowsCheck
     from jaxdyn.identify.covariance import uncertainty as uncertainty
-    from jaxdyn.identify.cross_validation import CrossValidation as CrossValidation
     from jaxdyn.identify.cross_validation import cross_validate as cross_validate
-    from jaxdyn.identify.diagnosis import Finding as Finding
     from jaxdyn.identify.diagnosis import diagnose as diagnose
-    from jaxdyn.identify.estimates import HeldOut as HeldOut
-    from jaxdyn.identify.estimates import Uncertainty as Uncertainty
-    from jaxdyn.identify.evaluation import Evaluation as Evaluation
     from jaxdyn.identify.evaluation import evaluate as evaluate
-    from jaxdyn.identify.excitation import Excitation as Excitation
-    from jaxdyn.identify.excitation import ExcitationError as ExcitationError
-    from jaxdyn.identify.excitation import ExcitationResult as ExcitationResult
-    from jaxdyn.identify.excitation import Margins as Margins
     from jaxdyn.identify.excitation import design_excitation as design_excitation
     from jaxdyn.identify.excitation import random_motions as random_motions
-    from jaxdyn.identify.experiment import compare_base_parameters as compare_base_parameters
-    from jaxdyn.identify.experiment import excitations as excitations
-    from jaxdyn.identify.experiment import synthetic_recording as synthetic_recording
-    from jaxdyn.identify.extrapolation import UndeterminedPrediction as UndeterminedPrediction
     from jaxdyn.identify.extrapolation import undetermined_predictions as undetermined_predictions
-    from jaxdyn.identify.fitting import Fit as Fit
     from jaxdyn.identify.fitting import FitError as FitError
     from jaxdyn.identify.fitting import fit as fit
-    from jaxdyn.identify.fourier_motion import FourierMotion as FourierMotion
     from jaxdyn.identify.gradient_descent import GradientDescent as GradientDescent
-    from jaxdyn.identify.identifiability import BaseParameters as BaseParameters
     from jaxdyn.identify.identifiability import base_parameters as base_parameters
-    from jaxdyn.identify.identifiability import identifying_motions as identifying_motions
     from jaxdyn.identify.identifiability import system_base_parameters as system_base_parameters
     from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError as InverseDynamicsError
     from jaxdyn.identify.inverse_dynamics_error import Motions as Motions
     from jaxdyn.identify.least_squares import Problem as Problem
     from jaxdyn.identify.least_squares import Unknowns as Unknowns
     from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt as LevenbergMarquardt
-    from jaxdyn.identify.linear_fit import LinearFit as LinearFit
     from jaxdyn.identify.linear_fit import Prior as Prior
     from jaxdyn.identify.linear_fit import reweighted_least_squares as reweighted_least_squares
     from jaxdyn.identify.linear_fit import weighted_least_squares as weighted_least_squares
@@ -89,45 +70,31 @@ if TYPE_CHECKING:
     from jaxdyn.identify.losses import Loss as Loss
     from jaxdyn.identify.losses import Squares as Squares
     from jaxdyn.identify.measurement import Inputs as Inputs
-    from jaxdyn.identify.measurement import MeasurementError as MeasurementError
     from jaxdyn.identify.measurement import Plant as Plant
     from jaxdyn.identify.measurement import Sensors as Sensors
     from jaxdyn.identify.output_error import OutputError as OutputError
-    from jaxdyn.identify.output_error import predict as predict
     from jaxdyn.identify.parameters import DivergencePrior as DivergencePrior
     from jaxdyn.identify.parameters import GaussianPrior as GaussianPrior
     from jaxdyn.identify.parameters import Parameter as Parameter
     from jaxdyn.identify.parameters import Parameters as Parameters
     from jaxdyn.identify.parameters import Tie as Tie
     from jaxdyn.identify.parameters import body_inertia as body_inertia
-    from jaxdyn.identify.prediction_intervals import force_deviations as force_deviations
-    from jaxdyn.identify.prediction_intervals import window_deviations as window_deviations
     from jaxdyn.identify.processing import Processing as Processing
     from jaxdyn.identify.processing import Smoothing as Smoothing
     from jaxdyn.identify.recording import Part as Part
     from jaxdyn.identify.recording import Recording as Recording
-    from jaxdyn.identify.recording import RecordingError as RecordingError
-    from jaxdyn.identify.recording import Windows as Windows
     from jaxdyn.identify.recording import cut as cut
     from jaxdyn.identify.regression import TorqueOffset as TorqueOffset
     from jaxdyn.identify.regression import inertial_parameters as inertial_parameters
-    from jaxdyn.identify.regression import inertial_regressor as inertial_regressor
     from jaxdyn.identify.regression import kinetic_energy_regressor as kinetic_energy_regressor
     from jaxdyn.identify.regression import labels as labels
     from jaxdyn.identify.regression import linear_parameters as linear_parameters
     from jaxdyn.identify.regression import potential_energy_regressor as potential_energy_regressor
     from jaxdyn.identify.regression import regressor as regressor
     from jaxdyn.identify.regression import remaining_forces as remaining_forces
-    from jaxdyn.identify.regression import with_inertial_parameters as with_inertial_parameters
     from jaxdyn.identify.regression import with_linear_parameters as with_linear_parameters
     from jaxdyn.identify.solver import FitResult as FitResult
-    from jaxdyn.identify.solver import Solver as Solver
-    from jaxdyn.identify.validation import force_errors as force_errors
     from jaxdyn.identify.validation import predicted_measurements as predicted_measurements
-    from jaxdyn.identify.validation import unphysical_bodies as unphysical_bodies
-    from jaxdyn.identify.validation import valid_times as valid_times
-    from jaxdyn.identify.validation import window_errors as window_errors
-    from jaxdyn.identify.verdict import Verdict as Verdict
     from jaxdyn.identify.verdict import judge as judge
     from jaxdyn.identify.zeros import estimated_zeros as estimated_zeros
 else:

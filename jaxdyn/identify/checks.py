@@ -12,7 +12,7 @@ import numpy as np
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.estimates import QUANTILE
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.prediction_intervals import force_deviations, start_deviations, window_deviations
+from jaxdyn.identify.prediction_intervals import prediction_deviations, start_deviations
 from jaxdyn.identify.recording import Part, Recording, RecordingError, Windows, cut
 from jaxdyn.identify.validation import (
     end_states,
@@ -53,21 +53,12 @@ class Check(eqx.Module):
 
     @abc.abstractmethod
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        """The figures of merit by their names.
+        """The figures of merit by their names, with the percentages of measurements inside the 95 % prediction intervals.
 
         Args:
-            plant: Plant to validate.
+            plant: Plant to validate; without estimates of the predicted quantities, it has no prediction intervals.
             parts: Recordings to predict, or parts of them, each with its processing.
         """
-
-    def calibration(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        """Percentages of measurements inside the 95 % prediction intervals, by names in tables; empty if there are no intervals.
-
-        Args:
-            plant: Plant with its estimates.
-            parts: Recordings to predict, or parts of them, each with its processing.
-        """
-        return {}
 
 
 class WindowsCheck(Check):
@@ -91,30 +82,21 @@ class WindowsCheck(Check):
     zeros_from: float = eqx.field(static=True, converter=plain, default=0.0, metadata=quantity("s", minimum=0.0))
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        found = {}
+        found, bands = {}, {}
         names = component_names(plant.system.model, Quantity(along="coordinate"))
         start, plant = self._start_in_words(parts), self._with_zeros(plant, parts)
         for duration in self.durations:
-            windows = self._windows(parts, duration)
-            errors = window_errors(windows, predicted_measurements(plant, windows))
-            found |= {f"rms {name} @{duration:g}s{start}": float(x) for name, x in zip(names, errors.rms, strict=True)}
-            found[f"median end @{duration:g}s{start}"] = errors.median_at_end
-        return found
-
-    def calibration(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        if plant.estimates is None:
-            return {}
-        found, start, plant = {}, self._start_in_words(parts), self._with_zeros(plant, parts)
-        for duration in self.durations:
-            windows = self._windows(parts, duration)
-            deviations = window_deviations(plant, windows, start_deviations(plant, parts))
-            if deviations is None:
-                continue
-            counted = np.asarray(windows.weights) > 0
-            errors = np.asarray(predicted_measurements(plant.bare, windows)) - np.asarray(windows.measurements)
-            inside = np.abs(errors) <= QUANTILE * deviations
-            found[f"inside the 95 % band % @{duration:g}s{start}"] = 100.0 * float(np.mean(inside[counted]))
-        return found
+            windows, how = self._windows(parts, duration), f" @{duration:g}s{start}"
+            predicted = predicted_measurements(plant, windows)
+            errors = window_errors(windows, predicted)
+            found |= {f"rms {name}{how}": float(x) for name, x in zip(names, errors.rms, strict=True)}
+            found[f"median end{how}"] = errors.median_at_end
+            deviations = prediction_deviations(plant, windows, start_deviations(plant, parts))
+            if deviations is not None:
+                inside = np.abs(np.asarray(predicted - windows.measurements)) <= QUANTILE * deviations
+                counted = np.asarray(windows.weights) > 0
+                bands[f"inside the 95 % band %{how}"] = 100.0 * float(np.mean(inside[counted]))
+        return found | bands
 
     def _with_zeros(self, plant: Plant, parts: Sequence[Part]) -> Plant:
         """The plant with the zeros of the recordings, from windows of a quarter of `zeros_from`."""
@@ -223,24 +205,18 @@ class ForcesCheck(Check):
     )
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        errors = force_errors(plant, smoothed_motions(parts))
+        motions, how = smoothed_motions(parts), _filter_in_words(parts)
+        errors, deviations = force_errors(plant.bare, motions), prediction_deviations(plant, motions)
         names = component_names(plant.system.model, Quantity(along="velocity"))
-        how = _filter_in_words(parts)
         found = {f"relative{how}": errors.relative}
         if self.limits:
             found[f"NRMS %{how}"] = 100.0 * float(np.mean(errors.rms / (2.0 * np.asarray(self.limits))))
         found |= {f"rms {name}{how}": float(x) for name, x in zip(names, errors.rms, strict=True)}
-        return found | {f"NMSE {name}{how}": float(x) for name, x in zip(names, errors.normalized, strict=True)}
-
-    def calibration(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        motions = smoothed_motions(parts)
-        deviations, errors = force_deviations(plant, motions), force_errors(plant.bare, motions)
+        found |= {f"NMSE {name}{how}": float(x) for name, x in zip(names, errors.normalized, strict=True)}
         if deviations is None:
-            return {}
+            return found
         inside = np.abs(errors.predicted - errors.measured) <= QUANTILE * deviations
-        names = component_names(plant.system.model, Quantity(along="velocity"))
-        how = _filter_in_words(parts)
-        found = {f"inside the 95 % band %{how}": 100.0 * float(np.mean(inside))}
+        found[f"inside the 95 % band %{how}"] = 100.0 * float(np.mean(inside))
         each = zip(names, inside.mean(axis=0), strict=True)
         return found | {f"inside the 95 % band % {name}{how}": 100.0 * float(share) for name, share in each}
 

@@ -10,7 +10,7 @@ from tqdm import tqdm
 from jaxdyn.display import Display, Displayed, aligned
 from jaxdyn.errors import check_name
 from jaxdyn.identify.checks import Check
-from jaxdyn.identify.evaluation import evaluate
+from jaxdyn.identify.evaluation import checked_data, evaluate
 from jaxdyn.identify.fitting import FitError
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part, Recording
@@ -90,8 +90,7 @@ class CrossValidation(Displayed):
         with np.errstate(invalid="ignore"):
             return self.candidates[int(np.argmax(differences[:, 0] <= differences[:, 1]))]
 
-    @property
-    def table(self) -> str:
+    def __str__(self) -> str:
         """Table of all errors, with failures below it."""
         rows: list[tuple[str, ...]] = [("candidate", *self.folds, "mean", "standard error", "above the best", "")]
         columns = zip(self.candidates, self.errors, self.mean, self.standard_error, self.differences, strict=True)
@@ -103,9 +102,6 @@ class CrossValidation(Displayed):
             rows.append((name, *numbers, f"{own:.2g}" if complete else "", off, marks))
         lines = [f"{who}, {fold} left out: {reason}" for (who, fold), reason in self.failures.items()]
         return "\n".join([aligned(rows, left=(0, len(rows[0]) - 1)), *lines])
-
-    def __str__(self) -> str:
-        return self.table
 
     def _display(self) -> Display:
         rows = {}
@@ -162,7 +158,15 @@ def cross_validate(
 
     Source: Hastie, Tibshirani and Friedman 2009, section 7.10.
     """
-    _check(candidates, recordings, checks)
+    if not isinstance(candidates, Mapping) or not all(map(callable, candidates.values())):
+        raise TypeError(
+            f"the candidates are {described(candidates)}; give a dictionary of functions from training recordings to a plant"
+        )
+    if not candidates:
+        raise ValueError("there is no candidate; give at least one")
+    recordings, checks = checked_data(recordings, checks)
+    if not checks:
+        raise ValueError("there is no check, so there are no figures of merit; give [WindowsCheck(durations=(0.5,))]")
     folds = _folds(recordings, groups)
     figures: dict[tuple[str, str], dict[str, float]] = {}
     failures: dict[tuple[str, str], str] = {}
@@ -237,20 +241,3 @@ def _name(recording: Recording | Part) -> str:
     start, end, whole = recording.start, recording.end, recording.recording
     partial = start > 0.0 or end < whole.duration
     return f"{whole.name} {start:g}-{min(end, whole.duration):g} s" if partial else whole.name
-
-
-def _check(candidates: object, recordings: Sequence[object], checks: Sequence[object]) -> None:
-    """Check the types of the arguments of `cross_validate`."""
-    if not isinstance(candidates, Mapping) or not all(map(callable, candidates.values())):
-        raise TypeError(
-            f"the candidates are {described(candidates)}; give a dictionary of functions from training recordings to a plant"
-        )
-    if not candidates:
-        raise ValueError("there is no candidate; give at least one")
-    for entry in recordings:
-        if not isinstance(entry, Recording | Part):
-            raise TypeError(f"among the recordings there is {described(entry)}; give Recording or Part objects")
-    if isinstance(checks, Check) or not all(isinstance(check, Check) for check in checks):
-        raise TypeError(f"the checks are {described(checks)}; give a list, [WindowsCheck(durations=(0.5,))]")
-    if not checks:
-        raise ValueError("there is no check, so there are no figures of merit; give [WindowsCheck(durations=(0.5,))]")

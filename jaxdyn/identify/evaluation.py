@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxdyn.display import Display, Displayed
 from jaxdyn.identify.checks import Check, WindowsCheck
@@ -58,25 +59,35 @@ def evaluate(
     named = {"plant": plants} if isinstance(plants, Plant) else plants
     if not isinstance(named, Mapping):
         raise TypeError(f'plants is {described(plants)}; give a Plant, or a dictionary such as {{"name": plant}}')
-    for name, entries in (("recordings", recordings), ("checks", checks)):
-        if isinstance(entries, Recording | Part | Check):
-            raise TypeError(f"{name} is {described(entries)}; give a list of them")
-    recordings, checks = tuple(recordings), tuple(checks)  # iterators can be read only once
+    recordings, checks = checked_data(recordings, checks)
     for name, plant in named.items():
         if not isinstance(plant, Plant):
             raise TypeError(
                 f"the plant {name!r} is {described(plant)}; give a Plant, such as jaxdyn.io.load_plant(path)"
             )
-    for entry in recordings:
-        if not isinstance(entry, Recording | Part):
-            raise TypeError(f"among the recordings there is {described(entry)}; give Recording or Part objects")
-    for entry in checks:
-        check_instance("one of the checks", entry, Check, "a Check, such as WindowsCheck()")
     if not isinstance(processing, Processing | None):
         raise TypeError(f"processing is {described(processing)}; give Processing(smoothing, ...)")
     return Evaluation(
         {name: _figures(plant, recordings, checks, processing, intervals) for name, plant in named.items()}
     )
+
+
+def checked_data(recordings: Any, checks: Any) -> tuple[tuple[Recording | Part, ...], tuple[Check, ...]]:
+    """Recordings and checks as tuples.
+
+    Raises:
+        TypeError: An entry has another type, or an argument is not a list.
+    """
+    for name, entries in (("recordings", recordings), ("checks", checks)):
+        if isinstance(entries, Recording | Part | Check):
+            raise TypeError(f"{name} is {described(entries)}; give a list of them")
+    recordings, checks = tuple(recordings), tuple(checks)  # iterators can be read only once
+    for entry in recordings:
+        if not isinstance(entry, Recording | Part):
+            raise TypeError(f"among the recordings there is {described(entry)}; give Recording or Part objects")
+    for entry in checks:
+        check_instance("one of the checks", entry, Check, "a Check, such as WindowsCheck()")
+    return recordings, checks
 
 
 def _figures(
@@ -91,6 +102,5 @@ def _figures(
     parts = [part if part.processing else dataclasses.replace(part, processing=default) for part in parts]
     found: dict[str, float] = {}
     for check in checks or plant.processing.checks or (WindowsCheck(),):
-        found |= check.figures(plant.bare, parts)
-        found |= check.calibration(plant, parts) if intervals else {}
+        found |= check.figures(plant if intervals else plant.bare, parts)
     return found

@@ -103,15 +103,11 @@ def excitations(
     return Excitations(base, learned, [motion for motion, _ in each[:validation]])
 
 
+@stored_jit
 def sampled(
     motion: FourierMotion, times: Float[np.ndarray, "samples"]
 ) -> tuple[Float[Array, "samples nv"], Float[Array, "samples nv"], Float[Array, "samples nv"]]:
     """Coordinates, velocities and accelerations of a motion at the given times (s)."""
-    return _along(motion, jnp.asarray(times))
-
-
-@stored_jit
-def _along(motion, times):
     return jax.vmap(per_sample(motion, name="motion"))(times)
 
 
@@ -234,12 +230,10 @@ def _repeated(Y: Array, tau: Array, noise: Array, count: int, seed: int) -> Line
     """Linear fits of all repetitions of an experiment, which differ in their noise."""
     drawn = np.random.default_rng((seed, 1)).normal(size=(count, *tau.shape))
     errors = jnp.asarray(np.asarray(noise) * drawn, tau.dtype)
-    return _fits(Y, tau, noise, errors)
-
-
-@stored_jit
-def _fits(Y: Array, tau: Array, noise: Array, errors: Array) -> LinearFit:
-    return jax.vmap(lambda error: weighted_least_squares(Y, tau + error, noise))(errors)
+    fits = stored_jit(
+        jax.vmap(lambda Y, tau, noise, error: weighted_least_squares(Y, tau + error, noise), (None, None, None, 0))
+    )
+    return fits(Y, tau, noise, errors)
 
 
 def _sizes(values: np.ndarray, units: tuple[str, ...]) -> np.ndarray:

@@ -4,23 +4,19 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.arrays import on_device
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.prediction_intervals import moved_values, root_of_covariance
+from jaxdyn.identify.prediction_intervals import root_of_covariance, sensitivity
 from jaxdyn.identify.recording import Windows
-from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
 
 # Sensitivities are averaged over this number of windows or samples, evenly spaced and repeated if there are fewer, so that data of
 # any length share compiled code.
 _WINDOWS, _SAMPLES = 24, 500
-_STEP = 1e-3
 # An undetermined direction affects a motion if its effect exceeds this fraction of the effects of its single values.
 _CANCELED = 1e-3
 # Effect of a change by the value itself, in standard deviations of the noise, that counts.
@@ -104,10 +100,10 @@ def undetermined_predictions(
         )
     plant = plant.without_zeros.bare
     root = np.asarray(root_of_covariance(known))
-    before = _sensitivity(plant, known, training)
+    before = _information(plant, known, training)
     found = []
     for name, data in motions.items():
-        S = _sensitivity(plant, known, data)
+        S = _information(plant, known, data)
         each = [*_unknown(known, S, before, factor), *_uncertain(known, root, S, before, least_fraction, factor)]
         found += [finding._replace(motion=name) for finding in each]
     return found
@@ -155,57 +151,13 @@ def _names(known: Uncertainty, S: np.ndarray, direction: np.ndarray) -> tuple[st
     return tuple(known.labels[k][0] for k in order if effects[k] >= _MINOR * effects[order[0]])
 
 
-def _sensitivity(plant: Plant, known: Uncertainty, data: Windows | Motions) -> Float[np.ndarray, "values values"]:
-    """Mean of J'J over the predicted values of some data, where J is their derivative divided by the noise.
-
-    The derivatives are central differences, because the predictions of all plants share compiled code, and the compilation of exact
-    derivatives takes longer than a fit.
-    """
-    if isinstance(data, Windows):
-        chosen = _some(data.count, _WINDOWS)
-        windows = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[chosen]), data)
-        starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources)
-        weights = np.asarray(windows.weights)
-
-        def predicted(plant: Plant) -> np.ndarray:
-            return np.asarray(predicted_measurements(plant, windows, starts), np.float64)
-
-    else:
-        chosen = _some(data.q.shape[0], _SAMPLES)
-        motions = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[chosen]), data)
-        weights = np.ones(motions.v.shape)
-
-        def predicted(plant: Plant) -> np.ndarray:
-            needed, acting = needed_and_acting(plant, motions)
-            return np.asarray(needed - acting, np.float64)
-
-    columns = []
-    for k, step in enumerate(_steps(known)):
-        change = np.zeros(len(known.labels))
-        change[k] = step
-        up, down = (predicted(_moved(plant, known, jnp.asarray(x, known.values.dtype))) for x in (change, -change))
-        with np.errstate(invalid="ignore"):
-            columns.append((up - down) / (2.0 * step * np.asarray(known.noise, np.float64)))
-    J = np.stack(columns, axis=-1)
+def _information(plant: Plant, known: Uncertainty, data: Windows | Motions) -> Float[np.ndarray, "values values"]:
+    """Mean of J'J over the predicted values of some data, where J is their derivative divided by the noise."""
+    windows = isinstance(data, Windows)
+    count, number = (data.count, _WINDOWS) if windows else (data.q.shape[0], _SAMPLES)
+    evenly = np.arange(number) * count // number
+    data = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[evenly]), data)
+    J = sensitivity(plant, known, data) / np.asarray(known.noise, np.float64)[:, None]
+    weights = np.asarray(data.weights) if isinstance(data, Windows) else np.ones(J.shape[:-1])
     rows = J[(weights > 0) & np.isfinite(J).all(axis=-1)]
     return rows.T @ rows / max(len(rows), 1)
-
-
-# One program instead of hundreds of operations for each column.
-@stored_jit
-def _moved(plant: Plant, known: Uncertainty, step: Float[Array, "values"]) -> Plant:
-    return per_sample(moved_values, name="change of values")(plant, known, step)
-
-
-def _steps(known: Uncertainty) -> Float[np.ndarray, "values"]:
-    """Steps of the central differences: a small part of the value and of its standard deviation."""
-    values, variance = np.abs(np.asarray(known.values, np.float64)), np.diag(np.asarray(known.determined, np.float64))
-    sizes = np.where(values > 0.0, values, np.inf)
-    deviations = np.where(variance > 0.0, np.sqrt(np.maximum(variance, 0.0)), np.inf)
-    smaller = np.minimum(sizes, deviations)
-    return _STEP * np.where(np.isfinite(smaller), smaller, 1.0)
-
-
-def _some(count: int, number: int) -> np.ndarray:
-    """Evenly spaced indices."""
-    return np.arange(number) * count // number

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -11,12 +12,19 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 from tqdm import tqdm
 
+from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural
-from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, check_problem, check_unknowns
+from jaxdyn.identify.least_squares import (
+    Problem,
+    Unknowns,
+    check_problem,
+    check_unknowns,
+    compiled_parts,
+)
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.parameters import Parameters
-from jaxdyn.identify.solver import FitResult, Search, Solver
+from jaxdyn.identify.solver import FitResult, NormalSolver, Search, Solver
 from jaxdyn.mechanism.messages import check_count, described
 from jaxdyn.results import UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
@@ -71,19 +79,9 @@ class Fit(Displayed, eqx.Module):
         return self.search.loss
 
     @property
-    def iterations(self) -> Int[Array, "*starts"]:
-        """Number of steps taken."""
-        return self.search.iterations
-
-    @property
-    def normal(self) -> Normal:
-        """Loss and normal equations at the end of the fit; only available from `LevenbergMarquardt`."""
-        return self.search.normal
-
-    @property
     def stats(self) -> FitStats:
         """Computational effort of the fit."""
-        return FitStats(self.iterations)
+        return FitStats(self.search.iterations)
 
     def _display(self) -> Display:
         search, batch = self.search, np.shape(self.search.loss)
@@ -149,11 +147,12 @@ def fit(
     start = problem.initial if initial is None else initial
     earlier: Any = resume
     batched = (start.x if resume is None else earlier.unknowns.x).ndim == 2
-    begin, step = solver.compiled(problem, batched, mesh)
-    search: Any = begin(start) if resume is None else earlier
+    solver.check(problem, batched, mesh)
+    init, step = _programs(problem, solver, batched, mesh)
+    search: Any = init(start) if resume is None else earlier
     done, losses = int(np.max(search.iterations)), []
     with tqdm(total=max_steps, initial=done, unit="step", disable=not progress) as bar:
-        while done < max_steps and solver.running(search):
+        while done < max_steps and (not solver.tests_convergence or np.any(search.result == FitResult.OUT_OF_STEPS)):
             search = step(search)
             done += 1
             if history:
@@ -167,6 +166,45 @@ def fit(
         raise_unsuccessful(FitResult, search.result, FitError)
     recorded = jnp.stack(losses) if losses else jnp.zeros((0, *search.loss.shape), search.loss.dtype)
     return Fit(problem.parameters, search, recorded if history else None)
+
+
+def _programs(
+    problem: Problem, solver: Solver, batched: bool, mesh: Mesh | None
+) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
+    """Compiled `init` and `step` of a solver."""
+    if not isinstance(solver, NormalSolver):
+        return lambda initial: solver.init(problem, initial), stored_jit(lambda search: solver.step(problem, search))
+    each_start = jax.vmap if batched else lambda function, in_axes: function
+    parts_of = compiled_parts(problem, batched, mesh)
+    # Data are inputs of the compiled code, so that fits of other data with the same shapes share it.
+    bare = problem.without_data
+
+    @stored_jit
+    def start(solver: NormalSolver, unknowns: Unknowns, parts: PyTree) -> Any:
+        return each_start(lambda u, parts: solver.start(u, bare.assembled(u, parts)), in_axes=(0, 1))(unknowns, parts)
+
+    @stored_jit
+    def propose(solver: NormalSolver, search: Any) -> Any:
+        return each_start(lambda search: solver.propose(bare, search), in_axes=(0,))(search)
+
+    @stored_jit
+    def judge(solver: NormalSolver, search: Any, trial: Any, parts: PyTree) -> Any:
+        def judged(search, trial, parts):
+            return solver.judge(search, trial, bare.assembled(trial.unknowns, parts))
+
+        return each_start(judged, in_axes=(0, 0, 1))(search, trial, parts)
+
+    def step(search: Any) -> Any:
+        trial = propose(solver, search)
+        return judge(solver, search, trial, parts_of(trial.unknowns))
+
+    return lambda initial: start(solver, initial, parts_of(initial)), step
+
+
+def pattern(problem: Problem, solver: Solver, initial: Unknowns) -> Any:
+    """Shapes and types of the arrays of the `Search` of a fit from this initial guess or batch of initial guesses."""
+    init = jax.vmap(solver.init, in_axes=(None, 0)) if initial.x.ndim == 2 else solver.init
+    return eqx.filter_eval_shape(init, problem, initial)
 
 
 def _check(problem: Any, solver: Any, initial: Any, max_steps: Any) -> None:

@@ -5,8 +5,7 @@ one backward pass, and simulates only a few windows per step, but needs many mor
 """
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -15,7 +14,6 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from jaxdyn.compute import stored_jit
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.solver import FitResult, Search, Solver
@@ -76,6 +74,8 @@ class GradientDescent(Solver):
         TypeError: The optimizer is not one of optax.
     """
 
+    tests_convergence: ClassVar[bool] = False
+
     optimizer: optax.GradientTransformation = eqx.field(static=True)
     batch: int | None = eqx.field(
         static=True, converter=plain, default=None, kw_only=True, metadata=quantity(positive=True)
@@ -91,12 +91,7 @@ class GradientDescent(Solver):
         if self.batch is not None and self.key is None:
             raise ValueError("a batch of windows is drawn at random; give a key, such as key=jax.random.key(0)")
 
-    def running(self, search: Descent) -> bool:
-        return True
-
-    def compiled(
-        self, problem: Problem, batched: bool, mesh: Mesh | None
-    ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
+    def check(self, problem: Problem, batched: bool, mesh: Mesh | None) -> None:
         if not isinstance(problem, OutputError):
             raise ValueError(
                 f"gradient descent fits an OutputError, not an {type(problem).__name__}; use LevenbergMarquardt()"
@@ -106,35 +101,29 @@ class GradientDescent(Solver):
                 "gradient descent supports one initial guess and one device only; use LevenbergMarquardt() for more"
             )
         count = problem.windows.count
-        batch = count if self.batch is None else self.batch
-        if not 1 <= batch <= count:
-            raise ValueError(f"a batch of {batch} windows cannot be drawn from {count}; draw fewer")
+        if self.batch is not None and self.batch > count:
+            raise ValueError(f"a batch of {self.batch} windows cannot be drawn from {count}; draw fewer")
 
-        def still(point: Unknowns):
-            # Changes of coordinates are given in tangent coordinates, so that quaternions keep norm 1.
-            nothing = jnp.zeros((count, 2 * problem.parameters.subject.system.model.nv), point.x.dtype)
-            return (jnp.zeros_like(point.x), nothing if problem.free_starts else nothing[:, :0])
+    def init(self, problem: Any, initial: Unknowns) -> Descent:
+        memory = self.optimizer.init(_no_change(problem, initial))
+        return Descent(initial, memory, jnp.zeros((), initial.x.dtype), jnp.zeros((), int))
 
-        def chosen(index: Int[Array, ""]) -> Any:
-            if self.key is None:
-                return jnp.arange(count)
-            return jax.random.choice(jax.random.fold_in(self.key, index), count, (batch,), replace=False)
+    def step(self, problem: Any, search: Descent) -> Descent:
+        rows, point = jnp.arange(problem.windows.count), search.unknowns
+        if self.key is not None:
+            key = jax.random.fold_in(self.key, search.iterations)
+            rows = jax.random.choice(key, len(rows), (self.batch or len(rows),), replace=False)
+        here = _no_change(problem, point)
+        change: Any
+        loss, gradient = jax.value_and_grad(lambda change: batch_loss(problem, problem.moved(point, *change), rows))(
+            here
+        )
+        with jax.numpy_dtype_promotion("standard"):  # optax counts in integers and multiplies with them
+            change, memory = self.optimizer.update(gradient, search.memory, here)
+        return Descent(problem.moved(point, *change), memory, loss, search.iterations + 1)
 
-        def begin(initial: Unknowns) -> Descent:
-            memory = self.optimizer.init(still(initial))
-            return Descent(initial, memory, jnp.zeros((), initial.x.dtype), jnp.zeros((), int))
 
-        @stored_jit
-        def step(search: Descent) -> Descent:
-            rows = chosen(search.iterations)
-            point = search.unknowns
-            here = still(point)
-            loss, gradient = jax.value_and_grad(
-                lambda change: batch_loss(problem, problem.moved(point, *change), rows)
-            )(here)
-            change: Any
-            with jax.numpy_dtype_promotion("standard"):  # optax counts in integers and multiplies with them
-                change, memory = self.optimizer.update(gradient, search.memory, here)
-            return Descent(problem.moved(point, *change), memory, loss, search.iterations + 1)
-
-        return begin, step
+def _no_change(problem: OutputError, point: Unknowns) -> tuple[Array, Array]:
+    """Changes of zero; those of coordinates are tangent coordinates, so that quaternions keep norm 1."""
+    size = 2 * problem.parameters.subject.system.model.nv if problem.free_starts else 0
+    return jnp.zeros_like(point.x), jnp.zeros((problem.windows.count, size), point.x.dtype)

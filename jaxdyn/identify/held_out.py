@@ -24,10 +24,10 @@ from jaxdyn.compute import stored_jit
 from jaxdyn.identify.estimates import QUANTILE, HeldOut
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem, Unknowns, information, local_response, prior_terms
-from jaxdyn.identify.output_error import OutputError, moved
+from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.pseudoinverse import pseudoinverse
 from jaxdyn.identify.recording import Windows
-from jaxdyn.identify.validation import needed_and_acting, predicted_measurements
+from jaxdyn.identify.validation import moved_starts, prediction_errors, step_of_differences
 
 _BISECTIONS = 2  # of the states, which makes four groups
 _TIMES = 11  # instants between the start and the end of a window, at which errors are stored
@@ -121,19 +121,14 @@ def _errors(problem: Fitted, unknowns: Unknowns, dx: Array, ds: Array) -> Float[
 
     Central differences along the step use the programs that simulate; exact derivatives would require the compilation of others.
     """
-    model, h = problem.parameters.subject.system.model, float(np.cbrt(jnp.finfo(dx.dtype).eps))
+    data, h = problem.pieces, step_of_differences(dx.dtype)
 
     def after(fraction: float) -> np.ndarray:
         plant = problem.parameters.place(unknowns.x + fraction * dx)
         if isinstance(problem, InverseDynamicsError):
-            needed, acting = (np.asarray(forces) for forces in needed_and_acting(plant, problem.motions))
-            return (needed - acting)[:, None]
-        windows, starts = problem.windows, None
-        if problem.free_starts:
-            starts = jax.vmap(lambda start, step: moved(model, start, step))(unknowns.local, fraction * ds)
-        return np.asarray(predicted_measurements(plant, windows, starts, integrator=problem.integrator)) - np.asarray(
-            windows.measurements
-        )
+            return prediction_errors(plant, data)[:, None]
+        starts = moved_starts(plant.system.model, unknowns.local, fraction * ds) if problem.free_starts else None
+        return prediction_errors(plant, data, starts, integrator=problem.integrator)
 
     ahead, behind = after(h), after(-h)
     return 0.5 * (ahead + behind) + (ahead - behind) / (2.0 * h)

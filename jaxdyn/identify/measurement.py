@@ -174,12 +174,6 @@ class Sensors(eqx.Module):
         variance = self.noise**2 if self.noise.ndim == 1 else jnp.diagonal(self.noise)
         return jnp.sqrt(variance + self.quantization**2 / 12.0)
 
-    def rounded(self, measurements: Float[Array, "ny"]) -> Float[Array, "ny"]:
-        """Measurements rounded to the resolution; the derivative is the identity instead of that of the step function."""
-        step = jnp.where(self.quantization > 0, self.quantization, 1.0)
-        rounding = jax.lax.stop_gradient(step * jnp.round(measurements / step) - measurements)
-        return jnp.where(self.quantization > 0, measurements + rounding, measurements)
-
     def whitened(self, errors: Float[Array, "ny"], weights: Float[Array, "ny"] | None = None) -> Float[Array, "ny"]:
         """Errors of measurements, transformed to unit standard deviation and zero correlation.
 

@@ -150,14 +150,12 @@ def body_inertia(
 class _Placed(eqx.Module):
     """A parameter with its position in the subject and in the vector of unconstrained parameters."""
 
-    leaves: tuple[tuple[str, ...], ...] = eqx.field(static=True)
-    rows: tuple[int, ...] | None = eqx.field(static=True)
+    address: Address = eqx.field(static=True)
     chart: Chart
     prior_mean: Float[Array, "values"] | None
     prior_std: Float[Array, "values"] | None
     divergence_weight: float = eqx.field(static=True)
     free: tuple[int, int] = eqx.field(static=True)
-    count: int = eqx.field(static=True)
 
     def value(self, x: Unconstrained) -> Float[Array, "values"]:
         """The values of this parameter, given all unconstrained parameters."""
@@ -169,11 +167,10 @@ class _Placed(eqx.Module):
 
 
 class _Following(eqx.Module):
-    leaf: tuple[str, ...] = eqx.field(static=True)
-    rows: tuple[int, ...] | None = eqx.field(static=True)
-    leader: int = eqx.field(static=True)
-    factor: Float[Array, "*values"]
-    offset: Float[Array, "*values"]
+    """Values that follow others by a tie."""
+
+    follower: Follower
+    offset: Float[Array, "values"]
 
 
 class Parameters(Displayed, eqx.Module):
@@ -216,10 +213,8 @@ class Parameters(Displayed, eqx.Module):
         placed, labels, taken = [], [], {}
         free_count = 0
         for parameter, name in zip(free, names, strict=True):
-            leaves = tuple(
-                tuple(path.split("."))
-                for path in (parameter.path if isinstance(parameter.path, tuple) else (parameter.path,))
-            )
+            paths = parameter.path if isinstance(parameter.path, tuple) else (parameter.path,)
+            leaves = tuple(tuple(path.split(".")) for path in paths)
             rows = rows_of(subject, leaves, parameter.entries, name)
             for leaf in leaves:
                 _claim(taken, subject, leaf, rows, name)
@@ -228,21 +223,9 @@ class Parameters(Displayed, eqx.Module):
             wrong = chart.validate(np.asarray(values))
             if wrong is not None:
                 raise ParameterError(f"parameter {name!r}: {wrong}")
-            chart = chart.about(values)
-            mean, std, weight = _prior(parameter, values, name)
-            size = chart.size(values.size)
-            placed.append(
-                _Placed(
-                    leaves,
-                    rows,
-                    chart,
-                    mean,
-                    std,
-                    weight,
-                    (free_count, free_count + size),
-                    values.size,
-                )
-            )
+            chart, size = chart.about(values), chart.size(values.size)
+            prior, address = _prior(parameter, values, name), Address(paths, rows, values.size)
+            placed.append(_Placed(address, chart, *prior, (free_count, free_count + size)))
             free_count = free_count + size
             labels += _labels(parameter, name, subject, leaves, rows)
         self.subject, self.labels = subject, tuple(labels)
@@ -267,23 +250,18 @@ class Parameters(Displayed, eqx.Module):
 
     def frees(self, path: str) -> bool:
         """Whether some of the values at a path are free, or depend on free values by a tie."""
-        leaf = tuple(path.split("."))
-        return any(leaf in p.leaves for p in self._placed) or any(f.leaf == leaf for f in self._following)
+        places = [*self.addresses, *(follower.address for follower in self.followers)]
+        return any(path in place.paths for place in places)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Places of all values in the subject, in the order of `labels`."""
-        return tuple(Address(tuple(map(".".join, p.leaves)), p.rows, p.count) for p in self._placed)
+        return tuple(p.address for p in self._placed)
 
     @property
     def followers(self) -> tuple[Follower, ...]:
         """The values that depend on free values by ties."""
-        found = []
-        for f in self._following:
-            count = self._placed[f.leader].count
-            address = Address((".".join(f.leaf),), f.rows, count)
-            found.append(Follower(address, f.leader, jnp.broadcast_to(f.factor, (count,))))
-        return tuple(found)
+        return tuple(f.follower for f in self._following)
 
     @property
     def initial(self) -> Unconstrained:
@@ -293,7 +271,9 @@ class Parameters(Displayed, eqx.Module):
     @kernel_function
     def unconstrained(self, subject: PyTree) -> Unconstrained:
         """The unconstrained parameters of another subject with the same structure."""
-        return jnp.concatenate([p.chart.unconstrained(gather(subject, p.leaves, p.rows)) for p in self._placed])
+        return jnp.concatenate(
+            [p.chart.unconstrained(gather(subject, p.address.leaves, p.address.rows)) for p in self._placed]
+        )
 
     @kernel_function
     def values(self, x: Unconstrained) -> Float[Array, "values"]:
@@ -305,10 +285,11 @@ class Parameters(Displayed, eqx.Module):
         """The subject with the values that belong to the unconstrained parameters x."""
         subject = self.subject
         for p in self._placed:
-            subject = scatter(subject, p.leaves, p.rows, p.value(x))
+            subject = scatter(subject, p.address.leaves, p.address.rows, p.value(x))
         for f in self._following:
-            values = f.factor.astype(x.dtype) * self._placed[f.leader].value(x) + f.offset.astype(x.dtype)
-            subject = scatter(subject, (f.leaf,), f.rows, values)
+            follower, address = f.follower, f.follower.address
+            values = follower.factor.astype(x.dtype) * self._placed[follower.leader].value(x) + f.offset.astype(x.dtype)
+            subject = scatter(subject, address.leaves, address.rows, values)
         return subject
 
     @kernel_function
@@ -328,7 +309,7 @@ class Parameters(Displayed, eqx.Module):
         """Values minus the means of their Gaussian priors, in standard deviations; 0 for values without one."""
         return jnp.concatenate(
             [
-                jnp.zeros(p.count, x.dtype)
+                jnp.zeros(p.address.count, x.dtype)
                 if p.prior_std is None or p.prior_mean is None
                 else (p.value(x) - p.prior_mean.astype(x.dtype)) / p.prior_std.astype(x.dtype)
                 for p in self._placed
@@ -434,11 +415,12 @@ def _follow(tie: Tie, subject: PyTree, names: list[str], placed: list[_Placed], 
     rows = rows_of(subject, (leaf,), tie.entries, name)
     _claim(taken, subject, leaf, rows, name)
     leader = names.index(tie.to)
-    count, own = placed[leader].count, gather(subject, (leaf,), rows)
+    count, own = placed[leader].address.count, gather(subject, (leaf,), rows)
     if own.size != count:
         raise ParameterError(f"{name}: it has {own.size} values, but {tie.to!r} has {count}; choose entries that match")
     factor, offset = (jnp.asarray(x, own.dtype) for x in (tie.factor, tie.offset))
     for what, array in (("factor", factor), ("offset", offset)):
         if array.shape not in ((), own.shape) or not np.all(np.isfinite(array)):
             raise ParameterError(f"{name}: its {what} is {array.tolist()}; give 1 finite value or {own.size}")
-    return _Following(leaf, rows, leader, factor, offset)
+    factor, offset = (jnp.broadcast_to(x, own.shape) for x in (factor, offset))
+    return _Following(Follower(Address((tie.path,), rows, count), leader, factor), offset)

@@ -4,7 +4,8 @@ A prediction is linearized in the estimated values. The 95 % interval is the pre
 `Check.calibration` counts how often measurements are inside this interval.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +15,16 @@ from jaxtyping import Array, Float
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.identify.addresses import gather, scatter
 from jaxdyn.identify.estimates import Uncertainty
-from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
+from jaxdyn.identify.inverse_dynamics_error import Motions
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.output_error import moved, predict
 from jaxdyn.identify.recording import Part, Windows
+from jaxdyn.identify.validation import moved_starts, prediction_errors, step_of_differences
 
 # A direction of the covariance below this fraction of the largest one is a rounding error.
 _LEAST = 1e-14
 
 
+@stored_jit
 def moved_values(plant: Plant, estimates: Uncertainty, step: Float[Array, "values"]) -> Plant:
     """The plant after a step of the estimated values; values that depend on them by ties change, too.
 
@@ -31,6 +33,10 @@ def moved_values(plant: Plant, estimates: Uncertainty, step: Float[Array, "value
         estimates: Estimates, with the places of the estimated values in the plant.
         step: Change of each estimated value.
     """
+    return per_sample(_moved, name="change of values")(plant, estimates, step)
+
+
+def _moved(plant: Plant, estimates: Uncertainty, step: Float[Array, "values"]) -> Plant:
     ends = np.cumsum([address.count for address in estimates.addresses])
     steps = jnp.split(step, ends[:-1])
     changes = [*zip(estimates.addresses, steps, strict=True)]
@@ -41,69 +47,71 @@ def moved_values(plant: Plant, estimates: Uncertainty, step: Float[Array, "value
     return plant
 
 
-def force_deviations(plant: Plant, motions: Motions) -> Float[np.ndarray, "samples nv"] | None:
-    """Standard deviations of predicted minus measured forces of the drives.
+def sensitivity(
+    plant: Plant, estimates: Uncertainty, data: Windows | Motions
+) -> Float[np.ndarray, "*rows channels values"]:
+    """Derivatives of the predictions of windows or of forces with respect to the estimated values.
+
+    They are central differences, because the predictions of all plants share compiled code, and the compilation of exact
+    derivatives takes longer than a fit.
+
+    Args:
+        plant: Plant with its values.
+        estimates: Estimates, with the places of the estimated values in the plant.
+        data: Windows or motions to predict.
+    """
+    # Steps are a small part of the value and of its standard deviation.
+    values, variance = (
+        np.asarray(x, np.float64) for x in (estimates.values, np.diag(np.asarray(estimates.determined)))
+    )
+    sizes = np.where(values != 0.0, np.abs(values), np.inf)
+    sizes = np.minimum(sizes, np.where(variance > 0.0, np.sqrt(np.maximum(variance, 0.0)), np.inf))
+    sizes = np.where(np.isfinite(sizes), sizes, 1.0)
+
+    def errors(step: Array) -> np.ndarray:
+        return prediction_errors(moved_values(plant, estimates, step), data)
+
+    return _changes(errors, sizes, estimates.values.dtype) / sizes
+
+
+def _changes(errors: Callable[[Array], np.ndarray], sizes: np.ndarray, dtype: Any) -> np.ndarray:
+    """Changes of errors, by central differences, if each argument changes by its size; the arguments are on the last axis."""
+    fraction, columns = step_of_differences(dtype), []
+    for direction in np.diag(sizes):
+        ahead, behind = (errors(jnp.asarray(sign * fraction * direction, dtype)) for sign in (1.0, -1.0))
+        with np.errstate(invalid="ignore"):
+            columns.append((ahead - behind) / (2.0 * fraction))
+    return np.stack(columns, axis=-1)
+
+
+def prediction_deviations(
+    plant: Plant, data: Windows | Motions, start_noise: Float[np.ndarray, "L"] | None = None
+) -> Float[np.ndarray, "*rows channels"] | None:
+    """Standard deviations of predicted minus measured values of windows, or of forces of the drives.
 
     Args:
         plant: Plant with its estimates.
-        motions: Samples of the motions, with the recorded inputs.
+        data: Windows or motions to predict.
+        start_noise: Standard deviations of the initial states, which windows need, coordinates then velocities, see
+            `start_deviations`.
 
     Returns:
-        The standard deviations, or None if the plant has no estimates from a fit of forces.
+        The standard deviations, or None if the plant has no estimates from a fit of such values.
     """
-    known = plant.estimates
-    if known is None or known.noise is None or known.noise_of != "forces":
+    known, kind = plant.estimates, "measurements" if isinstance(data, Windows) else "forces"
+    if known is None or known.noise is None or known.noise_of != kind:
         return None
+    plant = plant.bare
+    variance = np.sum((sensitivity(plant, known, data) @ np.asarray(root_of_covariance(known))) ** 2, axis=-1)
+    if not isinstance(data, Windows):
+        return np.sqrt(variance + known.noise_after(np.zeros(len(variance))) ** 2)
+    starts = jax.vmap(plant.sensors.state_read)(data.starts, data.sources)
 
-    def change_of(plant, direction, motion):
-        """Change of the errors by a step of the estimated values along one direction."""
+    def errors(step: Array) -> np.ndarray:
+        return prediction_errors(plant, data, moved_starts(plant.system.model, starts, step))
 
-        def of_step(z):
-            changed = moved_values(plant, known, z * direction)
-            return needed_forces(changed, motion) - drive_forces(changed, motion)
-
-        none = jnp.zeros((), direction.dtype)
-        return jax.jvp(of_step, (none,), (none + 1.0,))[1]
-
-    def variance_of(plant, directions, motion):
-        change = per_sample(change_of, name="change of forces")
-        return jnp.sum(jax.vmap(change, (None, 0, None))(plant, directions, motion) ** 2, axis=0)
-
-    directions = root_of_covariance(known).T
-    variance = stored_jit(jax.vmap(variance_of, (None, None, 0)))(plant.bare, directions, motions)
-    return np.sqrt(np.asarray(variance) + known.noise_after(np.zeros(len(variance))) ** 2)
-
-
-def window_deviations(
-    plant: Plant, windows: Windows, start_noise: Float[np.ndarray, "L"]
-) -> Float[np.ndarray, "W M ny"] | None:
-    """Standard deviations of simulated minus measured values of windows, with the effect of errors of the initial states.
-
-    Args:
-        plant: Plant with its estimates.
-        windows: Windows to predict.
-        start_noise: Standard deviations of the initial states, coordinates then velocities, see `start_deviations`.
-
-    Returns:
-        The standard deviations, or None if the plant has no estimates from a fit of measurements.
-    """
-    known = plant.estimates
-    if known is None or known.noise is None or known.noise_of != "measurements":
-        return None
-    starts = jax.vmap(plant.sensors.state_read)(windows.starts, windows.sources)
-
-    def variance_of(plant, root, start_noise, start, window):
-        rank = root.shape[1]
-
-        def of_step(z):
-            changed = moved_values(plant, known, root @ z[:rank])
-            return predict(changed, window, moved(plant.system.model, start, start_noise * z[rank:]))[0]
-
-        return jnp.sum(jax.jacfwd(of_step)(jnp.zeros(rank + start_noise.size, root.dtype)) ** 2, axis=-1)
-
-    compiled = stored_jit(jax.vmap(variance_of, (None, None, None, 0, 0)))
-    variance = compiled(plant.bare, root_of_covariance(known), jnp.asarray(start_noise), starts, windows)
-    return np.sqrt(np.asarray(variance) + known.noise_after(windows.times) ** 2)
+    variance = variance + np.sum(_changes(errors, np.asarray(start_noise), starts.v.dtype) ** 2, axis=-1)
+    return np.sqrt(variance + known.noise_after(data.times) ** 2)
 
 
 def start_deviations(plant: Plant, parts: Sequence[Part]) -> Float[np.ndarray, "L"]:

@@ -1,13 +1,12 @@
 """Solvers of fits: their common interface, their state between two steps, and the result codes of fits."""
 
 import abc
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jax.sharding import Mesh
 
-from jaxdyn.identify.least_squares import Problem, Unknowns
+from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
 from jaxdyn.mechanism.quantity import check_settings
 from jaxdyn.results import ResultCode
 
@@ -34,20 +33,23 @@ class Search(eqx.Module):
 
 
 class Solver(eqx.Module):
-    """A method that fits the parameters of a `Problem`, step by step."""
+    """A method that fits the parameters of a `Problem`: pure functions, which `fit` compiles, batches and divides over devices.
+
+    Attributes:
+        tests_convergence: If false, `fit` takes all steps.
+    """
+
+    tests_convergence: ClassVar[bool] = True
 
     def __check_init__(self):
         check_settings(self)
 
-    @abc.abstractmethod
-    def compiled(
-        self, problem: Problem, batched: bool, mesh: Mesh | None
-    ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
-        """Two compiled functions: the first creates a `Search` from an initial guess, the second makes one step of a search.
+    def check(self, problem: Problem, batched: bool, mesh: Mesh | None) -> None:
+        """Check that the solver supports a problem.
 
         Args:
             problem: Problem to solve.
-            batched: Whether the unknowns have a leading axis, for several initial guesses.
+            batched: Whether there are several initial guesses.
             mesh: Devices over which the pieces of data are divided; None for one device.
 
         Raises:
@@ -55,5 +57,46 @@ class Solver(eqx.Module):
         """
 
     @abc.abstractmethod
-    def running(self, search: Any) -> bool:
-        """Whether another step can improve the search."""
+    def init(self, problem: Problem, initial: Unknowns) -> Any:
+        """The `Search` before its first step."""
+
+    @abc.abstractmethod
+    def step(self, problem: Problem, search: Any) -> Any:
+        """The `Search` after one more step; one that has ended is not changed."""
+
+
+class NormalSolver(Solver):
+    """A solver whose steps compare the best point with one other point, at which the normal equations are known.
+
+    So `fit` can compute the contributions of the pieces of data, which it divides over devices, between two parts of a step.
+    """
+
+    @abc.abstractmethod
+    def start(self, initial: Unknowns, normal: Normal) -> Any:
+        """The `Search` before its first step.
+
+        Args:
+            initial: Initial guess.
+            normal: Loss and normal equations there.
+        """
+
+    @abc.abstractmethod
+    def propose(self, problem: Problem, search: Any) -> Any:
+        """The point after the next step, in a structure with the attribute `unknowns`."""
+
+    @abc.abstractmethod
+    def judge(self, search: Any, trial: Any, normal: Normal) -> Any:
+        """The `Search` after this step.
+
+        Args:
+            search: State before the step.
+            trial: Point after the step, from `propose`.
+            normal: Loss and normal equations there.
+        """
+
+    def init(self, problem: Problem, initial: Unknowns) -> Any:
+        return self.start(initial, problem.normal(initial))
+
+    def step(self, problem: Problem, search: Any) -> Any:
+        trial = self.propose(problem, search)
+        return self.judge(search, trial, problem.normal(trial.unknowns))

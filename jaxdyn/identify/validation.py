@@ -1,7 +1,7 @@
 """Predictions of recordings by an identified machine, and their errors."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.damped import minimized
 from jaxdyn.dynamics.doors import checked_model
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import PhysicalInertia
@@ -68,42 +69,69 @@ def predicted_measurements(
     return stored_jit(jax.vmap(of_window, (None, 0, 0)))(plant.bare, starts, windows)
 
 
+def moved_starts(model: Model, starts: State, step: Float[Array, "*windows L"]) -> State:
+    """Initial states of windows after one step, or one for each: tangent coordinates, then changes of velocities."""
+    step = jnp.broadcast_to(step, (len(starts.v), 2 * model.nv))
+    return jax.vmap(lambda start, step: moved(model, start, step))(starts, step)
+
+
+def prediction_errors(
+    plant: Plant,
+    data: Windows | Motions,
+    starts: State | None = None,
+    *,
+    integrator: Integrator = RungeKutta4(),  # noqa: B008 (immutable)
+) -> Float[np.ndarray, "*rows channels"]:
+    """Predicted minus measured values of windows (W, M, ny), or needed minus acting forces of motions (samples, nv).
+
+    Args:
+        plant: Plant that predicts.
+        data: Windows or motions.
+        starts: Initial states of windows, as for `predicted_measurements`.
+        integrator: Integrator of the simulation of windows.
+    """
+    if isinstance(data, Motions):
+        needed, acting = needed_and_acting(plant, data)
+        return np.asarray(needed) - np.asarray(acting)
+    predicted = predicted_measurements(plant, data, starts, integrator=integrator)
+    return np.asarray(predicted) - np.asarray(data.measurements)
+
+
+def step_of_differences(dtype: Any) -> float:
+    """Step of central differences, relative to the size of the argument, with the smallest error in this precision."""
+    return float(np.cbrt(jnp.finfo(dtype).eps))
+
+
 def end_states(plant: Plant, windows: Windows, starts: State) -> State:
     """Simulated states at the ends of windows."""
     end = jax.vmap(lambda plant, start, window: predict(plant, window, start)[1], (None, 0, 0))
     return stored_jit(end)(plant.bare, starts, windows)
 
 
-def fitted_starts(plant: Plant, windows: Windows, iterations: int = 15) -> State:
+def fitted_starts(plant: Plant, windows: Windows, max_steps: int = 15) -> State:
     """Initial states that minimize the errors of each window, by Gauss-Newton steps from the guesses in the windows.
-
-    An iteration that does not decrease the error is undone, and the damping of the next step is increased.
 
     Args:
         plant: Plant that is simulated.
         windows: Windows with measurements.
-        iterations: Number of iterations.
+        max_steps: Number of steps.
     """
 
     def of_window(plant, window):
         model = plant.system.model
 
-        def errors(start, step):
-            measurements, _ = predict(plant, window, moved(model, start, step))
+        def errors(start):
+            measurements, _ = predict(plant, window, start)
             return (window.weights * jax.vmap(plant.sensors.whitened)(measurements - window.measurements)).ravel()
 
-        def iteration(carry, _):
-            start, damping = carry
-            still = jnp.zeros(2 * model.nv, start.v.dtype)
-            r, J = errors(start, still), jax.jacfwd(errors, argnums=1)(start, still)
+        def propose(start, damping):
+            r, still = errors(start), jnp.zeros(2 * model.nv, start.v.dtype)
+            J = jax.jacfwd(lambda step: errors(moved(model, start, step)))(still)
             matrix = J.T @ J
             step = -factorizations.solve(matrix + damping * jnp.diag(jnp.diagonal(matrix)), J.T @ r)
-            better = jnp.sum(errors(start, step) ** 2) < jnp.sum(r**2)
-            start = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved(model, start, step), start)
-            return (start, jnp.where(better, 0.1 * damping, 10.0 * damping)), None
+            return moved(model, start, step), jnp.sum(r**2)
 
-        first = (window.starts, jnp.asarray(1e-3, window.measurements.dtype))
-        return jax.lax.scan(iteration, first, None, length=iterations)[0][0]
+        return minimized(propose, lambda start: jnp.sum(errors(start) ** 2), window.starts, max_steps=max_steps)
 
     return stored_jit(jax.vmap(of_window, (None, 0)))(plant.bare, windows)
 

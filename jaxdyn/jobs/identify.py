@@ -16,7 +16,7 @@ from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.diagnosis import diagnose
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.extrapolation import undetermined_predictions
-from jaxdyn.identify.fitting import Fit, fit
+from jaxdyn.identify.fitting import Fit, fit, pattern
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt
@@ -74,7 +74,7 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     begun = time.perf_counter()
     problem, best, result, found = _searched(run, problem, study.name)
     seconds = time.perf_counter() - begun
-    steps = int(np.max(found.iterations))
+    steps = int(np.max(found.stats.iterations))
     print(f"{steps} steps, {seconds:.1f} s: {result.message}")
     plant = parameters.place(best.x)
     known = uncertainty(problem, best)
@@ -154,7 +154,7 @@ def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns) 
         initial,
         max_steps=config.fit.max_steps,
         throw=False,  # the report states how it ended
-        resume=_left(checkpoint, lambda: solver.pattern(problem, initial), directory),
+        resume=_left(checkpoint, lambda: pattern(problem, solver, initial), directory),
         after_step=save,
         mesh=mesh_of(config.devices),
     )

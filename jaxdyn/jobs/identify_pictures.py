@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxdyn.identify.estimates import QUANTILE, Uncertainty
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.identify.prediction_intervals import force_deviations, start_deviations, window_deviations
+from jaxdyn.identify.prediction_intervals import prediction_deviations, start_deviations
 from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import force_errors, predicted_measurements, window_errors
 from jaxdyn.jobs.identify_plant import motions_of, windows_of
@@ -35,7 +35,7 @@ def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Par
         measured, predicted = errors.measured, errors.predicted
         time = np.arange(len(measured)) * config.motion.interval * config.motion.decimate
         title = f"{study.name}: forces of held-out motion, relative error {100 * errors.relative:.2f} %"
-        deviations = force_deviations(plant, motions)
+        deviations = prediction_deviations(plant, motions)
     else:
         h = config.windows.interval
         regular = [Part(part.alone.resampled(h), processing=part.processing) for part in parts]
@@ -52,7 +52,7 @@ def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Par
             np.asarray(x)[shown].reshape(-1, len(names))
             for x in (np.where(np.asarray(windows.weights) > 0, windows.measurements, np.nan), measurements)
         )
-        deviations = window_deviations(plant, windows.select(shown), start_deviations(plant, parts))
+        deviations = prediction_deviations(plant, windows.select(shown), start_deviations(plant, parts))
         time, breaks = (starts[:, None] + since[None]).ravel(), starts.tolist()
         title = f"{study.name}: held-out windows, each from its measured start"
     half_widths = None if deviations is None else QUANTILE * deviations.reshape(-1, deviations.shape[-1])

@@ -44,7 +44,6 @@ from jaxdyn import (
     total_energy,
 )
 from jaxdyn.dynamics import kinematics
-from jaxdyn.dynamics.equations_of_motion import potential_energy
 
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"

@@ -107,8 +107,7 @@ def test_means_and_standard_errors_are_those_of_the_folds(structures):
     off = found.errors[0] - found.errors[found.candidates.index(found.best)]
     np.testing.assert_allclose(found.differences[0], [off.mean(), np.std(off, ddof=1) / np.sqrt(8)])
     assert "viscous" in repr(found)
-    assert found.table.splitlines()[0].split()[:3] == ["candidate", "run", "0"]
-    assert str(found) == found.table
+    assert str(found).splitlines()[0].split()[:3] == ["candidate", "run", "0"]
 
 
 def with_errors(*rows, **options) -> CrossValidation:
@@ -151,7 +150,7 @@ def test_a_failed_fit_is_named_and_its_error_is_infinite():
     assert np.all(np.isfinite(found.errors[0, 1:]))
     assert (found.best, found.chosen) == ("as drawn", "as drawn")
     assert found.failures == {("fails", "run 0"): "no step decreases the loss"}
-    assert "fails, run 0 left out: no step decreases the loss" in found.table
+    assert "fails, run 0 left out: no step decreases the loss" in str(found)
     assert "1 of 3 fits failed" in repr(found)
     with pytest.raises(FitError, match="every candidate failed; fails, run 0 left out: no step"):
         cross_validate({"fails": failing}, RUNS[:3], [ForcesCheck()], progress=False)

@@ -9,7 +9,7 @@ from recorded import STEP, pendulum_plant, simulated
 
 from jaxdyn.identify import ForcesCheck, Part, Plant, Processing, Smoothing, WindowsCheck, evaluate
 from jaxdyn.identify.estimates import Address, Uncertainty
-from jaxdyn.identify.prediction_intervals import force_deviations, moved_values, start_deviations
+from jaxdyn.identify.prediction_intervals import moved_values, prediction_deviations, start_deviations
 from jaxdyn.identify.validation import force_errors, smoothed_motions
 
 RAW = Processing(Smoothing(STEP, 0.0, drop=1, decimate=1), checks=(ForcesCheck(),))
@@ -71,12 +71,12 @@ def test_names_of_figures_contain_the_initial_state_estimator(recording):
 def test_the_deviation_of_a_prediction_adds_the_covariance_of_the_estimates_and_the_noise(recording):
     plant = with_offset(0.1)
     motions = smoothed_motions([Part(recording, processing=RAW)])
-    np.testing.assert_allclose(force_deviations(plant, motions), np.hypot(0.1, 0.02), rtol=1e-9)
+    np.testing.assert_allclose(prediction_deviations(plant, motions), np.hypot(0.1, 0.02), rtol=1e-9)
     moved = moved_values(plant, plant.estimates, jnp.array([0.25]))
     np.testing.assert_allclose(moved.inputs.offset, [0.35])
     errors = [force_errors(each.bare, motions) for each in (plant, moved)]
     np.testing.assert_allclose(errors[0].predicted - errors[1].predicted, 0.25)
-    assert force_deviations(pendulum_plant(), motions) is None
+    assert prediction_deviations(pendulum_plant(), motions) is None
 
 
 def test_deviations_of_initial_states_are_those_of_white_noise_and_its_rate_below_the_cutoff(recording):

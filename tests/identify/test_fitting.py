@@ -34,15 +34,15 @@ def test_the_value_of_a_fit_is_the_subject_with_the_parameters_that_were_found(p
     expected = problem.parameters.place(found.unknowns.x)
     np.testing.assert_array_equal(found.value.system.forces[0].viscous, expected.system.forces[0].viscous)
     assert not np.array_equal(found.unknowns.x, problem.initial.x)
-    assert int(found.stats.iterations) == int(found.iterations) == len(found.history)
-    assert float(found.history[-1]) == float(found.loss) == float(found.normal.loss)
+    assert int(found.stats.iterations) == len(found.history)
+    assert float(found.history[-1]) == float(found.loss)
     assert np.all(np.diff(found.history) <= 0)
     assert float(found.loss) < float(problem.normal(problem.initial).loss)
 
 
 def test_a_looser_tolerance_takes_fewer_steps(problem):
     loose, tight = (fit(problem, LevenbergMarquardt(tolerance), progress=False) for tolerance in (0.1, 1e-10))
-    assert int(loose.iterations) < int(tight.iterations)
+    assert int(loose.stats.iterations) < int(tight.stats.iterations)
     assert float(loose.loss) >= float(tight.loss)
 
 

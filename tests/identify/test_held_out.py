@@ -13,7 +13,7 @@ from jaxdyn.identify.charts import Real
 from jaxdyn.identify.estimates import QUANTILE
 from jaxdyn.identify.held_out import groups_of
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
-from jaxdyn.identify.prediction_intervals import window_deviations
+from jaxdyn.identify.prediction_intervals import prediction_deviations
 from jaxdyn.identify.validation import predicted_measurements, window_errors
 
 OFFSETS = (0.12, -0.1, 0.05, -0.15)  # N m, of the torques of each recording
@@ -110,7 +110,7 @@ def test_the_band_of_a_prediction_grows_as_the_errors_of_left_out_recordings(ide
         deviations[[1, 2, 10, 10]] + [[0.0], 0.5 * (deviations[3] - deviations[2]), [0.0], [0.0]],
     )
     exact = dataclasses.replace(known, determined=jnp.zeros_like(known.determined))
-    found = window_deviations(dataclasses.replace(plant, estimates=exact), problem.windows, np.zeros(2))
+    found = prediction_deviations(dataclasses.replace(plant, estimates=exact), problem.windows, np.zeros(2))
     np.testing.assert_allclose(found, known.noise_after(times))
     observed = dataclasses.replace(known, held_out=None)
     np.testing.assert_allclose(observed.noise_after(np.array([0.0, 1.0])), np.tile(known.noise, (2, 1)))

@@ -58,8 +58,8 @@ class OneResidual(Problem):
 def iterated(problem: OneResidual, damping: float, iterations: int) -> list[DampedSearch]:
     """The fit after each iteration."""
     solver = LevenbergMarquardt(tolerance=1e-6)
-    step = jax.jit(lambda fit: solver.iterate(problem, fit))
-    fits = [eqx.tree_at(lambda fit: fit.damping, solver.begin(problem), jnp.asarray(damping))]
+    step = jax.jit(lambda fit: solver.step(problem, fit))
+    fits = [eqx.tree_at(lambda fit: fit.damping, solver.init(problem, problem.initial), jnp.asarray(damping))]
     for _ in range(iterations):
         fits.append(step(fits[-1]))
     return fits

@@ -10,6 +10,7 @@ from recorded import STEP, double_pendulum_plant, pendulum_plant
 
 from jaxdyn import RungeKutta4, State, identify
 from jaxdyn.identify.measurement import joint_velocities
+from jaxdyn.identify.output_error import predict
 from jaxdyn.mechanism.quantity import quantity
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
@@ -90,11 +91,11 @@ MISTAKES = {
         r"the data of predicted_measurements is a list; give windows, cut\(",
     ),
     "a system in place of the plant of one window": (
-        lambda: identify.predict(SYSTEM, WINDOWS, START),
+        lambda: predict(SYSTEM, WINDOWS, START),
         "the plant of predict is a System",
     ),
     "several windows for one": (
-        lambda: identify.predict(PLANT, WINDOWS, START),
+        lambda: predict(PLANT, WINDOWS, START),
         "there are 2 windows; use predicted_measurements",
     ),
 }

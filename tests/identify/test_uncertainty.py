@@ -5,54 +5,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from recorded import pendulum_plant
+from recorded import OF_TORQUES, torques
 
 from jaxdyn.identify import covariance
 from jaxdyn.identify.charts import Positive, Real
 from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.fitting import fit
-from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Unknowns, gauss_newton_step
 from jaxdyn.identify.losses import Huber
-from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
+from jaxdyn.identify.parameters import GaussianPrior, Parameter
 from jaxdyn.identify.solver import FitResult
 
 NOISE = 0.05
 COUNT = 400
-# The force that the pendulum needs is linear in these: m g l sin(q) + I a + viscous v = u + offset.
-# The laws of linear estimates hold for unbounded values.
-FREE = (
-    Parameter("system.forces.0.viscous", chart=Real()),
-    Parameter("inputs.offset"),
-    Parameter("system.model.armature", chart=Real()),
-)
+FREE = OF_TORQUES
 
 
-def motion():
-    """q, v, a of the pendulum."""
-    t = 0.05 * np.arange(COUNT)
-    q = np.sin(t) + 0.4 * np.sin(3.1 * t)
-    v, a = np.cos(t) + 1.24 * np.cos(3.1 * t), -np.sin(t) - 3.844 * np.sin(3.1 * t)
-    return q, v, a
-
-
-def exact_forces():
-    """By hand: weight, inertia about the hinge, friction."""
-    q, v, a = motion()
-    g = -float(pendulum_plant().system.model.gravity[2])
-    return jnp.asarray(1.2 * g * 0.4 * np.sin(q) + (0.03 + 1.2 * 0.4**2) * a + 0.05 * v)[:, None]
-
-
-def experiment(errors, *, noise: float = NOISE, free=FREE, loss=None, block: int = 20):
+def experiment(errors, *, free=FREE, **options):
     """Motion of a pendulum, and torques with errors."""
-    plant = pendulum_plant()
-    q, v, a = motion()
-    motions = Motions(*(jnp.asarray(x[:, None]) for x in (q, v, a, 0.0 * q)))
-    motions = eqx.tree_at(lambda m: m.u, motions, exact_forces() + jnp.asarray(errors)[:, None])
-    options = {} if loss is None else {"loss": loss}
-    problem = InverseDynamicsError(Parameters(plant, free), motions, jnp.array([noise]), block=block, **options)
-    design = np.stack([v, -np.ones(COUNT), a], axis=1)
-    return problem, design
+    problem = torques(errors, free, **options)
+    v, a = (np.asarray(x)[:, 0] for x in (problem.motions.v, problem.motions.a))
+    return problem, np.stack([v, -np.ones(COUNT), a], axis=1)
 
 
 def errors(seed: int, correlation: float = 0.0):

@@ -110,7 +110,7 @@ def test_fitted_starts_are_those_from_which_windows_were_simulated():
     plant = pendulum_plant()
     windows = cut([simulated(plant, 0.6, 2, irregular=False)], duration=0.3, interval=STEP)
     near = State(windows.starts.q + 0.1, windows.starts.v - 0.3)
-    found = fitted_starts(plant, eqx.tree_at(lambda windows: windows.starts, windows, near), iterations=6)
+    found = fitted_starts(plant, eqx.tree_at(lambda windows: windows.starts, windows, near), max_steps=6)
     errors = window_errors(windows, predicted_measurements(plant, windows, found))
     assert np.max(errors.rms) < 1e-8
 

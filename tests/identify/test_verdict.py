@@ -6,11 +6,10 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from recorded import double_pendulum_plant, pendulum_plant, simulated, with_noise
+from recorded import OF_TORQUES, double_pendulum_plant, pendulum_plant, simulated, torques, with_noise
 
 from jaxdyn.identify import (
     GaussianPrior,
-    InverseDynamicsError,
     Motions,
     OutputError,
     Parameter,
@@ -19,7 +18,6 @@ from jaxdyn.identify import (
     Plant,
     Positive,
     Processing,
-    Real,
     Recording,
     Sensors,
     Smoothing,
@@ -139,23 +137,10 @@ def test_noise_is_that_between_neighboring_samples():
     np.testing.assert_allclose(noise_of(smooth + sizes * rng.normal(size=smooth.shape)), sizes, rtol=0.05)
 
 
-FREE = (
-    Parameter("system.forces.0.viscous"),
-    Parameter("inputs.offset"),
-    Parameter("system.model.armature", chart=Real()),
-)
-
-
-def torques(free=FREE, *, more=lambda motions: 0.0, plant: Plant | None = None) -> InverseDynamicsError:
+def noisy(free=OF_TORQUES, *, more=lambda q, v, a: 0.0, **options):
     """Torques of a pendulum with Gaussian errors of 0.05 N m and, on request, with other forces that the model does not know."""
-    t = 0.05 * np.arange(400)
-    q = np.sin(t) + 0.4 * np.sin(3.1 * t)
-    v, a = np.cos(t) + 1.24 * np.cos(3.1 * t), -np.sin(t) - 3.844 * np.sin(3.1 * t)
-    motions = Motions(*(jnp.asarray(x[:, None]) for x in (q, v, a, 0.0 * q)))
-    needed = needed_and_acting(pendulum_plant(), motions)[0]
-    noise = 0.05 * np.random.default_rng(0).normal(size=(400, 1))
-    recorded = dataclasses.replace(motions, u=needed + noise + more(motions))
-    return InverseDynamicsError(Parameters(plant or pendulum_plant(), free), recorded, jnp.array([0.05]), block=20)
+    noise = 0.05 * np.random.default_rng(0).normal(size=400)
+    return torques(lambda q, v, a: noise + more(q, v, a), free, **options)
 
 
 def verdict_of(problem, *, max_steps: int = 30, **evidence):
@@ -168,13 +153,13 @@ def kinds(verdict) -> set[str]:
 
 
 def test_a_fit_that_explains_its_data_has_no_doubts():
-    verdict = verdict_of(torques())
+    verdict = verdict_of(noisy())
     assert verdict
     assert verdict.lines[0].startswith("verdict: no doubts; residuals")
 
 
 def test_a_budget_that_ran_out_is_said():
-    verdict = verdict_of(torques((Parameter("system.model.mass"), *FREE)), max_steps=1)
+    verdict = verdict_of(noisy((Parameter("system.model.mass"), *OF_TORQUES)), max_steps=1)
     assert "not converged" in kinds(verdict)
     assert "increase max_steps" in "\n".join(verdict.lines)
 
@@ -184,7 +169,7 @@ def test_a_value_that_the_data_push_to_zero_has_no_interval():
     free = (Parameter("system.model.armature", chart=Positive()),)
     plant = pendulum_plant()
     start = dataclasses.replace(plant, system=with_armature(plant.system, 0.1))
-    problem = torques(free, plant=start, more=lambda motions: -0.05 * motions.a)
+    problem = noisy(free, plant=start, more=lambda q, v, a: -0.05 * a)
     found = fit(problem, throw=False, progress=False, max_steps=100)
     known = uncertainty(problem, found.unknowns)
     assert float(known.std[0]) == 0.0
@@ -208,36 +193,36 @@ def test_a_model_without_the_friction_of_its_data_does_not_explain_them():
 
 
 def test_forces_that_remain_are_unexplained():
-    verdict = verdict_of(torques(more=lambda motions: 3.0 * jnp.cos(7.0 * motions.q)))
+    verdict = verdict_of(noisy(more=lambda q, v, a: 3.0 * np.cos(7.0 * q)))
     assert "unexplained" in kinds(verdict)
 
 
 def test_an_estimate_that_contradicts_its_prior_is_named():
     prior = GaussianPrior(0.01, 0.0)
     free = (Parameter("inputs.offset", prior=prior), Parameter("system.model.mass", chart=Positive()))
-    verdict = verdict_of(torques(free, more=lambda motions: -1.0))
+    verdict = verdict_of(noisy(free, more=lambda q, v, a: -1.0))
     (found,) = (finding for finding in verdict.findings if finding.name == "far from prior")
     assert "standard deviations above the mean of its prior" in found.message
 
 
 def test_values_that_the_data_do_not_determine_are_pointed_to_an_excitation():
     twins = (Parameter("system.model.mass", chart=Positive()), Parameter("system.model.com", chart=None))
-    verdict = verdict_of(torques(twins))
+    verdict = verdict_of(noisy(twins))
     (first, *_) = (finding for finding in verdict.findings if finding.name == "not determined")
     assert "design_excitation" in first.message
 
 
 def test_errors_that_grow_on_other_recordings_and_faults_of_recordings_are_passed_on():
     clock = Finding("clock", "another clock")
-    problem = torques()
+    problem = noisy()
     verdict = verdict_of(problem, faults=[clock], errors=[("rms", 1.0, 2.5), ("relative", 1.0, 1.5)])
     assert [finding.name for finding in verdict.findings] == ["clock", "held out"]
-    delayed = torques((*FREE, Parameter("inputs.delay")))
+    delayed = noisy((*OF_TORQUES, Parameter("inputs.delay")))
     assert "clock" not in kinds(verdict_of(delayed, faults=[clock]))  # the fit estimates it
 
 
 def test_a_batch_of_fits_has_no_verdict():
-    problem = torques()
+    problem = noisy()
     known = uncertainty(problem, problem.initial)
     starts = Unknowns(jnp.stack([problem.initial.x] * 2), None)
     many = fit(problem, initial=starts, progress=False, throw=False)
