@@ -19,8 +19,8 @@ from jaxdyn.control import (
     ControlResult,
     Equality,
     MultibodyDynamics,
-    Verification,
 )
+from jaxdyn.control.verification import Verification
 from jaxdyn.identify import (
     BaseParameters,
     Excitation,

@@ -113,7 +113,7 @@ def accelerations(method: str):
 
 def run_iterations(solver, problem):
     def run(plan):
-        return solver.solution(problem, solver.iterate(problem, solver.begin(problem, plan))).value
+        return solver.solution(problem, solver.step(problem, solver.init(problem, plan))).value
 
     return jax.vmap(run), [batch_of(start_of(problem))]
 
@@ -125,9 +125,7 @@ def fitted():
     free = [identify.Parameter("system.model.mass", chart=identify.Positive())]
     problem = identify.OutputError(identify.Parameters(plant, free), windows)
     solver = identify.LevenbergMarquardt(1e-8)
-    return jax.vmap(lambda initial: solver.iterate(problem, solver.begin(problem, initial))), [
-        batch_of(problem.initial)
-    ]
+    return jax.vmap(lambda initial: solver.step(problem, solver.init(problem, initial))), [batch_of(problem.initial)]
 
 
 def several_experiments():
