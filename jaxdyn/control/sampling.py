@@ -79,7 +79,7 @@ class Sampling(IterativeSolver):
 
     kind: ClassVar[str] = "sampling"
 
-    update: Literal["predictive", "mppi", "cem"] = eqx.field(static=True, default="mppi")
+    update: Literal["predictive", "mppi", "cem"] = eqx.field(static=True)
     temperature: float = eqx.field(static=True, converter=plain, kw_only=True, default=0.1, metadata=POSITIVE)
     elites: int = eqx.field(static=True, converter=plain, kw_only=True, default=16, metadata=POSITIVE)
     samples: int = eqx.field(static=True, converter=plain, kw_only=True, default=256, metadata=POSITIVE)

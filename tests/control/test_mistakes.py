@@ -71,7 +71,10 @@ MISTAKES = {
         lambda: control.Sampling("cem", elites=16.5),
         r"elites of Sampling is 16.5; give an integer",
     ),
-    "a negative temperature": (lambda: control.Sampling(temperature=-1.0), r"temperature of Sampling .* positive"),
+    "a negative temperature": (
+        lambda: control.Sampling("mppi", temperature=-1.0),
+        r"temperature of Sampling .* positive",
+    ),
     "an unknown rule": (lambda: control.Sampling("mpi"), r"update of Sampling"),
     "a model for a system": (
         lambda: control.MultibodyDynamics(MODEL),

@@ -71,4 +71,4 @@ def test_wrong_solvers_are_refused():
         Sampling("cem", elites=300)
     problem = regulator()
     with pytest.raises(ValueError, match="no bounds; give the standard_deviation"):
-        solve(problem, Sampling(), start_of(problem))
+        solve(problem, Sampling("mppi"), start_of(problem))
