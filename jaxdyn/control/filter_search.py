@@ -4,7 +4,7 @@ Source: Waechter and Biegler 2006, section 2.3.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -246,7 +246,7 @@ class _Direction(NamedTuple):
         best = jnp.argmax(jnp.where(good, jnp.where(restoring, -far, fractions), -jnp.inf))
         entry = jnp.stack([(1.0 - _MARGIN) * far_now, cost_now - _MARGIN * far_now])
         longer = jnp.concatenate([search.filter[1:], entry[None]])
-        chosen = jax.tree.map(lambda leaf: leaf[best], (plans, slacks, founds, defects, fractions))
+        chosen: Any = jax.tree.map(lambda leaf: leaf[best], (plans, slacks, founds, defects, fractions))
         memory = jnp.where(descends[best] & cheaper[best], search.filter, longer)
         return _Best(*chosen, memory, good[best], jnp.where(good[best], far[best], jnp.inf))
 

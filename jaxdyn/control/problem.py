@@ -608,6 +608,7 @@ def _check_functions(problem: ControlProblem) -> None:
     parts |= {"constraint": problem.constraints, "final constraint": problem.final_constraints}
     for where, functions in parts.items():
         is_cost = where.endswith("cost")
+        part: Any
         for k, part in enumerate(functions, start=1):
             if not is_cost and not isinstance(part, Equality | Inequality):
                 raise TypeError(f"{where} {k} is {_name(part)}; wrap the function in Equality or Inequality")

@@ -5,7 +5,7 @@ The state is augmented by the original controls: (x, u) with u_{k+1} = u_k + h r
 
 import dataclasses
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -91,7 +91,7 @@ def _costs_of_inner(costs: tuple[Any, ...], at_end: bool) -> tuple[_OfInner, ...
 def _constraints_of_inner(
     constraints: tuple[Equality | Inequality, ...], at_end: bool
 ) -> tuple[Equality | Inequality, ...]:
-    return tuple(type(c)(_OfInner(c.function, at_end), c.name) for c in constraints)
+    return tuple(type(c)(cast(Any, _OfInner(c.function, at_end)), c.name) for c in constraints)
 
 
 def with_rates(
@@ -161,7 +161,7 @@ def original_problem(problem: ControlProblem) -> ControlProblem:
         return tuple(part.function for part in parts if isinstance(part, _OfInner))
 
     def constraints(parts: tuple[Equality | Inequality, ...]) -> tuple[Equality | Inequality, ...]:
-        return tuple(type(c)(*unwrapped((c.function,)), c.name) for c in parts if isinstance(c.function, _OfInner))
+        return tuple(type(c)(c.function.function, c.name) for c in parts if isinstance(c.function, _OfInner))
 
     return dataclasses.replace(
         problem,

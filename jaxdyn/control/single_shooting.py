@@ -141,12 +141,12 @@ class SingleShooting(IterativeSolver):
             return jax.tree.map(lambda new, old: jnp.where(settled, new, old), new, old)
 
         s = search
-        best = kept(
+        best: Any = kept(
             (unknowns, memory, plan, found.cost, infeasible_by), (s.unknowns, s.memory, s.plan, s.cost, s.violation)
         )
         reset = (multipliers, jnp.full_like(now, jnp.inf), infeasible_by)
         merit_before = jnp.where(looks, now, s.merit_before)
-        outer = followed(reset, (s.multipliers, merit_before, s.violation_before))
+        outer: Any = followed(reset, (s.multipliers, merit_before, s.violation_before))
         return DescentSearch(*best, *outer, s.iterations + 1, result)
 
     def solution(self, problem: ControlProblem, search: DescentSearch) -> Solution:

@@ -287,6 +287,7 @@ def program_of(t: Transcription) -> NonlinearProgram:
     which = np.repeat(np.cumsum(count)[sums.entry] - np.cumsum(terms), terms) + np.arange(terms.sum())
     factor = np.repeat(sums.factor, terms)
     triangles = [_triangle(groups[k].columns) for k in t.curved]
+    rows, columns = (np.concatenate([triangle[k].ravel() for triangle in triangles]) for k in (0, 1))
 
     def values(z):
         found = np.concatenate([np.ravel(part) for part in _values(t, z)])
@@ -311,7 +312,7 @@ def program_of(t: Transcription) -> NonlinearProgram:
         slopes,
         curvature,
         (np.repeat(sums.row, terms), column[which]),
-        tuple(np.concatenate([triangle[k].ravel() for triangle in triangles]) for k in (0, 1)),
+        (rows, columns),
     )
 
 
@@ -338,13 +339,13 @@ def _curvature(
     return [_of(groups[k], weighted, z, multipliers[k]) for k in t.curved]
 
 
-def _of(group: Group, derived: Callable[[Callable], Callable], z: Array, *rest: Array) -> Array:
+def _of(group: Group, derived: Callable[[Callable], Callable], z: Any, *rest: Any) -> Array:
     """Values of a function derived from that of a group, for all members."""
     each = per_sample(derived(group.function), name=f"collocation, {group.function.__name__}")
     return jax.vmap(each)(group.data, z[group.columns], *rest)
 
 
-def rates_at_points(t: Transcription, z: Float[Array, "n"]) -> Float[Array, "N s nx"]:
+def rates_at_points(t: Transcription, z: Float[Array | np.ndarray, "n"]) -> Float[Array, "N s nx"]:
     """The scaled time derivatives F at all collocation points."""
     flows = _of(t.groups()[2], lambda f: f, z)
     return flows[:, 1 : 1 + t.problem.dynamics.nx].reshape(*t.layout.point.shape, -1)
