@@ -187,7 +187,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     }
 
 
-def draw(directory: RunDirectory, config: Config, times, misses, run: control.HorizonRun, limits) -> None:
+def draw(directory: RunDirectory, config: Config, times, misses, run, limits) -> None:
     """Distance of the hand from its target, torques, and the time that plans took."""
     from matplotlib.figure import Figure
 

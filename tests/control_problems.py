@@ -16,7 +16,7 @@ from jaxdyn.control import (
     rollout_controls,
     solve,
 )
-from jaxdyn.control.solution import run_iterations
+from jaxdyn.control.solution import begun, continued, ended
 
 
 @eqx.filter_jit
@@ -29,8 +29,7 @@ def searched(problem, solver, initial):
     """The solution after at most a given number of iterations, as a function that is compiled once for all numbers."""
 
     def found(most):
-        search = run_iterations(problem, solver, solver.begin(problem, initial), most)
-        return solver.solution(problem, search)
+        return ended(problem, solver, continued(problem, solver, begun(problem, solver, initial), most))
 
     return jax.jit(found)
 

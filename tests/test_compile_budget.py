@@ -77,7 +77,7 @@ def one_iteration(solver):
     """Beginning, one iteration and the solution, without the loop around them."""
 
     def run(problem, plan):
-        return solver.solution(problem, solver.iterate(problem, solver.begin(problem, plan)))
+        return solver.solution(problem, solver.step(problem, solver.init(problem, plan)))
 
     return run
 

@@ -19,8 +19,8 @@ from jaxdyn.control import (
     ControlResult,
     Equality,
     MultibodyDynamics,
-    Verification,
 )
+from jaxdyn.control.verification import Verification
 from jaxdyn.identify import FitResult
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.excitation import Excitation, ExcitationResult, ExcitationStats, Margins

@@ -39,7 +39,8 @@ from jaxdyn.identify import Parameter, Parameters, Recording, Tie
 from jaxdyn.io import load_system
 from jaxdyn.library.files import mechanism_path
 from jaxdyn.results import ResultCode
-from jaxdyn.simulate import RolloutResult, output, save_contacts_and_frames
+from jaxdyn.simulate import RolloutResult, save_contacts_and_frames
+from jaxdyn.simulate.diagnostics import output
 from jaxdyn.spatial.transform import RigidTransform
 
 MODEL = library.double_pendulum()

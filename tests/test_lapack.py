@@ -113,7 +113,7 @@ def accelerations(method: str):
 
 def run_iterations(solver, problem):
     def run(plan):
-        return solver.solution(problem, solver.iterate(problem, solver.begin(problem, plan))).value
+        return solver.solution(problem, solver.step(problem, solver.init(problem, plan))).value
 
     return jax.vmap(run), [batch_of(start_of(problem))]
 

@@ -7,7 +7,7 @@ plan              states, controls and design parameters, with their costs, cons
 solution, batch   the function `solve` for all solvers, result codes and histories; batches of searches and their local optima
 expansion         second-order expansion of a problem about a plan
 linear_quadratic  Riccati recursions, sequential and parallel in time
-newton, ilqr      solvers based on expansions: iLQR and DDP
+ilqr              iLQR and DDP, which simulate the optimal policy of an expansion
 interior_point, filter_search, restoration, multiple_shooting
                   interior-point method with Newton steps for states and controls together
 single_shooting   gradient descent on the controls
@@ -27,17 +27,14 @@ from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
     from jaxdyn.control.auto import Auto as Auto
-    from jaxdyn.control.batch import Optimum as Optimum
     from jaxdyn.control.batch import best_of as best_of
     from jaxdyn.control.batch import describe_optima as describe_optima
     from jaxdyn.control.batch import optima as optima
     from jaxdyn.control.batch import solve_batch as solve_batch
     from jaxdyn.control.collocation import CollocatedSolution as CollocatedSolution
     from jaxdyn.control.collocation import Collocation as Collocation
-    from jaxdyn.control.constraint_terms import JointBounds as JointBounds
     from jaxdyn.control.constraint_terms import StateBounds as StateBounds
     from jaxdyn.control.constraint_terms import TargetState as TargetState
-    from jaxdyn.control.constraint_terms import Workless as Workless
     from jaxdyn.control.cost_terms import ConstraintTerm as ConstraintTerm
     from jaxdyn.control.cost_terms import CostTerm as CostTerm
     from jaxdyn.control.cost_terms import LeastSquares as LeastSquares
@@ -45,10 +42,7 @@ if TYPE_CHECKING:
     from jaxdyn.control.costs import Deviation as Deviation
     from jaxdyn.control.costs import Effort as Effort
     from jaxdyn.control.costs import ElapsedTime as ElapsedTime
-    from jaxdyn.control.costs import EnergyLevel as EnergyLevel
-    from jaxdyn.control.costs import JointRange as JointRange
     from jaxdyn.control.frame_costs import ContactForce as ContactForce
-    from jaxdyn.control.frame_costs import FrameDisplacement as FrameDisplacement
     from jaxdyn.control.frame_costs import FramePose as FramePose
     from jaxdyn.control.frame_costs import FrameVelocity as FrameVelocity
     from jaxdyn.control.frame_costs import Manipulability as Manipulability
@@ -67,32 +61,23 @@ if TYPE_CHECKING:
     from jaxdyn.control.problem import Inequality as Inequality
     from jaxdyn.control.problem import MultibodyDynamics as MultibodyDynamics
     from jaxdyn.control.problem import free_duration as free_duration
-    from jaxdyn.control.rates import WithRates as WithRates
     from jaxdyn.control.rates import with_rates as with_rates
     from jaxdyn.control.rates import without_rates as without_rates
-    from jaxdyn.control.receding_horizon import HorizonRun as HorizonRun
     from jaxdyn.control.receding_horizon import RecedingHorizon as RecedingHorizon
     from jaxdyn.control.receding_horizon import run_receding_horizon as run_receding_horizon
-    from jaxdyn.control.sampling import CrossEntropy as CrossEntropy
-    from jaxdyn.control.sampling import PathIntegral as PathIntegral
-    from jaxdyn.control.sampling import PredictiveSampling as PredictiveSampling
     from jaxdyn.control.sampling import Sampling as Sampling
     from jaxdyn.control.sensitivity import optimal_plan as optimal_plan
     from jaxdyn.control.single_shooting import SingleShooting as SingleShooting
     from jaxdyn.control.solution import ControlResult as ControlResult
-    from jaxdyn.control.solution import History as History
     from jaxdyn.control.solution import IterativeSolver as IterativeSolver
-    from jaxdyn.control.solution import Recorded as Recorded
     from jaxdyn.control.solution import Solution as Solution
     from jaxdyn.control.solution import Solver as Solver
-    from jaxdyn.control.solution import Stats as Stats
     from jaxdyn.control.solution import UnsolvedError as UnsolvedError
     from jaxdyn.control.solution import solve as solve
     from jaxdyn.control.tracking import Tracker as Tracker
     from jaxdyn.control.tracking import arrives as arrives
     from jaxdyn.control.tracking import follow as follow
     from jaxdyn.control.tracking import tracking_gains as tracking_gains
-    from jaxdyn.control.verification import Verification as Verification
     from jaxdyn.control.verification import verify as verify
 else:
     __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -16,8 +16,8 @@ from jaxdyn.control.ilqr import ILQR
 from jaxdyn.control.multiple_shooting import MultipleShooting
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, Solution, Solver, allowed_violation
-from jaxdyn.mechanism.quantity import plain, quantity
+from jaxdyn.control.solution import POSITIVE, ControlResult, Solution, Solver, allowed_violation
+from jaxdyn.mechanism.quantity import plain
 
 _REFUTED = 10.0  # factor of the allowed violation; a plan with a larger violation is refused
 
@@ -61,10 +61,8 @@ class Auto(Solver):
 
     kind: ClassVar[str] = "auto"
 
-    feasibility: float | None = eqx.field(
-        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
-    )
-    starts: int = eqx.field(static=True, converter=plain, kw_only=True, default=16, metadata=quantity(positive=True))
+    feasibility: float | None = eqx.field(static=True, converter=plain, kw_only=True, default=None, metadata=POSITIVE)
+    starts: int = eqx.field(static=True, converter=plain, kw_only=True, default=16, metadata=POSITIVE)
 
     def stages(self, problem: ControlProblem) -> tuple[Stage, ...]:
         """The attempts for a problem, in their order."""

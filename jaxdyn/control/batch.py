@@ -23,13 +23,16 @@ from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import (
     ControlResult,
     IterativeSolver,
+    Search,
     Solution,
     Solver,
     UnsolvedError,
+    begun,
     check_arguments,
-    run_iterations,
+    continued,
+    ended,
+    recordable,
     verified,
-    with_history,
 )
 from jaxdyn.mechanism.messages import checked_count
 from jaxdyn.results import raise_unsuccessful
@@ -109,13 +112,14 @@ def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: 
     """Solutions of one problem, or of a batch of problems, from a batch of initial guesses: the part of `solve_batch` that
     depends on the class of the solver. By default, the searches run one after the other.
     """
-    solver = with_history(solver, options.history, options.max_steps)
+    if options.history:
+        recordable(solver)
     arrays, structure = eqx.partition(problem, eqx.is_array)
     found = []
     for k in tqdm(range(initial.controls.shape[0]), unit="plan", disable=not options.progress):
         own, plan = jax.tree.map(lambda leaf, k=k: leaf[k], (arrays if problem.duration.ndim else None, initial))
         of_own = problem if own is None else eqx.combine(own, structure)
-        one = verified(solver, of_own, solver.solve(of_own, plan, options.max_steps))
+        one = verified(of_own, solver.solve(of_own, plan, options.max_steps))
         # Collocation adds the motion between the time steps to its solution; only `solve` returns it.
         found.append(Solution(**{field.name: getattr(one, field.name) for field in dataclasses.fields(Solution)}))
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
@@ -125,19 +129,19 @@ def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: 
 def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: Options) -> Solution:
     """All searches together, in packs; when searches have finished, the remaining ones are packed again."""
     max_steps, history, every, progress, mesh = options
-    solver = with_history(solver, history, max_steps)
     arrays, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
     # A single problem is a constant of the code, so that operations with its zeros are removed.
-    known = Constant((structure if several else problem, solver))
+    known = (structure if several else problem, solver, max_steps if history else None)
     count = initial.controls.shape[0]
-    found = _Found(count)
+    compiled, found = _on_devices(mesh), _Found(count)
 
     def results(function, packs, limit=0):
         """Results of the function for each pack."""
-        compiled = _on_devices(function, mesh)
+        constant = Constant((function, *known))
         return [
-            whole(mesh, compiled(known, divided(mesh, (pack.arrays, pack.tree)), np.asarray(limit))) for pack in packs
+            whole(mesh, compiled(constant, divided(mesh, (pack.arrays, pack.tree)), np.asarray(limit)))
+            for pack in packs
         ]
 
     def following(function, packs, limit=0):
@@ -149,31 +153,22 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
     packs = following(_begin, [_Pack(part, *_taken((arrays if several else None, initial), part)) for part in rows])
     with tqdm(total=count, unit="plan", disable=not progress) as bar:
         for limit in range(every, max_steps + every, every):
-            running = [np.asarray(pack.tree.result) == ControlResult.OUT_OF_STEPS for pack in packs]
+            running = [np.asarray(pack.tree.state.result) == ControlResult.OUT_OF_STEPS for pack in packs]
             if not any(np.any(part) for part in running):
                 break
             # The last search of a pack may be repeated.
             left = np.unique(np.concatenate([pack.rows[part] for pack, part in zip(packs, running, strict=True)]))
             # Ended searches would cost as much as others, and their line searches more. On a device, copies would cost more still.
             if jax.default_backend() == "cpu" and not all(np.all(part) for part in running):
-                found.add(packs, results(_solution, packs))
+                found.enter(packs, results(_end, packs))
                 packs = _packed_again(packs, [left[part] for part in _packs(len(left), count, mesh)])
-            packs = following(_search, packs, min(limit, max_steps))
+            packs = following(_continue, packs, min(limit, max_steps))
             if progress:
-                standing = found.state(packs, results(_standing_of, packs))
+                standing = found.all(packs, results(_end, packs))
                 bar.set_postfix_str(_progress_text(standing), refresh=False)
                 bar.update(int(np.sum(np.asarray(standing.result) != ControlResult.OUT_OF_STEPS)) - bar.n)
                 bar.refresh()
-    return verified(solver, problem, found.all(packs, results(_solution, packs)))
-
-
-class _Standing(NamedTuple):
-    """Current state of searches."""
-
-    cost: Array
-    violation: Array
-    result: Array
-    iterations: Array
+    return verified(problem, jax.tree.map(jax.device_put, found.all(packs, results(_end, packs))))
 
 
 class _Pack(NamedTuple):
@@ -191,35 +186,25 @@ class _Pack(NamedTuple):
 
 
 class _Found:
-    """Solutions and states of the searches of a batch."""
+    """Solutions of the searches of a batch."""
 
     def __init__(self, count: int):
-        self._count, self._solutions, self._standing = count, None, None
+        self._count, self._solutions = count, None
 
-    def state(self, packs: list[_Pack], parts: list[_Standing]) -> _Standing:
-        """Enter the current states of searches; returns the states of all."""
-        self._standing = self._entered(self._standing, packs, parts)
-        return self._standing
-
-    def add(self, packs: list[_Pack], parts: list[Solution]) -> Solution:
-        """Enter solutions; returns all."""
-        self._solutions = self._entered(self._solutions, packs, parts)
+    def enter(self, packs: list[_Pack], parts: list[Solution]) -> Solution:
+        """Enter the solutions of packs in their rows; returns the solutions of all searches."""
+        if self._solutions is None:
+            self._solutions = jax.tree.map(lambda leaf: np.empty((self._count, *leaf.shape[1:]), leaf.dtype), parts[0])
+        for pack, part in zip(packs, parts, strict=True):
+            for leaf, own in zip(jax.tree.leaves(self._solutions), jax.tree.leaves(part), strict=True):
+                leaf[pack.rows] = own
         return self._solutions
 
     def all(self, packs: list[_Pack], parts: list[Solution]) -> Solution:
-        """The solutions of all searches, after those of the last packs are entered."""
+        """The solutions of all searches, those of the packs included; a single pack with all of them stays on its device."""
         if self._solutions is None and len(packs) == 1 and len(packs[0].rows) == self._count:
             return parts[0]
-        return jax.tree.map(jax.device_put, self.add(packs, parts))
-
-    def _entered(self, values: Any, packs: list[_Pack], parts: list[Any]) -> Any:
-        """The values, NumPy arrays, with those of the packs in their rows."""
-        if values is None:
-            values = jax.tree.map(lambda leaf: np.empty((self._count, *leaf.shape[1:]), leaf.dtype), parts[0])
-        for pack, part in zip(packs, parts, strict=True):
-            for leaf, own in zip(jax.tree.leaves(values), jax.tree.leaves(part), strict=True):
-                leaf[pack.rows] = own
-        return values
+        return self.enter(packs, parts)
 
 
 _TOGETHER = 48  # plans that a processor computes at once, so that their data fit into its caches
@@ -252,41 +237,37 @@ def _taken(tree: Any, rows: np.ndarray) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], tree)
 
 
-def _of_each(function: Callable, known: Constant, batch: tuple, limit: Array) -> Any:
-    """Apply function(problem, solver, tree, limit) to a batch of trees, and to the arrays of their problems if they differ."""
-    problem, solver = known.value
-    arrays, trees = batch
-    if arrays is None:
-        return jax.vmap(lambda tree: function(problem, solver, tree, limit))(trees)
-    return jax.vmap(lambda arrays, tree: function(eqx.combine(arrays, problem), solver, tree, limit))(arrays, trees)
-
-
-def _begin(known: Constant, batch: tuple, limit: Array) -> Any:
-    return _of_each(lambda problem, solver, plan, _: solver.begin(problem, plan), known, batch, limit)
-
-
-def _search(known: Constant, batch: tuple, limit: Array) -> Any:
-    return _of_each(run_iterations, known, batch, limit)
-
-
-def _solution(known: Constant, batch: tuple, limit: Array) -> Solution:
-    return _of_each(lambda problem, solver, search, _: solver.solution(problem, search), known, batch, limit)
-
-
-def _standing_of(known: Constant, batch: tuple, limit: Array) -> Any:
-    return _standing(_solution(known, batch, limit))
-
-
 @functools.cache
-def _on_devices(function: Callable, mesh: Mesh | None) -> Callable:
-    """One of the four functions above, compiled; each device of the mesh processes its part of the batch."""
-    if mesh is None:
-        return stored_jit(function)
+def _on_devices(mesh: Mesh | None) -> Callable:
+    """`_of_each`, compiled; each device of the mesh processes its part of the batch."""
 
     def over_mesh(known: Constant, batch: tuple, limit: Array) -> Any:
-        return each_on_its_own(mesh, functools.partial(function, known))(batch, limit)
+        return each_on_its_own(mesh, functools.partial(_of_each, known))(batch, limit)
 
     return stored_jit(over_mesh)
+
+
+def _of_each(known: Constant, batch: tuple, limit: Array) -> Any:
+    """Apply one of the functions below to a batch of trees, and to the arrays of their problems if they differ."""
+    function, problem, solver, length = known.value
+    arrays, trees = batch
+    if arrays is None:
+        return jax.vmap(lambda tree: function(problem, solver, tree, limit, length))(trees)
+    return jax.vmap(lambda arrays, tree: function(eqx.combine(arrays, problem), solver, tree, limit, length))(
+        arrays, trees
+    )
+
+
+def _begin(problem: ControlProblem, solver: IterativeSolver, plan: Plan, limit: Array, length: int | None) -> Search:
+    return begun(problem, solver, plan, length)
+
+
+def _continue(problem: ControlProblem, solver: IterativeSolver, search: Search, limit: Array, length: Any) -> Search:
+    return continued(problem, solver, search, limit)
+
+
+def _end(problem: ControlProblem, solver: IterativeSolver, search: Search, limit: Array, length: Any) -> Solution:
+    return ended(problem, solver, search)
 
 
 class Optimum(NamedTuple):
@@ -348,20 +329,12 @@ def describe_optima(found: Solution, *, alike: float = 1e-4, kinds: Sequence[str
 
 def best_of(found: Solution) -> int:
     """Index of the solution with the lowest cost in a batch, or of the plan with the smallest violation if no problem is solved."""
-    return _best(_standing(found))
-
-
-def _standing(found: Solution) -> _Standing:
-    return _Standing(found.cost, found.violation, found.result, found.stats.iterations)
-
-
-def _best(standing: _Standing) -> int:
-    solved = np.asarray(standing.result) == ControlResult.SUCCESSFUL
-    cost, violation = (np.nan_to_num(np.asarray(x), nan=np.inf) for x in (standing.cost, standing.violation))
+    solved = np.asarray(found.result) == ControlResult.SUCCESSFUL
+    cost, violation = (np.nan_to_num(np.asarray(x), nan=np.inf) for x in (found.cost, found.violation))
     return int(np.lexsort((cost, np.where(solved, 0.0, violation), ~solved))[0])
 
 
-def _progress_text(standing: _Standing) -> str:
-    best = _best(standing)
-    cost, violation, iterations = (np.asarray(x) for x in (standing.cost, standing.violation, standing.iterations))
+def _progress_text(found: Solution) -> str:
+    best = best_of(found)
+    cost, violation, iterations = (np.asarray(x) for x in (found.cost, found.violation, found.stats.iterations))
     return f"iteration {iterations.max()}, best cost {cost[best]:.6g}, violation {violation[best]:.1e}"

@@ -14,10 +14,10 @@ from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.nonlinear_program import Minimum, minimized, require_ipyopt
 from jaxdyn.control.plan import Multipliers, Plan
-from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time
+from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, inequalities
 from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
-from jaxdyn.control.solution import Solution, Solver, Stats
-from jaxdyn.control.transcription import Transcription, transcribed
+from jaxdyn.control.solution import POSITIVE, Solution, Solver, Stats
+from jaxdyn.control.transcription import Transcription, program_of, rates_at_points, transcribed
 from jaxdyn.control.verification import PARTS
 from jaxdyn.mechanism.quantity import plain, quantity
 
@@ -94,13 +94,9 @@ class Collocation(Solver):
     kind: ClassVar[str] = "collocation"
 
     scheme: SchemeName = eqx.field(static=True, kw_only=True, default="legendre_gauss")
-    degree: int = eqx.field(static=True, converter=plain, kw_only=True, default=3, metadata=quantity(positive=True))
-    tolerance: float = eqx.field(
-        static=True, converter=plain, kw_only=True, default=1e-9, metadata=quantity(positive=True)
-    )
-    feasibility: float = eqx.field(
-        static=True, converter=plain, kw_only=True, default=1e-8, metadata=quantity(positive=True)
-    )
+    degree: int = eqx.field(static=True, converter=plain, kw_only=True, default=3, metadata=POSITIVE)
+    tolerance: float = eqx.field(static=True, converter=plain, kw_only=True, default=1e-9, metadata=POSITIVE)
+    feasibility: float = eqx.field(static=True, converter=plain, kw_only=True, default=1e-8, metadata=POSITIVE)
     print_level: int = eqx.field(
         static=True, converter=plain, kw_only=True, default=0, metadata=quantity(minimum=0.0, maximum=12.0)
     )
@@ -128,7 +124,7 @@ class Collocation(Solver):
         points = collocation_points(self.scheme, self.degree)
         transcription = transcribed(problem, initial, points)
         found = minimized(
-            transcription.program(),
+            program_of(transcription),
             transcription.start(initial.controls, initial.design),
             tolerance=self.tolerance,
             feasibility=self.feasibility,
@@ -139,14 +135,14 @@ class Collocation(Solver):
 
 
 def _solution(t: Transcription, found: Minimum) -> CollocatedSolution:
-    plan, multipliers, placed, controls, rates = _read(t, t.typed(found.z), t.typed(found.multipliers))
+    plan, multipliers, placed, controls, rates = _read(t, found.z, found.multipliers)
     N, nu, nx = t.problem.steps, t.problem.dynamics.nu, t.problem.dynamics.nx
     return CollocatedSolution(
         plan,
         jnp.zeros((N, nu, nx), rates.dtype),
         multipliers,
-        t.typed(found.cost),
-        t.typed(found.violation),
+        jnp.asarray(found.cost),
+        jnp.asarray(found.violation),
         jnp.asarray(found.result.value),
         Stats(jnp.asarray(found.iterations)),
         placed.dynamics,
@@ -158,7 +154,7 @@ def _solution(t: Transcription, found: Minimum) -> CollocatedSolution:
 
 
 @stored_jit
-def _read(t: Transcription, z: Float[Array, "n"], multipliers: Float[Array, "m"]):
+def _read(t: Transcription, z: Float[Array | np.ndarray, "n"], multipliers: Float[Array | np.ndarray, "m"]):
     """Plan, multipliers, problem with the design parameters, controls at points, and scaled time derivatives at points."""
     steps, controls, design = t.parts(z)
     layout, weights = t.layout, jnp.asarray(t.scheme.weights, z.dtype)
@@ -167,9 +163,9 @@ def _read(t: Transcription, z: Float[Array, "n"], multipliers: Float[Array, "m"]
     states = jax.vmap(t.problem.dynamics.retract)(origins, steps[nodes])
     at_points = controls[layout.control]
     means = jnp.sum(weights[None, :, None] * at_points, axis=1)
-    _, _, path, end = t.split(multipliers)
-    intervals = np.nonzero(layout.counted)[0]
-    path = jnp.zeros((t.problem.steps, path.shape[1]), z.dtype).at[intervals].add(path)
-    rates = t.of_flows(t.flow, z)[0]
-    placed = t.problem.with_design(design)
-    return Plan(states, means, design), Multipliers(path, end, jnp.zeros((), z.dtype)), placed, at_points, rates
+    intervals, m = np.nonzero(layout.counted)[0], len(inequalities(t.problem)[0])
+    path_begins = (1 + layout.place.size) * t.problem.dynamics.nx
+    path, end = jnp.split(multipliers[path_begins:], [len(intervals) * m])
+    path = jnp.zeros((t.problem.steps, m), z.dtype).at[intervals].add(path.reshape(len(intervals), m))
+    found = Multipliers(path, end, jnp.zeros((), z.dtype))
+    return Plan(states, means, design), found, t.problem.with_design(design), at_points, rates_at_points(t, z)

@@ -1,4 +1,4 @@
-"""Predefined constraints: bounds of states and joints, target states, and controls that do no work."""
+"""Predefined constraints: bounds of states, target states, and controls that do no work."""
 
 from typing import ClassVar
 
@@ -17,38 +17,42 @@ from jaxdyn.mechanism.quantity import plain, quantity
 
 
 class StateBounds(ConstraintTerm):
-    """Bounds lower <= d <= upper of d = difference(origin, x) in tangent coordinates, such as joint angles and velocities.
+    """Bounds lower <= d <= upper of a state, such as joint angles and velocities; infinite bounds are left out.
 
-    `Inequality(StateBounds(origin, lower, upper, nx=nx))` is the constraint; infinite bounds are left out.
+    The vector d is difference(origin, x) in tangent coordinates. Without an origin, it consists of the coordinates of the state x
+    themselves, which are (q, v) for a mechanism. `Inequality(StateBounds(origin, lower, upper, nx=nx))` is the constraint.
 
     Attributes:
-        origin: State from which d is measured.
-        lower: Lower bounds of the difference d (nx,); the constraint is differentiable with respect to finite bounds.
-        upper: Upper bounds of the difference d (nx,); the constraint is differentiable with respect to finite bounds.
-        nx: Number of tangent coordinates.
+        origin: State from which d is measured, or None.
+        lower: Lower bounds of d; the constraint is differentiable with respect to finite bounds.
+        upper: Upper bounds of d; the constraint is differentiable with respect to finite bounds.
+        nx: The length of d.
         below: Indices of finite lower bounds.
         above: Indices of finite upper bounds.
     """
 
+    kind: ClassVar[str] = "state_bounds"
     relation = Inequality
 
-    origin: AnyState = eqx.field(metadata=STATE_FIELD)
+    origin: AnyState | None = eqx.field(metadata=STATE_FIELD)
     lower: Float[Array, "nx"]
     upper: Float[Array, "nx"]
     nx: int = eqx.field(static=True, converter=plain, metadata=quantity(minimum=1.0))
     below: tuple[int, ...] = eqx.field(static=True, init=False)
     above: tuple[int, ...] = eqx.field(static=True, init=False)
 
-    def __init__(self, origin: AnyState, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
+    def __init__(self, origin: AnyState | None, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
         self.origin, self.nx = jax.tree.map(floating, origin), nx
-        dtype = jax.tree.leaves(self.origin)[0].dtype
+        leaves = jax.tree.leaves(self.origin)
+        dtype = leaves[0].dtype if leaves else None
         self.lower, self.upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (nx,)) for bound in (lower, upper))
         self.below, self.above = (
             tuple(np.flatnonzero(np.isfinite(np.broadcast_to(bound, (nx,)))).tolist()) for bound in (lower, upper)
         )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, "bounds"]:
-        off, below, above = dynamics.difference(self.origin, x), np.array(self.below, int), np.array(self.above, int)
+        off = jnp.concatenate(jax.tree.leaves(x)) if self.origin is None else dynamics.difference(self.origin, x)
+        below, above = np.array(self.below, int), np.array(self.above, int)
         return jnp.concatenate([(self.lower - off)[below], (off - self.upper)[above]])
 
 
@@ -71,29 +75,6 @@ class TargetState(ConstraintTerm):
         first = 0 if self.of_configuration else dynamics.nx // 2
         last = dynamics.nx if self.of_velocities else dynamics.nx // 2
         return dynamics.difference(self.target, x)[first:last]
-
-
-class JointBounds(ConstraintTerm):
-    """Bounds lower <= (q, v) <= upper of coordinates and velocities; infinite bounds are left out.
-
-    Attributes:
-        lower: Finite lower bounds.
-        upper: Finite upper bounds.
-        below: Indices in (q, v) of the finite lower bounds.
-        above: Indices in (q, v) of the finite upper bounds.
-    """
-
-    kind: ClassVar[str] = "state_bounds"
-    relation = Inequality
-
-    lower: Float[Array, "below"]
-    upper: Float[Array, "above"]
-    below: tuple[int, ...] = eqx.field(static=True, converter=plain)
-    above: tuple[int, ...] = eqx.field(static=True, converter=plain)
-
-    def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
-        values, below, above = jnp.concatenate([x.q, x.v]), np.array(self.below, int), np.array(self.above, int)
-        return jnp.concatenate([self.lower - values[below], values[above] - self.upper])
 
 
 class Workless(ConstraintTerm):

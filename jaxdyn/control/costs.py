@@ -1,4 +1,4 @@
-"""Predefined costs of states, controls, energy and time."""
+"""Predefined costs of states, controls and time."""
 
 from typing import ClassVar
 
@@ -9,10 +9,9 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import floating
 from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
 from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Time
-from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.quantity import POSITION, ComponentUnit, quantity
+from jaxdyn.mechanism.quantity import POSITION, quantity
 
 
 class Deviation(LeastSquares):
@@ -77,48 +76,6 @@ class Effort(LeastSquares):
         self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls
     ) -> tuple[Float[Array, "nu"], Float[Array, "nu"]]:
         return u, jnp.broadcast_to(self.weights, u.shape)
-
-
-class JointRange(LeastSquares):
-    """Quadratic cost 1/2 w sum of e_i^2, where e_i is the excess of coordinate i beyond its position limits, narrowed by a margin.
-
-    Attributes:
-        weight: Weight w of the squares e_i^2.
-        margin: Distance from the limits at which the cost begins.
-    """
-
-    kind: ClassVar[str] = "joint_range"
-
-    weight: Float[Array, ""] = eqx.field(
-        converter=floating, default=1.0, metadata=quantity(ComponentUnit("1/rad^2", "1/m^2"), minimum=0.0)
-    )
-    margin: Float[Array, ""] = eqx.field(converter=floating, default=0.0, metadata=quantity(POSITION, minimum=0.0))
-
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: State, u: Controls
-    ) -> tuple[Float[Array, "nq"], Float[Array, "nq"]]:
-        limits = multibody(dynamics, self).system.model.limits
-        above, below = x.q - (limits.upper - self.margin), (limits.lower + self.margin) - x.q
-        return jnp.maximum(above, 0.0) + jnp.maximum(below, 0.0), jnp.broadcast_to(self.weight, x.q.shape)
-
-
-class EnergyLevel(LeastSquares):
-    """Quadratic cost 1/2 w (E - E*)^2 of the total energy E of the system, for example for a swing-up.
-
-    Attributes:
-        level: Target value E* of the energy.
-        weight: Weight w of the squared difference of energies.
-    """
-
-    kind: ClassVar[str] = "energy"
-
-    level: Float[Array, ""] = eqx.field(converter=floating, metadata=quantity("J"))
-    weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/J^2", minimum=0.0))
-
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: State, u: Controls
-    ) -> tuple[Float[Array, "1"], Float[Array, "1"]]:
-        return (total_energy(multibody(dynamics, self).system, x, t) - self.level)[None], self.weight[None]
 
 
 class ElapsedTime(CostTerm):

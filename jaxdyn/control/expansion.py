@@ -73,12 +73,7 @@ class Expansion(eqx.Module):
     end_rows: Float[Array, "e n"]
 
 
-def linearized(
-    problem: ControlProblem,
-    plan: Plan,
-    terms: ConstraintTerms,
-    gaps: Float[Array, "N nx"],
-) -> Expansion:
+def linearized(problem: ControlProblem, plan: Plan, terms: ConstraintTerms, gaps: Float[Array, "N nx"]) -> Expansion:
     """The first-order expansion of a problem about a plan: gradients and Jacobians, with Hessians equal to zero.
 
     Args:

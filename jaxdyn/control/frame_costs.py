@@ -50,37 +50,6 @@ class FramePose(LeastSquares):
         return pose_error(placed, self.target), _by_axis(self.position, self.rotation)
 
 
-class FrameDisplacement(LeastSquares):
-    """Cost 1/2 sum of (angular_i w_i^2 + linear_i n_i^2), where (w; n) = log(T*^-1 T) is the twist from a target T* to a frame T.
-
-    T* is the target pose, T the pose of the frame, and log the logarithm of SE(3); w and n have components along the axes of the
-    target. In contrast to `FramePose`, translation and rotation are those of one screw motion from the target to the frame.
-
-    Attributes:
-        frame: Name of a body or frame.
-        target: Target pose T* in world coordinates.
-        linear: Weights of the squared translations n_i, or one weight for all.
-        angular: Weights of the squared rotations w_i, or one weight for all; the gradient is discontinuous at an angle of pi.
-    """
-
-    kind: ClassVar[str] = "frame_displacement"
-
-    frame: str = eqx.field(static=True)
-    target: RigidTransform
-    linear: Float[Array, "3"] | Float[Array, ""] = eqx.field(
-        converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0, broadcast=True)
-    )
-    angular: Float[Array, "3"] | Float[Array, ""] = eqx.field(
-        converter=floating, default=1.0, metadata=quantity("1/rad^2", minimum=0.0, broadcast=True)
-    )
-
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: State, u: Controls
-    ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
-        placed = frame_placement(multibody(dynamics, self).system.model.at(t), x.q, self.frame)
-        return self.target.inverse().compose(placed).logarithm(), _by_axis(self.angular, self.linear)
-
-
 class FrameVelocity(LeastSquares):
     """Quadratic cost 1/2 sum of (linear_i v_i^2 + angular_i w_i^2) of the velocity of a frame, on world axes.
 

@@ -148,30 +148,16 @@ def _follow(later, earlier):
 
 
 def steps_of(
-    problem: LinearQuadratic,
-    policy: Policy,
-    start: Float[Array, "n"],
-    lower: Float[Array, "N m"] | None = None,
-    upper: Float[Array, "N m"] | None = None,
+    problem: LinearQuadratic, policy: Policy, start: Float[Array, "n"]
 ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N m"]]:
-    """States z_0 to z_N and controls under a policy; controls are clipped to bounds if these are given.
-
-    Args:
-        problem: Linear-quadratic problem.
-        policy: Policy to follow.
-        start: State z_0.
-        lower, upper: Bounds of the controls; None for no bounds.
-    """
-    bounded = lower is not None and upper is not None
+    """States z_0 to z_N and controls under a policy, from the state z_0 = start; the bounds of controls are not enforced."""
 
     def forward(z, step):
-        A, B, d, k, K, low, high = step
+        A, B, d, k, K = step
         u = k + K @ z
-        u = jnp.clip(u, low, high) if bounded else u
         return A @ z + B @ u + d, (z, u)  # (S2)
 
-    bounds = (lower, upper) if bounded else (policy.feedforward, policy.feedforward)
-    steps = (problem.A, problem.B, problem.d, policy.feedforward, policy.feedback, *bounds)
+    steps = (problem.A, problem.B, problem.d, policy.feedforward, policy.feedback)
     end, (z, u) = jax.lax.scan(forward, start, steps)
     return jnp.concatenate([z, end[None]]), u
 
@@ -179,7 +165,7 @@ def steps_of(
 def parallel_steps_of(
     problem: LinearQuadratic, policy: Policy, start: Float[Array, "n"]
 ) -> tuple[Float[Array, "N_1 n"], Float[Array, "N m"]]:
-    """The result of `steps_of` without bounds, computed by an associative scan of affine maps."""
+    """The result of `steps_of`, computed by an associative scan of affine maps."""
     A = problem.A + problem.B @ policy.feedback
     b = problem.d + einsum("kij,kj->ki", problem.B, policy.feedforward)
 

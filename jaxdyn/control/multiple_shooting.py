@@ -5,6 +5,7 @@ bounds, each Newton step is the solution of a linear-quadratic problem. Only the
 Therefore states can be guessed freely, and unstable motions are not integrated over the whole duration.
 """
 
+import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -38,8 +39,8 @@ from jaxdyn.control.linear_quadratic import LinearQuadratic, damped, optimum, re
 from jaxdyn.control.plan import Multipliers, Plan, outcome_and_gaps, regularization, violation
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.restoration import proximal_weights, turned
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats, in_precision
-from jaxdyn.mechanism.quantity import plain, quantity
+from jaxdyn.control.solution import POSITIVE, ControlResult, IterativeSolver, Solution, Stats, in_precision
+from jaxdyn.mechanism.quantity import plain
 
 _BARRIER_FACTOR, _BARRIER_POWER = 0.2, 1.5
 _LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes in which costs are not scaled
@@ -80,14 +81,10 @@ class MultipleShooting(IterativeSolver):
     kind: ClassVar[str] = "multiple_shooting"
 
     parallel: bool = eqx.field(static=True, converter=plain, kw_only=True, default=False)
-    tolerance: float | None = eqx.field(
-        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
-    )
-    barrier: float = eqx.field(
-        static=True, converter=plain, kw_only=True, default=FIRST_BARRIER, metadata=quantity(positive=True)
-    )
+    tolerance: float | None = eqx.field(static=True, converter=plain, kw_only=True, default=None, metadata=POSITIVE)
+    barrier: float = eqx.field(static=True, converter=plain, kw_only=True, default=FIRST_BARRIER, metadata=POSITIVE)
 
-    def begin(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
+    def init(self, problem: ControlProblem, initial: Plan) -> InteriorSearch:
         # Close to a bound, multipliers barrier / distance are as large as with the default values.
         least = _LEAST_BARRIER * self._tolerance(problem.lower.dtype)
         start = max(self.barrier, least)
@@ -128,7 +125,7 @@ class MultipleShooting(IterativeSolver):
             none,
         )
 
-    def iterate(self, problem: ControlProblem, search: InteriorSearch) -> InteriorSearch:
+    def step(self, problem: ControlProblem, search: InteriorSearch) -> InteriorSearch:
         restoring = search.restoring
         # A restoration phase does not see the costs.
         modeled = problem.with_cost_scale(jnp.where(restoring, 0.0, search.scale))
@@ -155,7 +152,7 @@ class MultipleShooting(IterativeSolver):
         after = self._adapted(problem, self._counted(search, after, length), length, use_curvature)
         code = jnp.where(solved, ControlResult.SUCCESSFUL.value, after.result).astype(search.result.dtype)
         search = jax.tree.map(lambda old, new: jnp.where(solved, old, new), search, after)
-        return eqx.tree_at(lambda s: (s.result, s.iterations), search, (code, after.iterations))
+        return dataclasses.replace(search, result=code, iterations=after.iterations)
 
     def solution(self, problem: ControlProblem, search: InteriorSearch) -> Solution:
         s = search
@@ -174,11 +171,8 @@ class MultipleShooting(IterativeSolver):
             jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER),
         )
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now) & ~search.restoring
-        return eqx.tree_at(
-            lambda s: (s.barrier, s.filter),
-            search,
-            (jnp.where(enough, lower, now), jnp.where(enough, jnp.inf, search.filter)),
-        )
+        memory = jnp.where(enough, jnp.inf, search.filter)
+        return dataclasses.replace(search, barrier=jnp.where(enough, lower, now), filter=memory)
 
     def _step(
         self,
@@ -196,25 +190,18 @@ class MultipleShooting(IterativeSolver):
         near, near_controls, near_design = proximal_weights(problem, search)
         mu = jnp.where(search.restoring, near, mu)
         primal = tuple(mu / distance for distance in distances)
-        multipliers = eqx.tree_at(
-            lambda m: (m.controls, m.design),
-            multipliers,
-            jax.tree.map(
-                lambda new, old: jnp.where(search.restoring, new, old),
-                primal,
-                (multipliers.controls, multipliers.design),
-            ),
+        controls, of_design = (
+            jnp.where(search.restoring, new, old)
+            for new, old in zip(primal, (multipliers.controls, multipliers.design), strict=True)
         )
+        multipliers = dataclasses.replace(multipliers, controls=controls, design=of_design)
         stiff = multipliers.controls[0] / below + multipliers.controls[1] / above
-        model = eqx.tree_at(
-            lambda m: (m.Q, m.R, m.Q_end, m.r),
+        model = dataclasses.replace(
             model,
-            (
-                damped(model.Q, damping, near),
-                damped(model.R + jax.vmap(jnp.diag)(stiff), damping, near_controls),
-                damped(model.Q_end, damping, near),
-                model.r - mu / below + mu / above,
-            ),
+            Q=damped(model.Q, damping, near),
+            R=damped(model.R + jax.vmap(jnp.diag)(stiff), damping, near_controls),
+            Q_end=damped(model.Q_end, damping, near),
+            r=model.r - mu / below + mu / above,
         )
         along = initial_jacobian(problem, plan)
         stiff = multipliers.design[0] / design_below + multipliers.design[1] / design_above + near_design
@@ -261,8 +248,8 @@ class MultipleShooting(IterativeSolver):
         tolerance = self._tolerance(after.barrier.dtype)
         change = jnp.abs(after.cost - before.cost) <= tolerance * jnp.abs(before.cost)
         held = (jnp.maximum(before.violation, after.violation) <= tolerance) & ~after.restoring
-        flat = jnp.where(length.share > 0.0, jnp.where(change & held, after.flat + 1, 0), after.flat)
-        return eqx.tree_at(lambda s: s.flat, after, flat)
+        flat = jnp.where(change & held, after.flat + 1, 0)
+        return dataclasses.replace(after, flat=jnp.where(length.share > 0.0, flat, after.flat))
 
     def _adapted(
         self, problem: ControlProblem, search: InteriorSearch, length: StepLength, use_curvature: Bool[Array, ""]
@@ -290,16 +277,14 @@ class MultipleShooting(IterativeSolver):
         constrained = bool(problem.constraints or problem.final_constraints)
         missed = ControlResult.INFEASIBLE if constrained else ControlResult.GAPS
         lost = jnp.where(held, ControlResult.STUCK.value, missed.value)
-        search = eqx.tree_at(
-            lambda s: (s.wait, s.last_wait, s.damping, s.iterations),
-            search,
-            (wait, last_wait, damping, search.iterations + 1),
+        search = dataclasses.replace(
+            search, wait=wait, last_wait=last_wait, damping=damping, iterations=search.iterations + 1
         )
         after, hopeless = turned(problem, search, jnp.where(failed, jnp.nan, length.longest * share))
         result = jnp.where(search.flat >= _MOST_FLAT, ControlResult.SLOW.value, search.result)
         gave_up = ((damping > _MOST_DAMPING) & ~restoring) | hopeless
         result = jnp.where(gave_up, lost, result).astype(search.result.dtype)
-        return eqx.tree_at(lambda s: s.result, after, result)
+        return dataclasses.replace(after, result=result)
 
 
 def _scale_of(size: Float[Array, ""]) -> Float[Array, ""]:

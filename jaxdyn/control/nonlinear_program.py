@@ -8,6 +8,7 @@ Sparse derivatives are given as triplets (row, column, value); values with the s
 
 import dataclasses
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +99,8 @@ def minimized(
     Source: Waechter and Biegler 2006.
     """
     ipyopt = require_ipyopt()
-    values, slopes = _remembered(program.values), _remembered(program.slopes)
+    # Ipopt requests the parts of a result separately.
+    values, slopes = (_remembered(function) for function in (program.values, program.slopes))
     done, errors = [0], []
 
     def guarded(function):
@@ -182,13 +184,7 @@ def require_ipyopt() -> Any:
     return ipyopt
 
 
-def _remembered(function: Callable) -> Callable:
-    """The function with a cache of its last result, because Ipopt requests parts of the result separately."""
-    last: list = [None, None]
-
-    def remembering(z):
-        if last[0] is None or not np.array_equal(last[0], z):
-            last[:] = [z.copy(), function(z)]
-        return last[1]
-
-    return remembering
+def _remembered(function: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
+    """The function with a cache of its last result."""
+    last = lru_cache(maxsize=1)(lambda content: function(np.frombuffer(content)))
+    return lambda z: last(z.tobytes())

@@ -580,15 +580,10 @@ def check_start(dynamics: Dynamics, state: Any, name: str) -> None:
         check_state(dynamics.system, state, name)
 
 
-def _check_states(dynamics: Dynamics, function: Any) -> None:
-    for name in _state_fields(function):
-        check_start(dynamics, getattr(function, name), _name(function))
-
-
 def _state_fields(function: Any) -> list[str]:
     """Names of the fields of a cost or constraint that are states."""
     fields = dataclasses.fields(function) if dataclasses.is_dataclass(function) else ()
-    return [field.name for field in fields if field.metadata.get("state")]
+    return [field.name for field in fields if field.metadata.get("state") and getattr(function, field.name) is not None]
 
 
 def _check_functions(problem: ControlProblem) -> None:
@@ -609,22 +604,22 @@ def _check_functions(problem: ControlProblem) -> None:
         shape = _shape(f"function of {type(dynamics).__name__}", function, names, arguments)
         if shape != (dynamics.nx,):
             raise ValueError(f"function of {type(dynamics).__name__} returns shape {shape}; return ({dynamics.nx},)")
-    for where, costs in (("running", problem.running), ("final", problem.final)):
-        for k, cost in enumerate(costs, start=1):
-            what = f"{where} cost {k}, {_name(cost)},"
-            _check_states(dynamics, cost)
-            shape = _shape(what, cost, _ARGUMENTS, (dynamics, problem.duration, x, u))
-            if shape != ():
-                raise ValueError(f"{what} returns shape {shape}; return a scalar, for example by jnp.sum")
-    for where, constraints in (("constraint", problem.constraints), ("final constraint", problem.final_constraints)):
-        for k, constraint in enumerate(constraints, start=1):
-            if not isinstance(constraint, Equality | Inequality):
-                raise TypeError(f"{where} {k} is {_name(constraint)}; wrap the function in Equality or Inequality")
-            what = f"{where} {k}, {constraint.name!r},"
-            _check_states(dynamics, constraint.function)
-            shape = _shape(what, constraint.function, _ARGUMENTS, (dynamics, problem.duration, x, u))
-            if len(shape) != 1:
-                raise ValueError(f"{what} returns shape {shape}; return a vector, for example by jnp.stack")
+    parts = {"running cost": problem.running, "final cost": problem.final}
+    parts |= {"constraint": problem.constraints, "final constraint": problem.final_constraints}
+    for where, functions in parts.items():
+        is_cost = where.endswith("cost")
+        part: Any
+        for k, part in enumerate(functions, start=1):
+            if not is_cost and not isinstance(part, Equality | Inequality):
+                raise TypeError(f"{where} {k} is {_name(part)}; wrap the function in Equality or Inequality")
+            function = part if is_cost else part.function
+            what = f"{where} {k}, {_name(part) if is_cost else repr(part.name)},"
+            for name in _state_fields(function):
+                check_start(dynamics, getattr(function, name), _name(function))
+            shape = _shape(what, function, _ARGUMENTS, (dynamics, problem.duration, x, u))
+            if len(shape) != (0 if is_cost else 1):
+                wanted = "a scalar, for example by jnp.sum" if is_cost else "a vector, for example by jnp.stack"
+                raise ValueError(f"{what} returns shape {shape}; return {wanted}")
 
 
 _ARGUMENTS = "dynamics, t, x, u"

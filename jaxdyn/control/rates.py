@@ -3,11 +3,14 @@
 The state is augmented by the original controls: (x, u) with u_{k+1} = u_k + h r_k, and the rates r are the new controls.
 """
 
+import dataclasses
 from collections.abc import Hashable
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.control.costs import Effort
@@ -62,35 +65,33 @@ class WithRates(Dynamics):
 
 
 class _OfInner(eqx.Module):
-    """A running cost or path constraint of the original problem as a function of the augmented state."""
+    """A cost or constraint of the original problem as a function of the augmented state; controls are zero at the end."""
 
-    function: object
+    function: Any
+    at_end: bool = eqx.field(static=True)
+
+    def _arguments(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls):
+        return dynamics.inner, t, x[0], u if self.at_end else x[1]
 
     def __call__(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> Array:
-        return self.function(dynamics.inner, t, x[0], x[1])  # pyright: ignore[reportCallIssue]
+        return self.function(*self._arguments(dynamics, t, x, u))
 
 
 class _SquaresOfInner(_OfInner):
-    """A running cost of the original problem with its residuals."""
+    """A cost of the original problem with its residuals."""
 
     def residuals(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> tuple[Array, Array]:
-        return self.function.residuals(dynamics.inner, t, x[0], x[1])  # pyright: ignore[reportAttributeAccessIssue]
+        return self.function.residuals(*self._arguments(dynamics, t, x, u))
 
 
-class _OfInnerAtEnd(eqx.Module):
-    """A final cost or final constraint of the original problem as a function of the augmented state."""
-
-    function: object
-
-    def __call__(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> Array:
-        return self.function(dynamics.inner, t, x[0], u)  # pyright: ignore[reportCallIssue]
+def _costs_of_inner(costs: tuple[Any, ...], at_end: bool) -> tuple[_OfInner, ...]:
+    return tuple((_SquaresOfInner if hasattr(cost, "residuals") else _OfInner)(cost, at_end) for cost in costs)
 
 
-class _SquaresOfInnerAtEnd(_OfInnerAtEnd):
-    """A final cost of the original problem with its residuals."""
-
-    def residuals(self, dynamics: WithRates, t: Time, x: AnyState, u: Controls) -> tuple[Array, Array]:
-        return self.function.residuals(dynamics.inner, t, x[0], u)  # pyright: ignore[reportAttributeAccessIssue]
+def _constraints_of_inner(
+    constraints: tuple[Equality | Inequality, ...], at_end: bool
+) -> tuple[Equality | Inequality, ...]:
+    return tuple(type(c)(cast(Any, _OfInner(c.function, at_end)), c.name) for c in constraints)
 
 
 def with_rates(
@@ -117,32 +118,20 @@ def with_rates(
     """
     nu, dtype = problem.dynamics.nu, problem.lower.dtype
     bounds = ()
-    below, above = problem.lower, problem.upper
-    for bound, sign in ((below, -1.0), (above, 1.0)):
-        rows = [k for k in range(nu) if bool(jnp.isfinite(bound[k]))]
+    for bound, sign in ((problem.lower, -1.0), (problem.upper, 1.0)):
+        rows = tuple(np.flatnonzero(np.isfinite(bound)).tolist())
         if rows:
-            bounds = (*bounds, Inequality(_Beyond(bound, sign, tuple(rows)), "bounds of controls"))
-
-    def wrapped(constraints: tuple[Equality | Inequality, ...], kind) -> tuple[Equality | Inequality, ...]:
-        return tuple(type(c)(kind(c.function), c.name) for c in constraints)
-
-    return ControlProblem(
-        WithRates(problem.dynamics),
-        (problem.initial, jnp.broadcast_to(jnp.asarray(controls, dtype), (nu,))),
-        duration=problem.duration,
-        steps=problem.steps,
-        running=(
-            *((_SquaresOfInner if hasattr(cost, "residuals") else _OfInner)(cost) for cost in problem.running),
-            Effort(weights),
-        ),
-        final=tuple(
-            (_SquaresOfInnerAtEnd if hasattr(cost, "residuals") else _OfInnerAtEnd)(cost) for cost in problem.final
-        ),
+            bounds = (*bounds, Inequality(_Beyond(bound, sign, rows), "bounds of controls"))
+    return dataclasses.replace(
+        problem,
+        dynamics=WithRates(problem.dynamics),
+        initial=(problem.initial, jnp.broadcast_to(jnp.asarray(controls, dtype), (nu,))),
+        running=(*_costs_of_inner(problem.running, at_end=False), Effort(weights)),
+        final=_costs_of_inner(problem.final, at_end=True),
         lower=lower,
         upper=upper,
-        constraints=(*wrapped(problem.constraints, _OfInner), *bounds),
-        final_constraints=wrapped(problem.final_constraints, _OfInnerAtEnd),
-        design=problem.design,
+        constraints=(*_constraints_of_inner(problem.constraints, at_end=False), *bounds),
+        final_constraints=_constraints_of_inner(problem.final_constraints, at_end=True),
     )
 
 
@@ -168,25 +157,22 @@ def original_problem(problem: ControlProblem) -> ControlProblem:
     assert isinstance(problem.dynamics, WithRates)
     bounds = {c.function.sign: c.function.bound for c in problem.constraints if isinstance(c.function, _Beyond)}
 
-    def unwrapped(constraints: tuple[Equality | Inequality, ...]) -> tuple[Equality | Inequality, ...]:
-        return tuple(
-            type(c)(of_inner.function, c.name)  # pyright: ignore[reportArgumentType]
-            for c in constraints
-            if isinstance(of_inner := c.function, _OfInner | _OfInnerAtEnd)
-        )
+    def unwrapped(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(part.function for part in parts if isinstance(part, _OfInner))
 
-    return ControlProblem(
-        problem.dynamics.inner,
-        problem.initial[0],
-        duration=problem.duration,
-        steps=problem.steps,
-        running=tuple(cost.function for cost in problem.running if isinstance(cost, _OfInner)),
-        final=tuple(cost.function for cost in problem.final if isinstance(cost, _OfInnerAtEnd)),
+    def constraints(parts: tuple[Equality | Inequality, ...]) -> tuple[Equality | Inequality, ...]:
+        return tuple(type(c)(c.function.function, c.name) for c in parts if isinstance(c.function, _OfInner))
+
+    return dataclasses.replace(
+        problem,
+        dynamics=problem.dynamics.inner,
+        initial=problem.initial[0],
+        running=unwrapped(problem.running),
+        final=unwrapped(problem.final),
         lower=bounds.get(-1.0),
         upper=bounds.get(1.0),
-        constraints=unwrapped(problem.constraints),
-        final_constraints=unwrapped(problem.final_constraints),
-        design=problem.design,
+        constraints=constraints(problem.constraints),
+        final_constraints=constraints(problem.final_constraints),
     )
 
 

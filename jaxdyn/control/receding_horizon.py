@@ -13,7 +13,7 @@ from tqdm import tqdm
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, check_start
-from jaxdyn.control.solution import IterativeSolver, Stats
+from jaxdyn.control.solution import IterativeSolver
 from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.simulate.controls import Controller
@@ -101,21 +101,6 @@ class HorizonRun(NamedTuple):
     results: Int[np.ndarray, "steps"]
 
     @property
-    def value(self) -> Any:
-        """The states, under the name that the results of rollouts and solvers also have."""
-        return self.states
-
-    @property
-    def result(self) -> Int[np.ndarray, "steps"]:
-        """The `ControlResult` code of each plan."""
-        return self.results
-
-    @property
-    def stats(self) -> Stats:
-        """Computational effort of each plan."""
-        return Stats(jnp.asarray(self.iterations), jnp.zeros_like(self.iterations))
-
-    @property
     def rate(self) -> float:
         """The number of plans per second (Hz), from the median of the computation times of all plans."""
         return 1.0 / float(np.median(self.seconds))
@@ -123,12 +108,7 @@ class HorizonRun(NamedTuple):
 
 @announced_as("the controller")
 def run_receding_horizon(
-    controller: RecedingHorizon,
-    state: AnyState,
-    *,
-    steps: int,
-    plant: Dynamics | None = None,
-    progress: bool = True,
+    controller: RecedingHorizon, state: AnyState, *, steps: int, plant: Dynamics | None = None, progress: bool = True
 ) -> HorizonRun:
     """Simulate a plant under model-predictive control, and measure the computation time of each plan.
 

@@ -15,7 +15,8 @@ undone: the search begins a second time from the plan at which the phase began, 
 Source: Waechter and Biegler 2006, section 3.3; Fan and Yuan 2005 (weight).
 """
 
-import equinox as eqx
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -92,30 +93,25 @@ def turned(
     barrier = jnp.where(ends, first_barrier(problem), s.barrier)
     multipliers = chosen(first_multipliers(problem, plan, slacks, barrier), s.multipliers)
     near = FARTHEST * jnp.maximum(jnp.where(ends, far_after, _RETURN * far), 1.0)
-    after = eqx.tree_at(
-        lambda s: (
-            *(s.plan, s.found, s.gaps, s.violation, s.before),
-            *(s.slacks, s.multipliers, s.far, s.barrier, s.filter, s.farthest),
-            *(s.damping, s.wait, s.last_wait, s.restoring, s.goal, s.short, s.lost),
-        ),
+    after = dataclasses.replace(
         search,
-        (
-            *there,
-            missed,
-            jax.tree.map(lambda new, old: jnp.where(starts, new, old), there, s.before),
-            slacks,
-            multipliers,
-            far_after,
-            barrier,
-            jnp.where(ends, jnp.inf, s.filter),
-            jnp.where(undone, near, jnp.minimum(s.farthest, near)),
-            jnp.where(starts, _FIRST_WEIGHT, jnp.where(ends, 0.0, s.damping)),
-            jnp.where(ends, 0, s.wait),
-            jnp.where(ends, 0, s.last_wait),
-            (restoring & ~ends) | starts,
-            jnp.where(starts, _RESTORED * far, s.goal),
-            jnp.where(starts, 0, short),
-            lost,
-        ),
+        plan=plan,
+        found=found,
+        gaps=gaps,
+        violation=missed,
+        before=jax.tree.map(lambda new, old: jnp.where(starts, new, old), there, s.before),
+        slacks=slacks,
+        multipliers=multipliers,
+        far=far_after,
+        barrier=barrier,
+        filter=jnp.where(ends, jnp.inf, s.filter),
+        farthest=jnp.where(undone, near, jnp.minimum(s.farthest, near)),
+        damping=jnp.where(starts, _FIRST_WEIGHT, jnp.where(ends, 0.0, s.damping)),
+        wait=jnp.where(ends, 0, s.wait),
+        last_wait=jnp.where(ends, 0, s.last_wait),
+        restoring=(restoring & ~ends) | starts,
+        goal=jnp.where(starts, _RESTORED * far, s.goal),
+        short=jnp.where(starts, 0, short),
+        lost=lost,
     )
     return after, lost >= _MOST_LOST

@@ -3,8 +3,7 @@
 Sampling needs no gradients; if the gradients exist, other solvers usually converge faster.
 """
 
-import abc
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -17,84 +16,11 @@ from jaxdyn.compute import per_sample
 from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, rollout_controls, violation
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
-from jaxdyn.mechanism.quantity import EFFORT, check_settings, plain, quantity
+from jaxdyn.control.solution import POSITIVE, ControlResult, IterativeSolver, Solution, Stats
+from jaxdyn.mechanism.quantity import EFFORT, plain, quantity
 
 _SPREAD_FRACTION = 0.3  # default of the standard deviation as a fraction of the distance between bounds
 _LEAST_SPREAD = 1e-3  # smallest standard deviation as a fraction of the initial one
-
-
-class SamplingRule(eqx.Module):
-    """A rule that updates the normal distribution of the controls from samples and their merits (costs including penalties)."""
-
-    def __check_init__(self):
-        check_settings(self)
-
-    @abc.abstractmethod
-    def updated(
-        self,
-        mean: Float[Array, "K nu"],
-        spread: Float[Array, "K nu"],
-        drawn: Float[Array, "S K nu"],
-        merits: Float[Array, "S"],
-    ) -> tuple[Float[Array, "K nu"], Float[Array, "K nu"]]:
-        """The mean and standard deviation of the controls for the next iteration.
-
-        Args:
-            mean: Mean of the controls at the knots.
-            spread: Standard deviation of the controls at the knots.
-            drawn: The samples; the first one is the mean.
-            merits: Cost including penalties of each sample; infinite if its simulation diverged.
-        """
-
-
-class PredictiveSampling(SamplingRule):
-    """Predictive sampling: the best sample becomes the next mean. Source: Howell et al. 2022."""
-
-    kind: ClassVar[str] = "predictive"
-
-    def updated(self, mean, spread, drawn, merits):
-        return drawn[jnp.argmin(merits)], spread
-
-
-class PathIntegral(SamplingRule):
-    """MPPI: the next mean is the mean of all samples with weights exp(-merit / temperature).
-
-    Attributes:
-        temperature: Temperature, relative to the difference between the mean merit and the lowest merit of the samples.
-
-    Source: Williams, Aldrich and Theodorou 2017.
-    """
-
-    kind: ClassVar[str] = "mppi"
-
-    temperature: float = eqx.field(static=True, converter=plain, default=0.1, metadata=quantity(positive=True))
-
-    def updated(self, mean, spread, drawn, merits):
-        best = jnp.min(merits)
-        finite = jnp.isfinite(merits)
-        above = jnp.where(finite, merits - best, 0.0)
-        usual = jnp.sum(above) / jnp.maximum(jnp.sum(finite), 1).astype(above.dtype)
-        weights = jnp.where(finite, jnp.exp(-above / (self.temperature * usual + jnp.finfo(above.dtype).tiny)), 0.0)
-        return einsum("s,skm->km", weights / jnp.sum(weights), drawn), spread
-
-
-class CrossEntropy(SamplingRule):
-    """Cross-entropy method (CEM): the best samples (elites) determine the next mean and standard deviation.
-
-    Attributes:
-        elites: Number of best samples that count as elites.
-
-    Source: Rubinstein 1999; Kobilarov 2012.
-    """
-
-    kind: ClassVar[str] = "cem"
-
-    elites: int = eqx.field(static=True, converter=plain, default=16, metadata=quantity(positive=True))
-
-    def updated(self, mean, spread, drawn, merits):
-        best = drawn[jnp.argsort(merits)[: self.elites]]
-        return jnp.mean(best, axis=0), jnp.std(best, axis=0)
 
 
 class SampleSearch(eqx.Module):
@@ -123,10 +49,16 @@ class SampleSearch(eqx.Module):
 class Sampling(IterativeSolver):
     """Optimization of the controls by sampling, without gradients; design parameters keep their initial guess.
 
-        Sampling(CrossEntropy(), samples=512, knots=12)
+        Sampling("cem", samples=512, knots=12)
+
+    The merit of a sample is its cost including penalties, infinite if its simulation diverged.
 
     Attributes:
-        rule: `PredictiveSampling`, `PathIntegral` or `CrossEntropy`.
+        update: Rule of the next mean and standard deviation. "predictive": the best sample is the next mean. "mppi": the next mean
+            is that of all samples with weights exp(-merit / temperature). "cem", the cross-entropy method: the best samples
+            (elites) determine mean and standard deviation.
+        temperature: Temperature of "mppi", relative to the difference between the mean merit and the lowest merit of the samples.
+        elites: Number of best samples of "cem" that count as elites.
         samples: Number of samples that are rolled out in each iteration.
         knots: Number of knots at which controls are drawn; between knots, controls are interpolated linearly. By default, there is
             one knot for each time step.
@@ -141,36 +73,30 @@ class Sampling(IterativeSolver):
     Raises:
         ValueError: Neither the standard deviation nor bounds of all controls are given, or there are fewer than 2 elites or more
             elites than samples.
+
+    Source: Howell et al. 2022 (predictive); Williams, Aldrich and Theodorou 2017 (mppi); Rubinstein 1999 and Kobilarov 2012 (cem).
     """
 
-    rule: SamplingRule
-    samples: int = eqx.field(static=True, converter=plain, kw_only=True, default=256, metadata=quantity(positive=True))
-    knots: int | None = eqx.field(
-        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
-    )
+    kind: ClassVar[str] = "sampling"
+
+    update: Literal["predictive", "mppi", "cem"] = eqx.field(static=True)
+    temperature: float = eqx.field(static=True, converter=plain, kw_only=True, default=0.1, metadata=POSITIVE)
+    elites: int = eqx.field(static=True, converter=plain, kw_only=True, default=16, metadata=POSITIVE)
+    samples: int = eqx.field(static=True, converter=plain, kw_only=True, default=256, metadata=POSITIVE)
+    knots: int | None = eqx.field(static=True, converter=plain, kw_only=True, default=None, metadata=POSITIVE)
     standard_deviation: float | None = eqx.field(
-        static=True,
-        converter=plain,
-        kw_only=True,
-        default=None,
-        metadata=quantity(EFFORT, positive=True),
+        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(EFFORT, positive=True)
     )
-    penalty: float = eqx.field(
-        static=True, converter=plain, kw_only=True, default=1e3, metadata=quantity(positive=True)
-    )
-    tolerance: float = eqx.field(
-        static=True, converter=plain, kw_only=True, default=1e-4, metadata=quantity(positive=True)
-    )
-    patience: int = eqx.field(static=True, converter=plain, kw_only=True, default=20, metadata=quantity(positive=True))
-    feasibility: float = eqx.field(
-        static=True, converter=plain, kw_only=True, default=1e-2, metadata=quantity(positive=True)
-    )
+    penalty: float = eqx.field(static=True, converter=plain, kw_only=True, default=1e3, metadata=POSITIVE)
+    tolerance: float = eqx.field(static=True, converter=plain, kw_only=True, default=1e-4, metadata=POSITIVE)
+    patience: int = eqx.field(static=True, converter=plain, kw_only=True, default=20, metadata=POSITIVE)
+    feasibility: float = eqx.field(static=True, converter=plain, kw_only=True, default=1e-2, metadata=POSITIVE)
     seed: int = eqx.field(static=True, converter=plain, kw_only=True, default=0, metadata=quantity(minimum=0.0))
 
     def __check_init__(self):
-        if isinstance(self.rule, CrossEntropy) and not 1 < self.rule.elites <= self.samples:
+        if self.update == "cem" and not 1 < self.elites <= self.samples:
             raise ValueError(
-                f"elites = {self.rule.elites} with samples = {self.samples}; give 2 or more elites, at most as many as samples"
+                f"elites = {self.elites} with samples = {self.samples}; give 2 or more elites, at most as many as samples"
             )
 
     def check(self, problem: ControlProblem) -> None:
@@ -181,7 +107,7 @@ class Sampling(IterativeSolver):
                 "a control has no bounds; give the standard_deviation of the samples, or bounds of all controls"
             )
 
-    def begin(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
+    def init(self, problem: ControlProblem, initial: Plan) -> SampleSearch:
         plan = rollout_controls(problem, initial.controls, initial.design)
         found = outcome(problem, plan)
         count = problem.steps if self.knots is None else self.knots
@@ -199,7 +125,7 @@ class Sampling(IterativeSolver):
             plan.controls[rows], spread, spread, plan, found.cost, infeasible_by, now, none, none, code.astype(int)
         )
 
-    def iterate(self, problem: ControlProblem, search: SampleSearch) -> SampleSearch:
+    def step(self, problem: ControlProblem, search: SampleSearch) -> SampleSearch:
         key = jax.random.fold_in(jax.random.key(self.seed), search.iterations)
         shape = (self.samples, *search.mean.shape)
         noise = jax.random.normal(key, shape, search.mean.dtype).at[0].set(0.0)
@@ -216,7 +142,7 @@ class Sampling(IterativeSolver):
         merits = jnp.where(jnp.isfinite(merits), merits, jnp.inf)
         best = jnp.argmin(merits)
         better = merits[best] < search.merit
-        mean, spread = self.rule.updated(search.mean, search.spread, drawn, merits)
+        mean, spread = self._updated(search.spread, drawn, merits)
         spread = jnp.maximum(spread, _LEAST_SPREAD * search.first_spread)
 
         def chosen(new, old):
@@ -241,6 +167,21 @@ class Sampling(IterativeSolver):
             search.iterations + 1,
             jnp.where(waited >= self.patience, end, search.result).astype(search.result.dtype),
         )
+
+    def _updated(
+        self, spread: Float[Array, "K nu"], drawn: Float[Array, "S K nu"], merits: Float[Array, "S"]
+    ) -> tuple[Float[Array, "K nu"], Float[Array, "K nu"]]:
+        """The mean and standard deviation of the controls at knots for the next iteration."""
+        if self.update == "predictive":
+            return drawn[jnp.argmin(merits)], spread
+        if self.update == "cem":
+            best = drawn[jnp.argsort(merits)[: self.elites]]
+            return jnp.mean(best, axis=0), jnp.std(best, axis=0)
+        finite = jnp.isfinite(merits)
+        above = jnp.where(finite, merits - jnp.min(merits), 0.0)
+        usual = jnp.sum(above) / jnp.maximum(jnp.sum(finite), 1).astype(above.dtype)
+        weights = jnp.where(finite, jnp.exp(-above / (self.temperature * usual + jnp.finfo(above.dtype).tiny)), 0.0)
+        return einsum("s,skm->km", weights / jnp.sum(weights), drawn), spread
 
     def solution(self, problem: ControlProblem, search: SampleSearch) -> Solution:
         s = search

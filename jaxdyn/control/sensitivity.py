@@ -8,6 +8,7 @@ computation time of derivatives therefore does not depend on the solver that fou
 solver.
 """
 
+import dataclasses
 import warnings
 
 import equinox as eqx
@@ -76,14 +77,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
         is_near = distance <= _NEAR * _span(placed.lower[None], placed.upper[None])
         feedback = jnp.where(is_near[:, :, None], 0.0, found.feedback)
     one = jnp.ones((), plan.controls.dtype)
-    about = expanded(
-        frozen,
-        plan,
-        terms,
-        gaps(frozen, plan),
-        feedback=feedback,
-        curvature=one,
-    )
+    about = expanded(frozen, plan, terms, gaps(frozen, plan), feedback=feedback, curvature=one)
     base = about.model
     costates = adjoint(base, feedback)
     later = einsum("kij,ki->kj", base.B, costates)
@@ -167,27 +161,17 @@ class _Linear(eqx.Module):
         """The equations in which only the free controls and design parameters change; the others are at active bounds."""
         p, n = self.problem, self.problem.A.shape[1]
         m, f = free.astype(p.q.dtype), free_design.astype(p.q.dtype)
-        problem = eqx.tree_at(
-            lambda p: (p.B, p.S, p.R, p.r),
-            p,
-            (
-                p.B * m[:, None],
-                p.S * m[:, :, None],
-                p.R * m[:, None] * m[:, :, None] + jax.vmap(jnp.diag)(1.0 - m),
-                p.r * m,
-            ),
-        )
+        R = p.R * m[:, None] * m[:, :, None] + jax.vmap(jnp.diag)(1.0 - m)
+        problem = dataclasses.replace(p, B=p.B * m[:, None], S=p.S * m[:, :, None], R=R, r=p.r * m)
         columns = jnp.concatenate([jnp.ones((len(m), n), m.dtype), m], axis=1)
         hessian = self.hessian * f[None] * f[:, None] + jnp.diag(1.0 - f)
-        return _Linear(
-            problem,
-            self.path_rows * columns[:, None],
-            self.end_rows,
-            self.path,
-            self.end,
-            self.along * f[None],
-            hessian,
-            self.gradient * f,
+        return dataclasses.replace(
+            self,
+            problem=problem,
+            path_rows=self.path_rows * columns[:, None],
+            along=self.along * f[None],
+            hessian=hessian,
+            gradient=self.gradient * f,
         )
 
 
@@ -212,15 +196,12 @@ def _solved(linear: _Linear, soft_path: Float[Array, "N m"], soft_end: Float[Arr
 
     def solved(problem, path, end, gradient):
         stiff = pulled(problem, path_weight * path, end_weight * end)
-        stiff = eqx.tree_at(
-            lambda p: (p.Q, p.S, p.R, p.Q_end),
+        stiff = dataclasses.replace(
             stiff,
-            (
-                stiff.Q + squares[:, :n, :n],
-                stiff.S + squares[:, n:, :n],
-                stiff.R + squares[:, n:, n:],
-                stiff.Q_end + einsum("ci,c,cj->ij", C_end, end_weight, C_end),
-            ),
+            Q=stiff.Q + squares[:, :n, :n],
+            S=stiff.S + squares[:, n:, :n],
+            R=stiff.R + squares[:, n:, n:],
+            Q_end=stiff.Q_end + einsum("ci,c,cj->ij", C_end, end_weight, C_end),
         )
         # XLA is used because the matrices do not depend on the arrays of the problem, which the lane compiler cannot exploit.
         with backend("xla"):

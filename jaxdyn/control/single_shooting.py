@@ -21,6 +21,7 @@ from jaxdyn.control.plan import (
 )
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import (
+    POSITIVE,
     ControlResult,
     IterativeSolver,
     Solution,
@@ -28,7 +29,7 @@ from jaxdyn.control.solution import (
     allowed_violation,
     decrease_tolerance,
 )
-from jaxdyn.mechanism.quantity import plain, quantity
+from jaxdyn.mechanism.quantity import plain
 
 _WINDOW = 20  # iterations between two tests of convergence
 
@@ -80,18 +81,12 @@ class SingleShooting(IterativeSolver):
     kind: ClassVar[str] = "single_shooting"
 
     optimizer: Literal["lbfgs", "adam"] | optax.GradientTransformation = eqx.field(static=True, default="lbfgs")
-    rate: float = eqx.field(static=True, converter=plain, kw_only=True, default=0.05, metadata=quantity(positive=True))
-    tolerance: float | None = eqx.field(
-        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
-    )
-    feasibility: float | None = eqx.field(
-        static=True, converter=plain, kw_only=True, default=None, metadata=quantity(positive=True)
-    )
-    penalty: float = eqx.field(
-        static=True, converter=plain, kw_only=True, default=1.0, metadata=quantity(positive=True)
-    )
+    rate: float = eqx.field(static=True, converter=plain, kw_only=True, default=0.05, metadata=POSITIVE)
+    tolerance: float | None = eqx.field(static=True, converter=plain, kw_only=True, default=None, metadata=POSITIVE)
+    feasibility: float | None = eqx.field(static=True, converter=plain, kw_only=True, default=None, metadata=POSITIVE)
+    penalty: float = eqx.field(static=True, converter=plain, kw_only=True, default=1.0, metadata=POSITIVE)
 
-    def begin(self, problem: ControlProblem, initial: Plan) -> DescentSearch:
+    def init(self, problem: ControlProblem, initial: Plan) -> DescentSearch:
         unknowns = _within(problem, (initial.controls, initial.design))
         plan = self._plan(problem, unknowns)
         found, multipliers = outcome(problem, plan), no_multipliers(problem, self.penalty)
@@ -111,7 +106,7 @@ class SingleShooting(IterativeSolver):
             code.astype(int),
         )
 
-    def iterate(self, problem: ControlProblem, search: DescentSearch) -> DescentSearch:
+    def step(self, problem: ControlProblem, search: DescentSearch) -> DescentSearch:
         def value(unknowns):
             plan = self._plan(problem, _within(problem, unknowns))
             return merit(problem, outcome(problem, plan), search.multipliers)
@@ -145,18 +140,14 @@ class SingleShooting(IterativeSolver):
         def followed(new, old):
             return jax.tree.map(lambda new, old: jnp.where(settled, new, old), new, old)
 
-        return DescentSearch(
-            kept(unknowns, search.unknowns),
-            kept(memory, search.memory),
-            kept(plan, search.plan),
-            kept(found.cost, search.cost),
-            kept(infeasible_by, search.violation),
-            followed(multipliers, search.multipliers),
-            followed(jnp.full_like(now, jnp.inf), jnp.where(looks, now, search.merit_before)),
-            followed(infeasible_by, search.violation_before),
-            search.iterations + 1,
-            result,
+        s = search
+        best: Any = kept(
+            (unknowns, memory, plan, found.cost, infeasible_by), (s.unknowns, s.memory, s.plan, s.cost, s.violation)
         )
+        reset = (multipliers, jnp.full_like(now, jnp.inf), infeasible_by)
+        merit_before = jnp.where(looks, now, s.merit_before)
+        outer: Any = followed(reset, (s.multipliers, merit_before, s.violation_before))
+        return DescentSearch(*best, *outer, s.iterations + 1, result)
 
     def solution(self, problem: ControlProblem, search: DescentSearch) -> Solution:
         s = search

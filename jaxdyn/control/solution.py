@@ -1,8 +1,7 @@
 """Solutions of optimal-control problems, result codes of searches, and the function `solve`, which all solvers share."""
 
 import abc
-import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,8 +18,11 @@ from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.verification import Verification, verify_each
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.mechanism.messages import checked_count, described
-from jaxdyn.mechanism.quantity import check_settings, plain, quantity
+from jaxdyn.mechanism.quantity import check_settings, quantity
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
+
+POSITIVE = quantity(positive=True)
+"""Metadata of a setting of a solver that is positive."""
 
 
 class ControlResult(ResultCode):
@@ -141,9 +143,8 @@ class Solution(Displayed, eqx.Module):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            remedies = {"plan": "; it is now value", "iterations": "; it is now stats.iterations"}
-            remedies |= {field.name: f"; the plan has it, value.{field.name}" for field in dataclasses.fields(Plan)}
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedies.get(name, '')}")
+            remedy = f"; the plan has it, value.{name}" if name in Plan.__dataclass_fields__ else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
 
 class Solver(eqx.Module):
@@ -173,14 +174,17 @@ class Solver(eqx.Module):
 
 
 class IterativeSolver(Solver):
-    """A method whose iterations are JAX functions, so that searches can be compiled, batched (`vmap`) and recorded."""
+    """A method whose iterations are pure JAX functions, so that searches can be compiled, batched (`vmap`) and recorded.
+
+    The functions `solve` and `solve_batch` run the iterations; they alone compile, record the history, and resume batches.
+    """
 
     @abc.abstractmethod
-    def begin(self, problem: ControlProblem, initial: Plan) -> Any:
-        """The initial state of a search, a module with the attributes `result` and `iterations`."""
+    def init(self, problem: ControlProblem, initial: Plan) -> Any:
+        """The state of a search before its first iteration, a module with the attributes `result` and `iterations`."""
 
     @abc.abstractmethod
-    def iterate(self, problem: ControlProblem, search: Any) -> Any:
+    def step(self, problem: ControlProblem, search: Any) -> Any:
         """The state of a search after one more iteration."""
 
     @abc.abstractmethod
@@ -188,70 +192,79 @@ class IterativeSolver(Solver):
         """The best plan that the search has found so far."""
 
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, self))):
-            return _searched(problem, self, initial, max_steps)
-        # The problem is a constant of the program, so that operations with its zeros are removed.
-        return _stored_search(Constant((problem, self)), initial, np.asarray(max_steps))
+        return _searched(problem, self, initial, max_steps, None)
 
 
-def _searched(problem: ControlProblem, solver: IterativeSolver, initial: Plan, max_steps: Any) -> Solution:
-    return solver.solution(problem, run_iterations(problem, solver, solver.begin(problem, initial), max_steps))
+class Search(NamedTuple):
+    """The state of a search, and its history.
+
+    Attributes:
+        state: State of the solver.
+        history: Cost and violation up to the present iteration, or None.
+    """
+
+    state: Any
+    history: History | None
+
+
+def begun(problem: ControlProblem, solver: IterativeSolver, initial: Plan, length: int | None = None) -> Search:
+    """A search before its first iteration, which records the history of at most `length` iterations unless `length` is None."""
+    state = solver.init(problem, initial)
+    if length is None:
+        return Search(state, None)
+    empty = jnp.full(length + 1, jnp.nan, problem.lower.dtype)
+    return _recorded(problem, solver, state, History(empty, empty))
+
+
+def _recorded(problem: ControlProblem, solver: IterativeSolver, state: Any, history: History) -> Search:
+    found = solver.solution(problem, state)
+    at = found.stats.iterations
+    return Search(state, History(history.cost.at[at].set(found.cost), history.violation.at[at].set(found.violation)))
+
+
+def continued(
+    problem: ControlProblem, solver: IterativeSolver, search: Search, max_steps: int | Int[Array | np.ndarray, ""]
+) -> Search:
+    """The search after it has ended or made `max_steps` iterations in total; finished searches of a batch are not changed."""
+    dynamic, static = eqx.partition(search, eqx.is_array)
+
+    def running(dynamic):
+        state = eqx.combine(dynamic, static).state
+        return (state.result == ControlResult.OUT_OF_STEPS) & (state.iterations < max_steps)
+
+    def body(dynamic):
+        # In a batch, `jax.vmap` of the loop keeps the searches that have finished.
+        search = eqx.combine(dynamic, static)
+        state, history = solver.step(problem, search.state), search.history
+        after = Search(state, None) if history is None else _recorded(problem, solver, state, history)
+        return eqx.filter(after, eqx.is_array)
+
+    return eqx.combine(jax.lax.while_loop(running, body, dynamic), static)
+
+
+def ended(problem: ControlProblem, solver: IterativeSolver, search: Search) -> Solution:
+    """The solution of a search, with its history."""
+    found = solver.solution(problem, search.state)
+    return eqx.tree_at(lambda s: s.history, found, search.history, is_leaf=lambda leaf: leaf is None)
+
+
+def _searched(
+    problem: ControlProblem, solver: IterativeSolver, initial: Plan, max_steps: int, length: int | None
+) -> Solution:
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, solver))):
+        return _search(problem, solver, initial, max_steps, length)
+    # The problem is a constant of the program, so that operations with its zeros are removed.
+    return _stored_search(Constant((problem, solver, length)), initial, np.asarray(max_steps))
+
+
+def _search(problem, solver, initial, max_steps, length):
+    return ended(problem, solver, continued(problem, solver, begun(problem, solver, initial, length), max_steps))
 
 
 @stored_outside_jit
 def _stored_search(known: Constant, initial: Plan, max_steps: Int[Array | np.ndarray, ""]) -> Solution:
-    problem, solver = known.value
-    return _searched(problem, solver, initial, max_steps)
-
-
-class RecordedSearch(eqx.Module):
-    """The state of a search, with its history up to the present iteration."""
-
-    search: Any
-    history: History
-
-    @property
-    def iterations(self) -> Int[Array, "*batch"]:
-        """The number of iterations that were made."""
-        return self.search.iterations
-
-    @property
-    def result(self) -> Int[Array, "*batch"]:
-        """The code of a `ControlResult`."""
-        return self.search.result
-
-
-class Recorded(IterativeSolver):
-    """A wrapper of a solver that adds a history of cost and violation to its solutions.
-
-    Attributes:
-        solver: The solver.
-        length: Maximum number of iterations that are recorded.
-    """
-
-    solver: IterativeSolver
-    length: int = eqx.field(static=True, converter=plain, kw_only=True, default=200, metadata=quantity(positive=True))
-
-    def check(self, problem: ControlProblem) -> None:
-        self.solver.check(problem)
-
-    def begin(self, problem: ControlProblem, initial: Plan) -> RecordedSearch:
-        search = self.solver.begin(problem, initial)
-        empty = jnp.full(self.length + 1, jnp.nan, problem.lower.dtype)
-        return self._with(problem, search, History(empty, empty))
-
-    def iterate(self, problem: ControlProblem, search: RecordedSearch) -> RecordedSearch:
-        return self._with(problem, self.solver.iterate(problem, search.search), search.history)
-
-    def solution(self, problem: ControlProblem, search: RecordedSearch) -> Solution:
-        found = self.solver.solution(problem, search.search)
-        return eqx.tree_at(lambda s: s.history, found, search.history, is_leaf=lambda leaf: leaf is None)
-
-    def _with(self, problem: ControlProblem, search: Any, history: History) -> RecordedSearch:
-        found = self.solver.solution(problem, search)
-        at = found.stats.iterations
-        history = History(history.cost.at[at].set(found.cost), history.violation.at[at].set(found.violation))
-        return RecordedSearch(search, history)
+    problem, solver, length = known.value
+    return _search(problem, solver, initial, max_steps, length)
 
 
 def solve(
@@ -289,13 +302,17 @@ def solve(
     max_steps = max_steps if isinstance(max_steps, Tracer) else checked_count("max_steps", max_steps, 0)
     solver.check(problem)
     initial = guess.simplest(problem) if initial is None else initial
-    found = verified(solver, problem, with_history(solver, history, max_steps).solve(problem, initial, max_steps))
+    if history:
+        found = _searched(problem, recordable(solver), initial, max_steps, max_steps)
+    else:
+        found = solver.solve(problem, initial, max_steps)
+    found = verified(problem, found)
     if throw:
         raise_unsuccessful(ControlResult, found.result, UnsolvedError)
     return found
 
 
-def verified(solver: Solver, problem: ControlProblem, found: Solution) -> Solution:
+def verified(problem: ControlProblem, found: Solution) -> Solution:
     """The solution, or the batch of solutions, with its verification; the result is COARSE where the motion does not happen."""
     if found.verification is not None:  # `Auto` verifies each of its attempts
         return found
@@ -325,17 +342,15 @@ def allowed_violation(solver: Any, dtype: Any) -> float:
     return in_precision(solver.feasibility, dtype, 1e-6, 1e-4)
 
 
-def with_history(solver: Any, history: bool, max_steps: int) -> Any:
-    """The solver; if `history` is true, in a wrapper that records the history.
+def recordable(solver: Solver) -> IterativeSolver:
+    """The solver, if it can record a history.
 
     Raises:
-        TypeError: A history is requested from a solver that is not an `IterativeSolver`.
+        TypeError: The solver is not an `IterativeSolver`.
     """
-    if not history:
-        return solver
     if not isinstance(solver, IterativeSolver):
         raise TypeError(f"{type(solver).__name__} cannot record a history; use history=False")
-    return solver if isinstance(solver, Recorded) else Recorded(solver, length=max_steps)
+    return solver
 
 
 def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
@@ -360,21 +375,3 @@ def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
         raise TypeError(
             f"the initial guess is {type(initial).__name__}; pass a Plan, for example rollout_controls(problem, controls)"
         )
-
-
-def run_iterations(
-    problem: ControlProblem, solver: IterativeSolver, search: Any, max_steps: int | Int[Array | np.ndarray, ""]
-) -> Any:
-    """Iterate a search until it ends or has made `max_steps` iterations in total; finished searches of a batch are not changed."""
-
-    def running(search):
-        return (search.result == ControlResult.OUT_OF_STEPS) & (search.iterations < max_steps)
-
-    dynamic, static = eqx.partition(search, eqx.is_array)
-
-    def body(dynamic):
-        # In a batch, `jax.vmap` of the loop keeps the searches that have finished.
-        return eqx.filter(solver.iterate(problem, eqx.combine(dynamic, static)), eqx.is_array)
-
-    dynamic = jax.lax.while_loop(lambda dynamic: running(eqx.combine(dynamic, static)), body, dynamic)
-    return eqx.combine(dynamic, static)

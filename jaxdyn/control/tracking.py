@@ -83,12 +83,7 @@ def tracking_gains(
     return per_sample(riccati, name="Riccati recursion")(model).feedback
 
 
-def follow(
-    problem: ControlProblem,
-    plan: Plan,
-    feedback: Float[Array, "N nu nx"],
-    start: AnyState,
-) -> Plan:
+def follow(problem: ControlProblem, plan: Plan, feedback: Float[Array, "N nu nx"], start: AnyState) -> Plan:
     """Simulate the closed loop of a plan with feedback, u = u_k + K_k (x - x_k) clipped to the bounds, from an initial state.
 
     Args:

@@ -12,8 +12,9 @@ at the collocation points. The defect constraints and the cost are
     sum over i of steps[r, i] xi_i - sum over j of rates[r, j] F_j = 0       for each row r of the scheme's matrices
     cost = sum over k, j of weights[j] h l(t_j, X_j, u_j) + phi(T, x_N)
 
-Automatic differentiation computes exact derivatives of the functions at each point, for all points at once. These derivatives are
-then placed in the sparse Jacobian and Hessian.
+The cost and all constraints are fixed linear combinations of the values of functions of a few variables each: one `Group` of them
+belongs to the first state, one to the displacements, one to the collocation points and one to the last state. Automatic
+differentiation computes exact derivatives of these functions, for all members of a group at once.
 Source: Hargraves and Paris 1987; Betts 2010; Munthe-Kaas 1999 (steps on manifolds).
 """
 
@@ -27,7 +28,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample, stored_jit
-from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.nonlinear_program import NonlinearProgram
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import (
@@ -64,6 +64,20 @@ class Layout(NamedTuple):
     counted: np.ndarray
 
 
+class Group(NamedTuple):
+    """Values function(data, y) of many members, each of which depends on a few of the variables z.
+
+    Attributes:
+        function: The function, which returns a vector.
+        data: Its first arguments, with a leading axis of members.
+        columns: Indices of y in z (members, length of y).
+    """
+
+    function: Callable[[Any, Array], Array]
+    data: Any
+    columns: np.ndarray
+
+
 class Transcription(eqx.Module):
     """A control problem as a nonlinear program by a collocation scheme, with state variables relative to an initial guess.
 
@@ -71,14 +85,14 @@ class Transcription(eqx.Module):
         problem: The control problem.
         origins: The N S + 1 states of the initial guess, from which the state variables are steps.
         points: Collocation points of the scheme, as fractions of an interval.
-        straight: The Jacobian (nx, 2 nx) of difference(a, b) with respect to steps of a and b if this Jacobian is constant, as for
-            vector states; None for states on manifolds.
+        straight: The nonzero entries of the Jacobian (nx, 2 nx) of difference(a, b) with respect to steps of a and b if this
+            Jacobian is constant, as for vector states; None for states on manifolds.
     """
 
     problem: ControlProblem
     origins: AnyState
     points: tuple[float, ...] = eqx.field(static=True)
-    straight: tuple[tuple[float, ...], ...] | None = eqx.field(static=True)
+    straight: tuple[tuple[bool, ...], ...] | None = eqx.field(static=True)
 
     @property
     def scheme(self) -> Scheme:
@@ -111,146 +125,77 @@ class Transcription(eqx.Module):
         """Number of coordinates of the left node on which F_j depends: nx on manifolds; 0 for vectors, where F_j = h f(X_j)."""
         return 0 if self.straight is not None else self.problem.dynamics.nx
 
-    def parts(self, z: Float[Array, "n"]) -> tuple[Array, Array, Array]:
+    @property
+    def curved(self) -> tuple[int, ...]:
+        """Indices of the groups with second derivatives."""
+        return (0, 1, 2, 3) if self.straight is None else (0, 2, 3)
+
+    def parts(self, z: Any) -> tuple[Any, Any, Any]:
         """Splits the variables z into the steps of the states, the controls, and the design parameters."""
         (states, controls), nx, nu = self.counts, self.problem.dynamics.nx, self.problem.dynamics.nu
         ends = states * nx, states * nx + controls * nu
         return z[: ends[0]].reshape(states, nx), z[ends[0] : ends[1]].reshape(controls, nu), z[ends[1] :]
 
-    def whole(self, states, controls, design) -> np.ndarray:
-        """Joins states, controls and design parameters to the variables z; the inverse of `parts`."""
-        return np.concatenate([np.asarray(part, np.float64).ravel() for part in (states, controls, design)])
-
-    def columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Indices in z of the arguments y of `step` (N, S, 2 nx), of `flow` (N, s, lead + nx + nu + P), and of `first` and `last`.
-
-        The array of indices for `first` and `last` has the shape (2, nx + P).
-        """
+    def groups(self) -> tuple[Group, Group, Group, Group]:
+        """The first state, all displacements xi in the order (N, S), all collocation points in the order (N, s), the last state."""
         (states, controls), nx, nu = self.counts, self.problem.dynamics.nx, self.problem.dynamics.nu
-        layout, P = self.layout, self.problem.size
-        s, S = layout.point.shape[1], layout.place.shape[1]
+        layout = self.layout
+        place, point, control = (indices.ravel() for indices in (layout.place, layout.point, layout.control))
+        before_place, before_point = (np.repeat(layout.start, a.shape[1]) for a in (layout.place, layout.point))
+        time = (np.arange(self.problem.steps)[:, None] + np.array(self.points)).ravel()
+        ends = np.array([0, states - 1])
+        z = np.arange(states * nx + controls * nu + self.problem.size)
+        steps, u, design = self.parts(z)
+        designs = np.broadcast_to(design, (len(point), len(design)))
+        first, last = np.concatenate([steps[ends], np.stack([design] * 2)], axis=1)[:, None]
+        between = np.concatenate([steps[before_place], steps[place]], axis=1)
+        at_points = np.concatenate([steps[before_point, : self.lead], steps[point], u[control], designs], axis=1)
+        return (
+            Group(self.first, _at(self.origins, ends[:1]), first),
+            Group(self.step, (_at(self.origins, before_place), _at(self.origins, place)), between),
+            Group(self.flow, (time, _at(self.origins, before_point), _at(self.origins, point)), at_points),
+            Group(self.last, _at(self.origins, ends[1:]), last),
+        )
 
-        def of_state(indices):
-            return indices[..., None] * nx + np.arange(nx)
+    def first(self, origin: AnyState, y: Float[Array, "ne"]) -> Float[Array, "nx"]:
+        """Residual of the initial condition: the difference between the initial state of the problem and the first state."""
+        nx, dynamics = self.problem.dynamics.nx, self.problem.dynamics
+        placed = self.problem.with_design(y[nx:])
+        return dynamics.difference(placed.initial, dynamics.retract(origin, y[:nx]))
 
-        of_control = states * nx + layout.control[..., None] * nu + np.arange(nu)
-        design = states * nx + controls * nu + np.arange(P)
-        start = of_state(layout.start)
-        steps = np.concatenate([np.repeat(start[:, None], S, axis=1), of_state(layout.place)], axis=2)
-        before = np.repeat(start[:, None, : self.lead], s, axis=1)
-        tiled = np.broadcast_to(design, (*layout.point.shape, P))
-        flows = np.concatenate([before, of_state(layout.point), of_control, tiled], axis=2)
-        ends = np.stack([np.concatenate([of_state(np.array(k)), design]) for k in (0, states - 1)])
-        return steps, flows, ends
-
-    # --- functions at single points ---
-
-    def step(self, before: AnyState, there: AnyState, y: Float[Array, "both"]) -> Float[Array, "nx"]:
+    def step(self, origins: tuple[AnyState, AnyState], y: Float[Array, "both"]) -> Float[Array, "nx"]:
         """The displacement xi between two states of an interval; y holds the steps of the first and second state."""
-        return difference_after(self.problem.dynamics, before, there, y)
+        return difference_after(self.problem.dynamics, *origins, y)
 
-    def flow(self, number, before: AnyState, here: AnyState, y: Float[Array, "ny"]) -> tuple[Array, Array, Array]:
-        """Scaled time derivative F, running cost and path constraints at a collocation point.
+    def flow(self, data: tuple[Array, AnyState, AnyState], y: Float[Array, "ny"]) -> Float[Array, "values"]:
+        """Running cost, scaled time derivative F, and path constraints at a collocation point.
 
         Args:
-            number: Time of the point, in units of h.
-            before: Origin of the state at the left node of the interval.
-            here: Origin of the state at the point.
+            data: Time of the point, in units of h, and the origins of the states at the left node of the interval and at the point.
             y: The variables of the point: step of the left node (`lead` entries), step of the state, controls, design parameters.
         """
+        time, before, here = data
         nx, nu, lead = self.problem.dynamics.nx, self.problem.dynamics.nu, self.lead
         u, design = y[lead + nx : lead + nx + nu], y[lead + nx + nu :]
         placed = self.problem.with_design(design)
         dynamics, dt = placed.dynamics, placed.dt
         x = dynamics.retract(here, y[lead : lead + nx])
         origin = dynamics.retract(before, y[:lead]) if lead else before
-        rate = dynamics.rate(x, u, number * dt)
+        rate = dynamics.rate(x, u, time * dt)
 
         def after(time):
             return dynamics.difference(origin, dynamics.retract(x, time * rate))
 
         _, seen = jax.jvp(after, (jnp.zeros((), u.dtype),), (jnp.ones((), u.dtype),))
-        return dt * seen, running_cost(placed, number, x, u), path_constraints(placed, number, x, u)
+        cost, constraints = running_cost(placed, time, x, u), path_constraints(placed, time, x, u)
+        return jnp.concatenate([cost[None], dt * seen, constraints])
 
-    def first(self, y: Float[Array, "ne"]) -> Float[Array, "nx"]:
-        """Residual of the initial condition: the difference between the initial state of the problem and the first state."""
-        nx, dynamics = self.problem.dynamics.nx, self.problem.dynamics
-        placed = self.problem.with_design(y[nx:])
-        return dynamics.difference(placed.initial, dynamics.retract(_at(self.origins, 0), y[:nx]))
-
-    def last(self, y: Float[Array, "ne"]) -> tuple[Array, Array]:
+    def last(self, origin: AnyState, y: Float[Array, "ne"]) -> Float[Array, "values"]:
         """Final cost, and values of the final constraints."""
         nx = self.problem.dynamics.nx
         placed = self.problem.with_design(y[nx:])
-        x = placed.dynamics.retract(_at(self.origins, -1), y[:nx])
-        return final_cost(placed, x), end_constraints(placed, x)
-
-    # --- functions at all points ---
-
-    def of_steps(self, function: Callable, z: Array, *rest: Array) -> Any:
-        """Values of `function(before, there, y, *rest)` for all unknown states, (N, S, ...)."""
-        layout = self.layout
-        before = _at(self.origins, np.repeat(layout.start, layout.place.shape[1]))
-        there = _at(self.origins, layout.place.ravel())
-        return self._mapped(function, layout.place.shape, (before, there, z[_rows(self.columns()[0])]), rest)
-
-    def of_flows(self, function: Callable, z: Array, *rest: Array) -> Any:
-        """Values of `function(number, before, here, y, *rest)` at all collocation points, (N, s, ...)."""
-        layout = self.layout
-        number = jnp.asarray(np.arange(self.problem.steps)[:, None] + np.array(self.points), z.dtype).ravel()
-        before = _at(self.origins, np.repeat(layout.start, layout.point.shape[1]))
-        here = _at(self.origins, layout.point.ravel())
-        return self._mapped(function, layout.point.shape, (number, before, here, z[_rows(self.columns()[1])]), rest)
-
-    def _mapped(self, function, shape, args, rest):
-        size = shape[0] * shape[1]
-        rest = tuple(a.reshape(size, *a.shape[2:]) for a in rest)
-        each = per_sample(function, name=f"collocation, {function.__name__}")
-        return jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), jax.vmap(each)(*args, *rest))
-
-    def program(self) -> NonlinearProgram:
-        """Bounds, functions and sparsity patterns in the form that a solver of nonlinear programs takes.
-
-        Raises:
-            ValueError: Bounds of the controls depend on the design parameters.
-        """
-        problem = self.problem
-        lower, upper, slope = _bounds(problem)
-        if problem.size and np.any(slope):
-            raise ValueError(
-                "bounds of the controls depend on the design parameters; state them as Inequality constraints instead"
-            )
-        (states, controls), none = self.counts, np.zeros(0)
-        free = np.full(states * problem.dynamics.nx, np.inf)
-        design = (none, none) if problem.design is None else (problem.design.lower, problem.design.upper)
-        inequality_path, inequality_end = inequalities(problem)
-        counted = int(self.layout.counted.sum())
-        equations = (states) * problem.dynamics.nx
-        g_lower = np.concatenate(
-            [
-                np.zeros(equations),
-                np.tile(np.where(inequality_path, -np.inf, 0.0), counted),
-                np.where(inequality_end, -np.inf, 0.0),
-            ]
-        )
-        m, e = len(inequality_path), len(inequality_end)
-        return NonlinearProgram(
-            self.whole(-free, np.tile(lower, controls), design[0]),
-            self.whole(free, np.tile(upper, controls), design[1]),
-            g_lower,
-            np.zeros_like(g_lower),
-            lambda z: values(self, self.typed(z)),
-            lambda z: slopes(self, self.typed(z)),
-            lambda z, cost_weight, multipliers: curvature(
-                self, self.typed(z), self.typed(cost_weight), self.typed(multipliers)
-            ),
-            _places(self._jacobian(*self._blank_jacobians(m, e))),
-            _places(self._hessian(*self._blank_hessians())),
-        )
-
-    def typed(self, values) -> Array:
-        """Converts values to an array in the floating-point type of the problem."""
-        return jnp.asarray(values, self.problem.lower.dtype)
+        x = placed.dynamics.retract(origin, y[:nx])
+        return jnp.concatenate([final_cost(placed, x)[None], end_constraints(placed, x)])
 
     def start(self, controls: Float[Array, "N nu"], design: Float[Array, "P"]) -> np.ndarray:
         """The variables of the initial guess: all steps of states are zero, and controls are constant in each interval.
@@ -261,151 +206,149 @@ class Transcription(eqx.Module):
         sums, times = np.zeros((count, self.problem.dynamics.nu)), np.zeros((count, 1))
         np.add.at(sums, layout.control, np.asarray(controls)[:, None])
         np.add.at(times, layout.control, 1.0)
-        return self.whole(np.zeros((states, self.problem.dynamics.nx)), sums / times, design)
+        steps = np.zeros(states * self.problem.dynamics.nx)
+        return np.concatenate([steps, (sums / times).ravel(), np.asarray(design)])
 
-    def split(self, g: Any) -> tuple[Any, Any, Any, Any]:
-        """Splits constraint values or their multipliers by kind.
 
-        Returns:
-            The values for the initial condition (nx,), defects (N, S, nx), path constraints (counted points, m), and final
-            constraints (e,).
-        """
-        nx, layout = self.problem.dynamics.nx, self.layout
-        motion = nx + layout.place.size * nx
-        path = motion + int(layout.counted.sum()) * len(inequalities(self.problem)[0])
-        return (
-            g[:nx],
-            g[nx:motion].reshape(*layout.place.shape, nx),
-            g[motion:path].reshape(int(layout.counted.sum()), -1),
-            g[path:],
+class Sums:
+    """The cost and the constraints of a transcription as linear combinations of the values of its groups.
+
+    Attributes:
+        entries: Indices of the values of each group, (members, values of one member), among the values of all groups.
+        cost: Factor of each value in the cost.
+        row, entry, factor: The terms of the constraints: constraint `row` contains `factor` times the value `entry`.
+        equations: The number of constraints of the motion, before those along the path: initial condition and defects.
+        path: The number of constraints along the path, before those at the end.
+    """
+
+    def __init__(self, t: Transcription, m: int, e: int):
+        scheme, layout, nx = t.scheme, t.layout, t.problem.dynamics.nx
+        (N, S), s = layout.place.shape, layout.point.shape[1]
+        shapes = [(1, nx), (N * S, nx), (N * s, 1 + nx + m), (1, 1 + e)]
+        starts = np.cumsum([0, *(a * b for a, b in shapes)])
+        self.entries = [
+            start + np.arange(a * b).reshape(a, b) for start, (a, b) in zip(starts[:-1], shapes, strict=True)
+        ]
+        first, step, flow, last = self.entries
+        step, flow = step.reshape(N, S, nx), flow.reshape(N, s, 1 + nx + m)
+        self.cost = np.zeros(starts[-1])
+        self.cost[flow[:, :, 0]] = scheme.weights
+        self.cost[last[0, 0]] = 1.0
+        path = flow[layout.counted][:, 1 + nx :]
+        self.equations, self.path = nx + step.size, path.size
+        motion = nx + np.arange(step.size).reshape(step.shape)[:, :, None]
+        terms = [
+            (np.arange(nx), first[0], 1.0),
+            (motion, step[:, None], scheme.steps[:, :, None]),
+            (motion, flow[:, None, :, 1 : 1 + nx], -scheme.rates[:, :, None]),
+            (self.equations + np.arange(path.size).reshape(path.shape), path, 1.0),
+            (self.equations + path.size + np.arange(e), last[0, 1:], 1.0),
+        ]
+        row, entry, factor = zip(*(map(np.ravel, np.broadcast_arrays(*term)) for term in terms), strict=True)
+        used = np.flatnonzero(np.concatenate(factor))
+        self.row, self.entry, self.factor = (np.concatenate(part)[used] for part in (row, entry, factor))
+        self.count = self.equations + path.size + e
+
+    def multipliers(self, cost_weight: float, multipliers: np.ndarray) -> list[np.ndarray]:
+        """Multipliers of the values of each group in cost_weight * cost + multipliers . constraints."""
+        pulled = np.bincount(self.entry, self.factor * multipliers[self.row], len(self.cost))
+        return [(cost_weight * self.cost + pulled)[entries] for entries in self.entries]
+
+
+def program_of(t: Transcription) -> NonlinearProgram:
+    """Bounds, functions and sparsity patterns in the form that a solver of nonlinear programs takes.
+
+    Raises:
+        ValueError: Bounds of the controls depend on the design parameters.
+    """
+    problem, groups = t.problem, t.groups()
+    lower, upper, slope = _bounds(problem)
+    if problem.size and np.any(slope):
+        raise ValueError(
+            "bounds of the controls depend on the design parameters; state them as Inequality constraints instead"
         )
+    (states, controls), nx, none = t.counts, problem.dynamics.nx, np.zeros(0)
+    free = np.full(states * nx, np.inf)
+    design = (none, none) if problem.design is None else (problem.design.lower, problem.design.upper)
+    may_path, may_end = inequalities(problem)
+    sums = Sums(t, len(may_path), len(may_end))
+    at_points = np.resize(np.where(may_path, -np.inf, 0.0), sums.path)
+    g_lower = np.concatenate([np.zeros(sums.equations), at_points, np.where(may_end, -np.inf, 0.0)])
 
-    # --- sparse assembly ---
+    # The Jacobian of the values of all groups, one nonzero entry after the other, in the order of the values.
+    pairs = list(zip(groups, sums.entries, strict=True))
+    nonzero = [np.ones((*entries.shape, group.columns.shape[1]), bool) for group, entries in pairs]
+    if t.straight is not None:
+        nonzero[1][:] = t.straight
+    at = [np.broadcast_arrays(entries[:, :, None], group.columns[:, None]) for group, entries in pairs]
+    value, column = (np.concatenate([both[k][mask] for both, mask in zip(at, nonzero, strict=True)]) for k in (0, 1))
+    count = np.bincount(value, minlength=len(sums.cost))
+    terms = count[sums.entry]  # of each term of the constraints
+    which = np.repeat(np.cumsum(count)[sums.entry] - np.cumsum(terms), terms) + np.arange(terms.sum())
+    factor = np.repeat(sums.factor, terms)
+    triangles = [_triangle(groups[k].columns) for k in t.curved]
+    rows, columns = (np.concatenate([triangle[k].ravel() for triangle in triangles]) for k in (0, 1))
 
-    def _blank_jacobians(self, m: int, e: int):
-        nx, (steps, flows, ends) = self.problem.dynamics.nx, self.columns()
-        return (
-            np.zeros((*steps.shape[:2], nx, 2 * nx)),
-            np.zeros((*flows.shape[:2], nx + 1 + m, flows.shape[2])),
-            np.zeros((nx, ends.shape[1])),
-            np.zeros((e, ends.shape[1])),
-        )
+    def values(z):
+        found = np.concatenate([np.ravel(part) for part in _values(t, z)])
+        return found @ sums.cost, np.bincount(sums.row, sums.factor * found[sums.entry], sums.count)
 
-    def _blank_hessians(self):
-        return tuple(np.zeros((*c.shape, c.shape[-1])) for c in self.columns())
+    def slopes(z):
+        found = np.concatenate([np.asarray(part)[mask] for part, mask in zip(_slopes(t, z), nonzero, strict=True)])
+        gradient = np.bincount(column, sums.cost[value] * found, len(z))
+        return gradient, factor * found[which]
 
-    def _jacobian(self, steps, flows, first, last) -> list[tuple]:
-        """Rows, columns and values of the Jacobian of the constraints, block by block."""
-        nx, (step_columns, flow_columns, end_columns) = self.problem.dynamics.nx, self.columns()
-        layout, scheme = self.layout, self.scheme
-        pattern = np.ones((nx, 2 * nx), bool) if self.straight is None else np.array(self.straight) != 0.0
-        count, m = int(layout.counted.sum()), flows.shape[2] - nx - 1
-        total = nx + layout.place.size * nx + count * m + last.shape[0]
-        first_rows, motion, path, end_rows = self.split(np.arange(total))
-        blocks = [_block(first_rows, end_columns[0], first)]
-        for r in range(layout.place.shape[1]):
-            for i in np.flatnonzero(scheme.steps[r]):
-                blocks.append(_block(motion[:, r], step_columns[:, i], scheme.steps[r, i] * steps[:, i], pattern))
-            for j in np.flatnonzero(scheme.rates[r]):
-                blocks.append(_block(motion[:, r], flow_columns[:, j], -scheme.rates[r, j] * flows[:, j, :nx]))
-        some = layout.counted
-        blocks.append(_block(path, flow_columns[some][:, self.lead :], flows[some][:, nx + 1 :, self.lead :]))
-        blocks.append(_block(end_rows, end_columns[1], last))
-        return blocks
+    def curvature(z, cost_weight, multipliers):
+        found = _curvature(t, z, sums.multipliers(cost_weight, multipliers))
+        parts = [np.asarray(H)[:, i, j] * twice for H, (_, _, i, j, twice) in zip(found, triangles, strict=True)]
+        return np.concatenate([part.ravel() for part in parts])
 
-    def _hessian(self, steps, flows, ends) -> list[tuple]:
-        """Rows, columns and values of the lower triangle of the Hessian, block by block."""
-        step_columns, flow_columns, end_columns = self.columns()
-        blocks = [_triangle(flow_columns, flows), _triangle(end_columns, ends)]
-        if self.straight is None:
-            blocks.append(_triangle(step_columns, steps))
-        return blocks
-
-
-@stored_jit
-def values(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array, "m"]]:
-    """The cost, and all constraint values: initial condition, defects, path constraints, final constraints."""
-    t = transcription
-    xi = t.of_steps(t.step, z)
-    F, cost, constraints = t.of_flows(t.flow, z)
-    _, _, ends = t.columns()
-    end_cost, end = t.last(z[ends[1]])
-    scheme, dtype = t.scheme, z.dtype
-    steps, rates, weights = (jnp.asarray(a, dtype) for a in (scheme.steps, scheme.rates, scheme.weights))
-    motion = einsum("ri,kia->kra", steps, xi) - einsum("rj,kja->kra", rates, F)
-    path = constraints[np.nonzero(t.layout.counted)]
-    g = jnp.concatenate([t.first(z[ends[0]]), motion.ravel(), path.ravel(), end])
-    return jnp.sum(cost @ weights) + end_cost, g
-
-
-@stored_jit
-def slopes(transcription: Transcription, z: Float[Array, "n"]) -> tuple[Float[Array, "n"], Float[Array, "entries"]]:
-    """Gradient of the cost, and nonzero entries of the Jacobian of the constraints."""
-    t = transcription
-    nx = t.problem.dynamics.nx
-
-    def first_order_flow(number, before, here, y):
-        def rows(y):
-            F, cost, constraints = t.flow(number, before, here, y)
-            return jnp.concatenate([F, cost[None], constraints])
-
-        return jax.jacfwd(rows)(y)
-
-    def first_order_step(before, there, y):
-        return jax.jacfwd(lambda y: t.step(before, there, y))(y)
-
-    flows = t.of_flows(first_order_flow, z)
-    if t.straight is None:
-        steps = t.of_steps(first_order_step, z)
-    else:
-        constant = jnp.asarray(np.array(t.straight), z.dtype)
-        steps = jnp.broadcast_to(constant, (*t.layout.place.shape, nx, 2 * nx))
-    _, flow_columns, ends = t.columns()
-    end_slope, end_jacobian = jax.jacfwd(t.last)(z[ends[1]])
-    blocks = t._jacobian(steps, flows, jax.jacfwd(t.first)(z[ends[0]]), end_jacobian)
-    weights = jnp.asarray(t.scheme.weights, z.dtype)
-    gradient = jnp.zeros_like(z).at[flow_columns].add(weights[None, :, None] * flows[:, :, nx])
-    return gradient.at[ends[1]].add(end_slope), _values(blocks)
-
-
-@stored_jit
-def curvature(
-    transcription: Transcription, z: Float[Array, "n"], cost_weight: Float[Array, ""], multipliers: Float[Array, "m"]
-) -> Float[Array, "entries"]:
-    """Nonzero entries of the Hessian of the Lagrangian, cost_weight * cost + multipliers . constraints (lower triangle)."""
-    t = transcription
-    first_multipliers, motion_multipliers, path_multipliers, end_multipliers = t.split(multipliers)
-    scheme = t.scheme
-    steps, rates = jnp.asarray(scheme.steps, z.dtype), jnp.asarray(scheme.rates, z.dtype)
-    step_multipliers, rate_multipliers = (
-        einsum("ri,kra->kia", steps, motion_multipliers),
-        -einsum("rj,kra->kja", rates, motion_multipliers),
+    return NonlinearProgram(
+        np.concatenate([-free, np.tile(lower, controls), design[0]]),
+        np.concatenate([free, np.tile(upper, controls), design[1]]),
+        g_lower,
+        np.zeros_like(g_lower),
+        values,
+        slopes,
+        curvature,
+        (np.repeat(sums.row, terms), column[which]),
+        (rows, columns),
     )
-    shape = t.layout.point.shape
-    weight = cost_weight * jnp.broadcast_to(jnp.asarray(scheme.weights, z.dtype), shape)
-    counted = np.nonzero(t.layout.counted)
-    path_weights = jnp.zeros((*shape, path_multipliers.shape[1]), z.dtype).at[counted].set(path_multipliers)
 
-    def second_order_flow(number, before, here, y, weight, rate_multipliers, path_weights):
-        def weighted(y):
-            F, cost, constraints = t.flow(number, before, here, y)
-            return weight * cost + F @ rate_multipliers + constraints @ path_weights
 
-        return jax.hessian(weighted)(y)
+@stored_jit
+def _values(t: Transcription, z: Float[Array | np.ndarray, "n"]) -> list[Array]:
+    return [_of(group, lambda f: f, z) for group in t.groups()]
 
-    def second_order_step(before, there, y, multipliers):
-        return jax.hessian(lambda y: t.step(before, there, y) @ multipliers)(y)
 
-    def weighted_last(y):
-        cost, constraints = t.last(y)
-        return cost_weight * cost + constraints @ end_multipliers
+@stored_jit
+def _slopes(t: Transcription, z: Float[Array | np.ndarray, "n"]) -> list[Array]:
+    return [_of(group, lambda f: lambda data, y: jax.jacfwd(lambda y: f(data, y))(y), z) for group in t.groups()]
 
-    ends = t.columns()[2]
-    first = jax.hessian(lambda y: t.first(y) @ first_multipliers)(z[ends[0]])
-    last = jax.hessian(weighted_last)(z[ends[1]])
-    flows = t.of_flows(second_order_flow, z, weight, rate_multipliers, path_weights)
-    steps = None if t.straight is not None else t.of_steps(second_order_step, z, step_multipliers)
-    return _values(t._hessian(steps, flows, jnp.stack([first, last])))
+
+@stored_jit
+def _curvature(
+    t: Transcription, z: Float[Array | np.ndarray, "n"], multipliers: list[Array | np.ndarray]
+) -> list[Array]:
+    """Hessians of the values of all groups with second derivatives, weighted by multipliers."""
+
+    def weighted(f):
+        return lambda data, y, weights: jax.hessian(lambda y: f(data, y) @ weights)(y)
+
+    groups = t.groups()
+    return [_of(groups[k], weighted, z, multipliers[k]) for k in t.curved]
+
+
+def _of(group: Group, derived: Callable[[Callable], Callable], z: Any, *rest: Any) -> Array:
+    """Values of a function derived from that of a group, for all members."""
+    each = per_sample(derived(group.function), name=f"collocation, {group.function.__name__}")
+    return jax.vmap(each)(group.data, z[group.columns], *rest)
+
+
+def rates_at_points(t: Transcription, z: Float[Array | np.ndarray, "n"]) -> Float[Array, "N s nx"]:
+    """The scaled time derivatives F at all collocation points."""
+    flows = _of(t.groups()[2], lambda f: f, z)
+    return flows[:, 1 : 1 + t.problem.dynamics.nx].reshape(*t.layout.point.shape, -1)
 
 
 def transcribed(problem: ControlProblem, plan: Plan, points: tuple[float, ...]) -> Transcription:
@@ -432,8 +375,8 @@ def difference_after(dynamics: Dynamics, a: AnyState, b: AnyState, y: Float[Arra
     return dynamics.difference(dynamics.retract(a, y[:nx]), dynamics.retract(b, y[nx:]))
 
 
-def _constant_jacobian(dynamics: Dynamics, x: AnyState) -> tuple[tuple[float, ...], ...] | None:
-    """The Jacobian of a difference with respect to steps of both states, or None if it depends on the states.
+def _constant_jacobian(dynamics: Dynamics, x: AnyState) -> tuple[tuple[bool, ...], ...] | None:
+    """Nonzero entries of the Jacobian of a difference with respect to steps of both states, or None if it depends on the states.
 
     The traced program of the Jacobian decides: it is constant if no output depends on an input.
     """
@@ -446,7 +389,7 @@ def _constant_jacobian(dynamics: Dynamics, x: AnyState) -> tuple[tuple[float, ..
             moving.update(equation.outvars)
     if any(v in moving for v in program.outvars if not hasattr(v, "val")):
         return None
-    return tuple(tuple(row) for row in np.asarray(stored_jit(jacobian)(x, x, y)).tolist())
+    return tuple(tuple(row) for row in (np.asarray(stored_jit(jacobian)(x, x, y)) != 0.0).tolist())
 
 
 @stored_jit
@@ -464,30 +407,11 @@ def _at(states: AnyState, index) -> AnyState:
     return jax.tree.map(lambda leaf: leaf[index], states)
 
 
-def _rows(columns: np.ndarray) -> np.ndarray:
-    return columns.reshape(columns.shape[0] * columns.shape[1], columns.shape[2])
+def _triangle(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows and columns of the lower triangles of symmetric blocks, the indices i and j of their entries in a block, and factors.
 
-
-def _block(rows: np.ndarray, columns: np.ndarray, block, pattern: np.ndarray | None = None) -> tuple:
-    """Rows, columns and values of dense blocks, restricted to the entries of a sparsity pattern if it is given."""
-    keep = np.ones(block.shape[-2:], bool) if pattern is None else pattern
-    i, j = np.nonzero(keep)
-    return rows[..., i], columns[..., j], block[..., i, j]
-
-
-def _triangle(columns: np.ndarray, blocks) -> tuple:
-    """Rows, columns and values of the lower triangle of a sum of symmetric blocks."""
+    If a variable occurs twice in a block, the entries (i, j) and (j, i) both add to the same diagonal entry of the sum.
+    """
     i, j = np.tril_indices(columns.shape[-1])
-    a, b = columns[..., i], columns[..., j]
-    # If a variable occurs twice in a block, the entries (i, j) and (j, i) both add to the same diagonal entry of the sum.
-    twice = np.where((a == b) & (i != j), 2.0, 1.0)
-    return np.maximum(a, b), np.minimum(a, b), blocks[..., i, j] * jnp.asarray(twice, blocks.dtype)
-
-
-def _places(blocks: list[tuple]) -> tuple[np.ndarray, np.ndarray]:
-    rows, columns = (np.concatenate([block[part].ravel() for block in blocks]) for part in (0, 1))
-    return rows, columns
-
-
-def _values(blocks: list[tuple]) -> Array:
-    return jnp.concatenate([block[2].ravel() for block in blocks])
+    a, b = columns[:, i], columns[:, j]
+    return np.maximum(a, b), np.minimum(a, b), i, j, np.where((a == b) & (i != j), 2.0, 1.0)

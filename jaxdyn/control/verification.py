@@ -77,12 +77,7 @@ class Verification(Displayed, eqx.Module):
         return Display(f"Verification({'unknown' if miss is None else counted(ends) if miss.ndim else ends[0]})", rows)
 
 
-def verify(
-    problem: ControlProblem,
-    plan: Plan,
-    *,
-    feedback: Float[Array, "N nu nx"] | None = None,
-) -> Verification:
+def verify(problem: ControlProblem, plan: Plan, *, feedback: Float[Array, "N nu nx"] | None = None) -> Verification:
     """Check a plan against its problem: dynamics, constraints, bounds, and whether the motion of the plan happens.
 
     Each time step is integrated again in four parts, from the state of the plan at its beginning. Let e_k be the difference between

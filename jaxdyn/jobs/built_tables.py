@@ -48,17 +48,19 @@ PARTS: dict[type, Any] = {
     costs.Deviation: StatePart,
     costs.AngularDeviation: ConfigurationPart,
     frame_costs.FramePose: PosePart,
-    frame_costs.FrameDisplacement: PosePart,
     frame_costs.FrameVelocity: FramePart,
     frame_costs.ContactForce: ContactPart,
     frame_costs.Manipulability: FramePart,
     obstacles.Spheres: SpheresPart,
     constraint_terms.TargetState: TargetPart,
-    constraint_terms.JointBounds: JointBoundsPart,
+    constraint_terms.StateBounds: JointBoundsPart,
 }
 # Keys whose name differs from the name of the field, and kinds that stand for another kind with certain values.
 KEYS = {(frame_costs.FramePose, "position"): "position_weight", (frame_costs.FramePose, "rotation"): "rotation_weight"}
-ALIASES: dict[str, tuple[str, dict[str, Any]]] = {"ddp": ("ilqr", {"second_order": True})}
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "ddp": ("ilqr", {"second_order": True}),
+    **{update: ("sampling", {"update": update}) for update in ("predictive", "mppi", "cem")},
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -235,7 +235,7 @@ class JointBoundsPart:
         v_upper: Upper bounds of the velocities, one value for all or one per component; by default the limits of the joints.
     """
 
-    makes: ClassVar[tuple[str, ...]] = ("lower", "upper", "below", "above")
+    makes: ClassVar[tuple[str, ...]] = ("origin", "lower", "upper", "nx", "below", "above")
 
     q_lower: tuple[float, ...] | None = setting(None, unit=POSITION, broadcast=True, infinite=True)
     q_upper: tuple[float, ...] | None = setting(None, unit=POSITION, broadcast=True, infinite=True)
@@ -245,18 +245,17 @@ class JointBoundsPart:
     def fields(self, system: System, place: str) -> dict[str, Any]:
         limits = system.model.limits
 
-        def bounds(side: str, q_limit: Array, v_limit: Array) -> tuple[Array, tuple[int, ...]]:
+        def bounds(side: str, q_limit: Array, v_limit: Array) -> np.ndarray:
             limits = {f"q_{side}": q_limit, f"v_{side}": v_limit}
-            parts = [
-                each(getattr(self, name), f"n{name[0]}", system, f"{place} {name}", limit)
-                for name, limit in limits.items()
-            ]
-            values = np.concatenate(parts)
-            rows = np.flatnonzero(np.isfinite(values))
-            return jnp.asarray(values[rows], system.model.dtype), tuple(rows.tolist())
+            return np.concatenate(
+                [
+                    each(getattr(self, name), f"n{name[0]}", system, f"{place} {name}", limit)
+                    for name, limit in limits.items()
+                ]
+            )
 
-        lower, below = bounds("lower", limits.lower, -limits.velocity)
-        upper, above = bounds("upper", limits.upper, limits.velocity)
-        if not below and not above:
+        lower = bounds("lower", limits.lower, -limits.velocity)
+        upper = bounds("upper", limits.upper, limits.velocity)
+        if not np.isfinite([lower, upper]).any():
             raise ConfigError(f"{place} there are no bounds, and the joints have no limits; give a bound")
-        return {"lower": lower, "upper": upper, "below": below, "above": above}
+        return {"origin": None, "lower": lower, "upper": upper, "nx": len(lower)}

@@ -5,17 +5,12 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from jaxdyn.simulate import precision as precision
     from jaxdyn.simulate.adaptive import rollout_adaptive as rollout_adaptive
     from jaxdyn.simulate.controllers import PDControl as PDControl
     from jaxdyn.simulate.controllers import random_knots as random_knots
     from jaxdyn.simulate.controls import Controller as Controller
-    from jaxdyn.simulate.controls import Controls as Controls
     from jaxdyn.simulate.controls import Knots as Knots
-    from jaxdyn.simulate.controls import Step as Step
     from jaxdyn.simulate.diagnostics import deepest_penetration as deepest_penetration
-    from jaxdyn.simulate.diagnostics import output as output
-    from jaxdyn.simulate.diagnostics import power_balance_error as power_balance_error
     from jaxdyn.simulate.diagnostics import save_contacts_and_frames as save_contacts_and_frames
     from jaxdyn.simulate.diagnostics import work_of_step as work_of_step
     from jaxdyn.simulate.geodesics import geodesic as geodesic

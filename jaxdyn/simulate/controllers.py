@@ -55,13 +55,7 @@ class PDControl(eqx.Module):
         return jnp.clip(tau, -self.model.limits.effort, self.model.limits.effort)
 
 
-def random_knots(
-    key: PRNGKeyArray,
-    deviation: Float[Array, "nu"],
-    *,
-    duration: float,
-    interval: float,
-) -> Knots:
+def random_knots(key: PRNGKeyArray, deviation: Float[Array, "nu"], *, duration: float, interval: float) -> Knots:
     """Random controls: normally distributed values at equally spaced times (knots), with linear interpolation in between.
 
     Each knot has its own random key, so that the controls at a given time do not depend on the duration.

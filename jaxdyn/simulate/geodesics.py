@@ -14,12 +14,7 @@ from jaxdyn.simulate.trajectory import Trajectory, rollout
 
 @checked_model
 def geodesic(
-    model: Model,
-    q: Float[Array, "nq"],
-    v: Float[Array, "nv"],
-    *,
-    dt: float | Float[Array, ""],
-    steps: int,
+    model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], *, dt: float | Float[Array, ""], steps: int
 ) -> Trajectory:
     """Geodesic of the metric of the kinetic energy through q with velocity v.
 

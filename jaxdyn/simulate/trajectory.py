@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -53,18 +53,6 @@ _SMALL_ERROR = 1.0  # % of the energy turned over
 _SHORT = 128
 
 
-class RolloutStats(NamedTuple):
-    """Computational effort of a rollout.
-
-    Attributes:
-        steps: Number of steps after which each sample ended.
-        backend: Compiler of the rollout, "lanes" (the lane compiler) or "xla".
-    """
-
-    steps: Int[Array, "*batch"]
-    backend: str
-
-
 class Trajectory(Displayed, eqx.Module):
     """Result of a rollout.
 
@@ -89,16 +77,6 @@ class Trajectory(Displayed, eqx.Module):
     topology: Topology = eqx.field(static=True)
     backend: str = eqx.field(static=True, default="xla")
     passive: bool = eqx.field(static=True, default=False, converter=plain)
-
-    @property
-    def value(self) -> PyTree:
-        """The records, `saved`, under the name that the results of fits and of solvers also have."""
-        return self.saved
-
-    @property
-    def stats(self) -> RolloutStats:
-        """Computational effort of the rollout."""
-        return RolloutStats(self.steps, self.backend)
 
     @property
     def healthy(self) -> Bool[Array, "*batch"]:

@@ -10,6 +10,7 @@ from jaxdyn import control
 from jaxdyn.control import ControlResult, guess
 from jaxdyn.control.auto import Stage
 from jaxdyn.control.plan import no_multipliers
+from jaxdyn.control.solution import Stats
 
 STEPS = 20
 
@@ -32,7 +33,7 @@ class Pretending(control.Solver):
 
     def solve(self, problem, initial, max_steps):
         gains, zero = jnp.zeros((STEPS, 1, 2)), jnp.zeros(())
-        multipliers, stats = no_multipliers(problem, 1.0), control.Stats(jnp.asarray(1))
+        multipliers, stats = no_multipliers(problem, 1.0), Stats(jnp.asarray(1))
         return control.Solution(initial, gains, multipliers, zero - 1.0, zero, jnp.asarray(self.code), stats)
 
 

@@ -13,6 +13,7 @@ import pytest
 from jaxdyn import RungeKutta4, State, control, library
 from jaxdyn.control import ILQR
 from jaxdyn.control.problem import STATE_FIELD
+from jaxdyn.control.rates import WithRates
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.results import UnsuccessfulError, UnsuccessfulWarning, raise_unsuccessful
 
@@ -66,20 +67,15 @@ MISTAKES = {
     "a function for an optimizer": (lambda: control.SingleShooting(optax.adam), r"is a function; give 'lbfgs'"),
     "text for a boolean": (lambda: ILQR(second_order="no"), r"second_order of ILQR is 'no'; give True, False or None"),
     "text for parallel": (lambda: control.MultipleShooting(parallel="yes"), r"is 'yes'; give True or False"),
-    "a fraction of samples": (lambda: control.CrossEntropy(16.5), r"elites of CrossEntropy is 16.5; give an integer"),
-    "a negative temperature": (lambda: control.PathIntegral(-1.0), r"temperature of PathIntegral .* positive"),
-    "a name for a rule": (
-        lambda: control.Sampling("mppi"),
-        r"rule of Sampling is 'mppi'; give an instance of SamplingRule",
+    "a fraction of samples": (
+        lambda: control.Sampling("cem", elites=16.5),
+        r"elites of Sampling is 16.5; give an integer",
     ),
-    "a class for a rule": (
-        lambda: control.Sampling(control.PathIntegral),
-        r"the class PathIntegral; give an instance, PathIntegral\(\)",
+    "a negative temperature": (
+        lambda: control.Sampling("mppi", temperature=-1.0),
+        r"temperature of Sampling .* positive",
     ),
-    "a class for a recorded solver": (
-        lambda: control.Recorded(ILQR),
-        r"solver of Recorded is the class ILQR; .*ILQR\(\)",
-    ),
+    "an unknown rule": (lambda: control.Sampling("mpi"), r"update of Sampling"),
     "a model for a system": (
         lambda: control.MultibodyDynamics(MODEL),
         r"passed a Model; MultibodyDynamics .* System\(model",
@@ -88,7 +84,7 @@ MISTAKES = {
         lambda: control.MultibodyDynamics(SYSTEM, RungeKutta4),
         r"class RungeKutta4; give an instance, RungeKutta4\(\)",
     ),
-    "a system for inner dynamics": (lambda: control.WithRates(SYSTEM), r"is a System; give an instance of Dynamics"),
+    "a system for inner dynamics": (lambda: WithRates(SYSTEM), r"is a System; give an instance of Dynamics"),
     "a number for a design": (
         lambda: problem_with(design=3),
         r"design of ControlProblem is an int; give .* Design or None",
@@ -184,12 +180,3 @@ def test_failures_of_a_mapped_search_are_reported_as_those_of_a_batch_of_rollout
     with pytest.raises(UnsuccessfulError, match="1 of 2 failed"):
         raise_unsuccessful(control.ControlResult, codes)
     np.testing.assert_array_equal(jax.jit(jax.vmap(lambda u: searched(u, 0)))(far), 0)
-
-
-def test_a_controlled_motion_has_value_stats_and_the_result_of_each_plan():
-    controller = control.RecedingHorizon(PROBLEM, ILQR(), PLAN, max_steps=0)
-    run = control.run_receding_horizon(controller, START, steps=2, progress=False)
-    assert run.value is run.states
-    assert run.result is run.results
-    np.testing.assert_array_equal(run.stats.iterations, run.iterations)
-    np.testing.assert_array_equal(run.results, control.ControlResult.OUT_OF_STEPS)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from control_problems import (
     UP,
-    acrobot,
     cart_pole,
     cost_to_go_of_regulator,
     folded_acrobot,
@@ -142,13 +141,6 @@ def test_acrobot_of_optimtraj():
     np.testing.assert_allclose((4.0 * costs[1] - costs[0]) / 3.0, 34.91878, rtol=4e-5)
 
 
-def test_acrobot_of_trajax():
-    problem = acrobot()
-    found = solved(problem, MultipleShooting(), rollout_controls(problem, jnp.zeros((50, 1))))
-    assert int(found.result) == ControlResult.SUCCESSFUL
-    np.testing.assert_allclose(found.cost, 44.513285, rtol=2e-8)
-
-
 def test_bounds_and_conditions_that_act():
     """The same optimum as with iLQR: 11 N where 13.8 N would be used, a shorter track, a cart that is not to be fast."""
     slow = Inequality(lambda dynamics, t, x, u: jnp.stack([x[2] - 2.2, -2.2 - x[2]]), "speed")
@@ -254,7 +246,7 @@ def test_steps_of_both_recursions_are_the_same():
 
     @jax.jit
     def steps():
-        search = MultipleShooting().begin(problem, rollout_controls(problem, jnp.ones((30, 1))))
+        search = MultipleShooting().init(problem, rollout_controls(problem, jnp.ones((30, 1))))
         pull = eliminate_slacks(problem, search)
         expansion = expanded(problem, search.plan, pull, search.gaps, costates=search.multipliers.costates[:, :2])
         model = expansion.model
@@ -269,7 +261,7 @@ def test_steps_of_both_recursions_are_the_same():
 def test_searches_that_get_nowhere_rest_curvature_then_damp_and_then_give_up():
     """Curvature rests for 1, 3, 7, 15, 16 iterations; damping grows while it rests. Where conditions hold, the end is STUCK."""
     problem, solver = regulator(), MultipleShooting()
-    search = solver.begin(problem, start_of(problem))
+    search = solver.init(problem, start_of(problem))
     adapted = jax.jit(functools.partial(solver._adapted, problem))
     no, yes = jnp.asarray(False), jnp.asarray(True)
     refused, whole = (StepLength(jnp.asarray(1.0), jnp.asarray(share)) for share in (0.0, 1.0))
@@ -293,7 +285,7 @@ def test_searches_that_get_nowhere_rest_curvature_then_damp_and_then_give_up():
     constrained = regulator(final_constraints=Equality(lambda dynamics, t, x, u: x))
     ended = eqx.tree_at(
         lambda s: (s.violation, s.damping),
-        solver.begin(constrained, start_of(constrained)),
+        solver.init(constrained, start_of(constrained)),
         (jnp.asarray(1e-3), jnp.asarray(1e11)),
     )
     after = jax.jit(functools.partial(solver._adapted, constrained))(ended, refused, no)
@@ -434,8 +426,8 @@ def test_a_restoration_phase_that_fails_is_undone():
         jaxdyn.State(share * upright.q[None], jnp.zeros((51, 2))), jnp.zeros((50, 1)), design=jnp.zeros(0)
     )
     solver = MultipleShooting()
-    search = jax.jit(lambda plan: solver.begin(problem, plan))(line)
-    iterate, lost = jax.jit(lambda search: solver.iterate(problem, search)), []
+    search = jax.jit(lambda plan: solver.init(problem, plan))(line)
+    iterate, lost = jax.jit(lambda search: solver.step(problem, search)), []
     while search.result == control.ControlResult.OUT_OF_STEPS and len(lost) < 400:
         search = iterate(search)
         lost.append(int(search.lost))
@@ -451,7 +443,7 @@ def test_searches_whose_cost_stays_the_same_end_as_slow():
     problem, solver = regulator(), MultipleShooting()
     refused, whole = (StepLength(jnp.asarray(1.0), jnp.asarray(share)) for share in (0.0, 1.0))
     before = eqx.tree_at(
-        lambda s: (s.flat, s.violation), solver.begin(problem, start_of(problem)), (jnp.asarray(19), jnp.asarray(0.0))
+        lambda s: (s.flat, s.violation), solver.init(problem, start_of(problem)), (jnp.asarray(19), jnp.asarray(0.0))
     )
 
     @jax.jit

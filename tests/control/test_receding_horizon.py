@@ -32,8 +32,8 @@ def test_linear_problem():
     run = run_receding_horizon(controller, problem.initial, steps=4, progress=False)
     gain = cost_to_go_of_regulator()[1][0]
     np.testing.assert_allclose(run.controls, run.states[:-1] @ gain.T, rtol=1e-8, atol=1e-10)
-    np.testing.assert_array_equal(run.stats.iterations, [1, 1, 1, 1])
-    np.testing.assert_array_equal(run.result, [ControlResult.OUT_OF_STEPS] * 4)
+    np.testing.assert_array_equal(run.iterations, [1, 1, 1, 1])
+    np.testing.assert_array_equal(run.results, [ControlResult.OUT_OF_STEPS] * 4)
     assert run.seconds.shape == (4,)
     assert run.rate > 1.0
 
@@ -92,10 +92,10 @@ def test_a_plan_moves_on_by_one_step_at_the_time_of_its_end():
 class Lost(IterativeSolver):
     """Finds nothing but numbers that are none."""
 
-    def begin(self, problem, initial):
-        return eqx.tree_at(lambda s: s.plan.controls, ILQR().begin(problem, initial), initial.controls * jnp.nan)
+    def init(self, problem, initial):
+        return eqx.tree_at(lambda s: s.plan.controls, ILQR().init(problem, initial), initial.controls * jnp.nan)
 
-    def iterate(self, problem, search):
+    def step(self, problem, search):
         return eqx.tree_at(lambda s: s.iterations, search, search.iterations + 1)
 
     def solution(self, problem, search):

@@ -7,30 +7,22 @@ import numpy as np
 import pytest
 from control_problems import acrobot, cost_to_go_of_regulator, regulator, solved, start_of
 
-from jaxdyn.control import (
-    ControlResult,
-    CrossEntropy,
-    PathIntegral,
-    PredictiveSampling,
-    Sampling,
-    rollout_controls,
-    solve,
-)
+from jaxdyn.control import ControlResult, Sampling, rollout_controls, solve
 from jaxdyn.control.plan import gaps, outcome
 from jaxdyn.control.sampling import _between
 
 
 @pytest.mark.parametrize(
-    ("rule", "above"),
-    [(CrossEntropy(elites=24), 0.06), (PathIntegral(temperature=0.05), 0.06), (PredictiveSampling(), 0.1)],
+    ("update", "options", "above"),
+    [("cem", {"elites": 24}, 0.06), ("mppi", {"temperature": 0.05}, 0.06), ("predictive", {}, 0.1)],
 )
-def test_linear_problem(rule, above):
+def test_linear_problem(update, options, above):
     """Samples do not converge as Riccati does; they come as near as stated, and never below the optimum."""
     problem = regulator(lower=-4.0, upper=4.0)
-    spread = None if isinstance(rule, CrossEntropy) else 0.15
+    spread = None if update == "cem" else 0.15
     found = solved(
         problem,
-        Sampling(rule, samples=256, standard_deviation=spread, tolerance=1e-3),
+        Sampling(update, samples=256, standard_deviation=spread, tolerance=1e-3, **options),
         start_of(problem),
         max_steps=300,
     )
@@ -46,7 +38,7 @@ def test_the_first_sample_is_the_mean_itself():
     """So a single sample stays where it is, and no iteration makes the best plan worse."""
     problem = regulator()
     start = rollout_controls(problem, jnp.sin(jnp.arange(30.0))[:, None])
-    found = solved(problem, Sampling(PredictiveSampling(), samples=1, standard_deviation=0.5), start, max_steps=3)
+    found = solved(problem, Sampling("predictive", samples=1, standard_deviation=0.5), start, max_steps=3)
     np.testing.assert_array_equal(found.value.controls, start.controls)
 
 
@@ -62,7 +54,7 @@ def test_controls_are_linear_between_knots(knots, steps):
 def test_swing_up_without_gradients():
     """This seed comes to 161, others to 500 at most. The optimum is 40.42, doing nothing costs 4959. Equal seeds, equal plans."""
     problem = eqx.tree_at(lambda p: (p.lower, p.upper), acrobot(), (jnp.full(1, -20.0), jnp.full(1, 20.0)))
-    solver = Sampling(CrossEntropy(), samples=256, knots=12, patience=30, seed=3)
+    solver = Sampling("cem", samples=256, knots=12, patience=30, seed=3)
     still = rollout_controls(problem, jnp.zeros((50, 1)))
     found = solved(problem, solver, still, max_steps=60)
     assert 40.42 < float(found.cost) < 180.0
@@ -76,7 +68,7 @@ def test_swing_up_without_gradients():
 
 def test_wrong_solvers_are_refused():
     with pytest.raises(ValueError, match="elites = 300"):
-        Sampling(CrossEntropy(elites=300))
+        Sampling("cem", elites=300)
     problem = regulator()
     with pytest.raises(ValueError, match="no bounds; give the standard_deviation"):
-        solve(problem, Sampling(PathIntegral()), start_of(problem))
+        solve(problem, Sampling("mppi"), start_of(problem))

@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 from control_problems import regulator, start_of
 
-from jaxdyn.control import (
-    ILQR,
-    Collocation,
-    ControlResult,
-    UnsolvedError,
-    optima,
-    rollout_controls,
-    solve,
-    solve_batch,
-)
+from jaxdyn.control import ILQR, Collocation, ControlResult, UnsolvedError, optima, rollout_controls, solve, solve_batch
 from jaxdyn.results import UnsuccessfulError
 
 
@@ -58,6 +49,7 @@ def test_a_history_is_recorded_on_request_and_ends_with_the_solution():
     assert found.history is not None
     end = int(found.stats.iterations)
     np.testing.assert_allclose(found.history.cost[end], found.cost, rtol=1e-15)
+    np.testing.assert_allclose(found.history.violation[end], found.violation, rtol=1e-15)
     assert np.all(np.isfinite(found.history.cost[: end + 1]))
     assert np.all(np.isnan(found.history.cost[end + 1 :]))
     assert solve(problem, ILQR(), start_of(problem)).history is None
@@ -75,12 +67,10 @@ def test_arguments_of_the_wrong_kind_are_answered_at_the_door(as_a_user):
         solve(problem.dynamics, ILQR(), start_of(problem))  # pyright: ignore[reportArgumentType]
 
 
-def test_old_attributes_of_solutions_name_the_new_ones():
+def test_attributes_of_the_plan_are_named_where_they_are():
     found = solve(regulator(), ILQR(), start_of(regulator()))
-    with pytest.raises(AttributeError, match="now value"):
-        _ = found.plan  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(AttributeError, match=r"now stats\.iterations"):
-        _ = found.iterations  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match=r"the plan has it, value\.controls"):
+        _ = found.controls  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_result_codes_speak_of_constraints_only_where_there_are_some_and_name_a_remedy():

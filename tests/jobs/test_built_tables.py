@@ -197,4 +197,4 @@ def test_bounds_of_joints_are_their_limits_unless_they_are_given():
         found = part.fields(system, "constraint 1:")
         np.testing.assert_allclose(found["lower"], lower)
         np.testing.assert_allclose(found["upper"], upper)
-        assert found["below"] == found["above"] == (0, 1)
+        assert (found["origin"], found["nx"]) == (None, 2)

@@ -17,11 +17,8 @@ from jaxdyn.control import (
     Auto,
     Collocation,
     ControlResult,
-    CrossEntropy,
     MultipleShooting,
-    PathIntegral,
     Penetration,
-    PredictiveSampling,
     Sampling,
     SingleShooting,
     Spheres,
@@ -409,9 +406,12 @@ def test_experiment_states_a_problem(path):
         ("{kind='ilqr', tolerance=1e-3}", ILQR(tolerance=1e-3)),
         ("{kind='ddp', feasibility=1e-3, penalty=5.0}", ILQR(second_order=True, feasibility=1e-3, penalty=5.0)),
         ("{kind='multiple_shooting', tolerance=1e-5, parallel=true}", MultipleShooting(parallel=True, tolerance=1e-5)),
-        ("{kind='predictive', samples=9, knots=3}", Sampling(PredictiveSampling(), samples=9, knots=3)),
-        ("{kind='mppi', temperature=0.5, standard_deviation=2.0}", Sampling(PathIntegral(0.5), standard_deviation=2.0)),
-        ("{kind='cem', elites=5, patience=7, seed=2}", Sampling(CrossEntropy(5), patience=7, seed=2)),
+        ("{kind='predictive', samples=9, knots=3}", Sampling("predictive", samples=9, knots=3)),
+        (
+            "{kind='mppi', temperature=0.5, standard_deviation=2.0}",
+            Sampling("mppi", temperature=0.5, standard_deviation=2.0),
+        ),
+        ("{kind='cem', elites=5, patience=7, seed=2}", Sampling("cem", elites=5, patience=7, seed=2)),
     ],
 )
 def test_solvers_are_chosen_by_name(solver, chosen, config):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import jaxdyn.identify
 import jaxdyn.jobs.identify_tables  # imports all classes of solvers, costs, constraints, losses and charts
 from jaxdyn.constraints.kinds import Coupling
-from jaxdyn.control.constraint_terms import JointBounds, StateBounds
+from jaxdyn.control.constraint_terms import StateBounds
 from jaxdyn.control.cost_terms import ConstraintTerm, CostTerm
 from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.constraint import Constraint
@@ -38,7 +38,7 @@ CLASSES = (Model, Limits, Sensors, Inputs, ContactMaterial, PDControl)
 # Fields without a unit, a bound or an axis: indices of bodies and components, and values with the units of several components
 # or of the array that a chart parametrizes.
 UNDECLARED = {
-    *((cls, name) for cls in (StateBounds, JointBounds) for name in ("lower", "upper", "below", "above")),
+    *((StateBounds, name) for name in ("lower", "upper", "below", "above")),
     *((cls, "reference") for cls in (UnitVector, Rotation)),
     *((Bounded, name) for name in ("lower", "upper")),
     *((SphereContact, name) for name in ("bodies_a", "bodies_b")),

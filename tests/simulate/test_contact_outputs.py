@@ -8,7 +8,8 @@ import pytest
 import jaxdyn
 from jaxdyn import System
 from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
-from jaxdyn.simulate import deepest_penetration, save_contacts_and_frames
+from jaxdyn.simulate import save_contacts_and_frames
+from jaxdyn.simulate.diagnostics import deepest_penetration
 
 
 def ball(**material) -> System:

@@ -180,13 +180,6 @@ def test_held_knots_between_steps_keep_their_impulse(backend):
     np.testing.assert_allclose(backward[-1], [-impulse(0.033, 0.6)[0], -impulse(-0.271, 0.6)[1]], atol=1e-12)
 
 
-def test_controls_from_numpy_are_welcome():
-    us = np.full((4, 2), 0.1)
-    from_numpy = rollout(SYSTEM, swinging(), us, dt=0.01, steps=4).final.q
-    np.testing.assert_array_equal(from_numpy, rollout(SYSTEM, swinging(), jnp.asarray(us), dt=0.01, steps=4).final.q)
-    assert Knots(us, 0.01)(jnp.asarray(0.0)).shape == (2,)
-
-
 def test_truth_values_are_counted():
     counted = rollout(SYSTEM, swinging(), dt=0.01, steps=5, cost=lambda t, s, u, after: s.q[0] < 10)
     assert counted.cost == 5
@@ -213,12 +206,7 @@ def test_cost_is_summed_over_steps_and_sees_both_ends():
 def test_stop_condition_holds_the_sample_and_its_cost():
     def run(state):
         return rollout(
-            SYSTEM,
-            state,
-            dt=0.01,
-            steps=40,
-            stop=lambda t, s: t > 0.095,
-            cost=lambda t, s, u, after: jnp.ones(()),
+            SYSTEM, state, dt=0.01, steps=40, stop=lambda t, s: t > 0.095, cost=lambda t, s, u, after: jnp.ones(())
         )
 
     stopped = run(swinging())

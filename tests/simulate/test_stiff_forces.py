@@ -213,12 +213,7 @@ def test_derivatives_of_a_step_with_pairs_and_sliding_contacts_are_those_of_diff
 
 
 # Parents and joints of the random mechanisms; "F" is a free joint.
-STRUCTURES = [
-    ([-1, 0, 1, 2], "RRPR"),
-    ([-1, 0, 0, 1], "RSRR"),
-    ([-1, -1, 1], "FFR"),
-    ([-1, 0, 0, 1, 1, 2], "FRPRRS"),
-]
+STRUCTURES = [([-1, 0, 1, 2], "RRPR"), ([-1, 0, 0, 1], "RSRR"), ([-1, -1, 1], "FFR"), ([-1, 0, 0, 1, 1, 2], "FRPRRS")]
 TIME = 0.2  # s
 
 
