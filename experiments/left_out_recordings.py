@@ -35,8 +35,8 @@ from jaxdyn.display import aligned
 from jaxdyn.identify import CrossValidation, LevenbergMarquardt, Part, Plant, cross_validate, evaluate, fit
 from jaxdyn.io import RunDirectory, read_config, setting
 from jaxdyn.jobs import Job, main
-from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import parameters_of, plant_of, problem_of, recordings_of, with_sensors
+from jaxdyn.jobs.identify.config import IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify.problem import parameters_of, plant_of, problem_of, recordings_of, with_sensors
 
 ROOT = Path(__file__).parents[1]
 UNFITTED, PLAIN, WHOLE = "initial parameters", "plain output error", "fit of the config"

@@ -17,7 +17,7 @@ from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.loaded_run import load_run
 from jaxdyn.jobs.command_line import _VERBS
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout.config import RolloutConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PANDA = str(CONFIGS / "panda_rollouts.toml")
@@ -221,7 +221,7 @@ def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jaxdyn.jobs.rollout.rollout", interrupted)
+    monkeypatch.setattr("jaxdyn.jobs.rollout.work.rollout", interrupted)
     assert main(["rollout", pendulum, "--out", str(tmp_path / "run")]) == 130
     assert (
         capsys.readouterr().err.strip().splitlines()[-1]

@@ -1,6 +1,6 @@
 """The verbs of the command line `jaxdyn <verb> ...`.
 
-A verb is a job with a config file (`jaxdyn.jobs.job`) or a command with arguments (`jaxdyn.jobs.command`).
+A verb is a job with a config file (`jaxdyn.jobs.job`) or a command with arguments (`jaxdyn.jobs.commands.command`).
 """
 
 import argparse
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from jaxdyn.errors import suggestion
 from jaxdyn.jobs import verbs
-from jaxdyn.jobs.command import Command, add_command, run_command
+from jaxdyn.jobs.commands.command import Command, add_command, run_command
 from jaxdyn.jobs.job import Job, add_arguments
 from jaxdyn.jobs.running import run_from_arguments
 

@@ -76,7 +76,7 @@ def _check_keys(config: str, path: Path, tables: Mapping[str, Any], overrides: S
     """
     keys, given = keys_in_source(config), [key for key in tables if key != SMOKE]
     for verb in ("rollout", "identify", "optimize") if set(given) - keys.keys() else ():
-        if not set(given) - keys_in_source(f"jaxdyn.jobs.{verb}_config:{verb.title()}Config").keys():
+        if not set(given) - keys_in_source(f"jaxdyn.jobs.{verb}.config:{verb.title()}Config").keys():
             raise ConfigError(f"{path}: this is a config of another verb; run jaxdyn {verb} {path}")
     inner = {name: f"{table}.{name}" for table, names in reversed(keys.items()) for name in names if name not in keys}
     for key in (*given, *(text.partition("=")[0].partition(".")[0].strip() for text in overrides if "=" in text)):

@@ -5,8 +5,8 @@ This module does not import JAX, so that help and errors in a config or an argum
 
 from typing import Any
 
-from jaxdyn.jobs import arguments
-from jaxdyn.jobs.command import Command
+from jaxdyn.jobs.commands import arguments
+from jaxdyn.jobs.commands.command import Command
 from jaxdyn.jobs.job import Job, deferred
 from jaxdyn.jobs.settings import wrapped
 
@@ -19,12 +19,12 @@ def _is_double(config: Any) -> bool:
 ROLLOUT = Job(
     "rollout",
     "simulate many samples of one mechanism at once",
-    "jaxdyn.jobs.rollout_config:RolloutConfig",
-    deferred("jaxdyn.jobs.rollout:work"),
-    deferred("jaxdyn.jobs.rollout:inputs"),
+    "jaxdyn.jobs.rollout.config:RolloutConfig",
+    deferred("jaxdyn.jobs.rollout.work:work"),
+    deferred("jaxdyn.jobs.rollout.work:inputs"),
     shared=True,
     double=_is_double,
-    verdict=deferred("jaxdyn.jobs.rollout:verdict"),
+    verdict=deferred("jaxdyn.jobs.rollout.work:verdict"),
     of_mechanism={
         "batch": 256,
         "limits": "enforced",
@@ -36,20 +36,20 @@ ROLLOUT = Job(
 IDENTIFY = Job(
     "identify",
     "identify physical parameters of machines from recordings",
-    "jaxdyn.jobs.identify_config:IdentifyConfig",
-    deferred("jaxdyn.jobs.identify:work"),
-    deferred("jaxdyn.jobs.identify_plant:files_of_studies"),
+    "jaxdyn.jobs.identify.config:IdentifyConfig",
+    deferred("jaxdyn.jobs.identify.work:work"),
+    deferred("jaxdyn.jobs.identify.problem:files_of_studies"),
     double=_is_double,
-    verdict=deferred("jaxdyn.jobs.identify:verdict"),
+    verdict=deferred("jaxdyn.jobs.identify.work:verdict"),
     then=("jaxdyn evaluate {run}",),
 )
 
 EVALUATE = Job(
     "evaluate",
     "evaluate identified machines on new recordings, without a fit",
-    "jaxdyn.jobs.evaluate_config:EvaluateConfig",
-    deferred("jaxdyn.jobs.evaluate:work"),
-    deferred("jaxdyn.jobs.evaluate:inputs"),
+    "jaxdyn.jobs.identify.evaluate_config:EvaluateConfig",
+    deferred("jaxdyn.jobs.identify.evaluate:work"),
+    deferred("jaxdyn.jobs.identify.evaluate:inputs"),
     double=_is_double,
     of_runs="runs",
 )
@@ -57,9 +57,9 @@ EVALUATE = Job(
 OPTIMIZE = Job(
     "optimize",
     "compute optimal controls of a mechanism, from one initial guess or from many at once",
-    "jaxdyn.jobs.optimize_config:OptimizeConfig",
-    deferred("jaxdyn.jobs.optimize:work"),
-    deferred("jaxdyn.jobs.optimize:inputs"),
+    "jaxdyn.jobs.optimize.config:OptimizeConfig",
+    deferred("jaxdyn.jobs.optimize.work:work"),
+    deferred("jaxdyn.jobs.optimize.work:inputs"),
     shared=True,
     double=_is_double,
     then=("jaxdyn rollout {run}/replay.toml",),
@@ -75,9 +75,9 @@ def _tables() -> str:
     )
 
 
-NEW = Command("new", arguments.NewArguments, deferred("jaxdyn.jobs.new:new"))
-SHOW = Command("show", arguments.ShowArguments, deferred("jaxdyn.jobs.show:show"))
-CHECK = Command("check", arguments.CheckArguments, deferred("jaxdyn.jobs.check:check"))
-CONVERT = Command("convert", arguments.ConvertArguments, deferred("jaxdyn.jobs.convert:convert"), _tables)
-ANIMATE = Command("animate", arguments.AnimateArguments, deferred("jaxdyn.jobs.animate:animate"))
-VIEW = Command("view", arguments.ViewArguments, deferred("jaxdyn.jobs.view:view"))
+NEW = Command("new", arguments.NewArguments, deferred("jaxdyn.jobs.commands.new:new"))
+SHOW = Command("show", arguments.ShowArguments, deferred("jaxdyn.jobs.commands.show:show"))
+CHECK = Command("check", arguments.CheckArguments, deferred("jaxdyn.jobs.commands.check:check"))
+CONVERT = Command("convert", arguments.ConvertArguments, deferred("jaxdyn.jobs.commands.convert:convert"), _tables)
+ANIMATE = Command("animate", arguments.AnimateArguments, deferred("jaxdyn.jobs.commands.animate:animate"))
+VIEW = Command("view", arguments.ViewArguments, deferred("jaxdyn.jobs.commands.view:view"))

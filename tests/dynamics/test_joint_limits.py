@@ -39,8 +39,8 @@ from jaxdyn.io.system_file import load_system
 from jaxdyn.io.urdf import load_urdf
 from jaxdyn.io.urdf_writer import save_urdf
 from jaxdyn.io.xml import IgnoredContent
-from jaxdyn.jobs.rollout import _machine
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout.config import RolloutConfig
+from jaxdyn.jobs.rollout.work import _machine
 from jaxdyn.simulate.diagnostics import power_balance_error, work_of_step
 
 LOWER, UPPER = -0.8, 0.5

@@ -27,7 +27,7 @@ import jaxdyn
 from jaxdyn import MechanismError
 from jaxdyn.io import ConfigError, IgnoredContent, RunDirectory, RunError
 from jaxdyn.io.recordings import Columns, load_recording
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout.config import RolloutConfig
 
 ROOM = 3 * 2**30  # bytes that reading a file may take beyond those of the process
 LONGEST_MESSAGE = 4200

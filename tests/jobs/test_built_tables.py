@@ -21,10 +21,10 @@ from jaxdyn.control import ILQR, ControlProblem, CostTerm, Plan, Solution, Solve
 from jaxdyn.io.config import read_config, resolved_toml
 from jaxdyn.io.tables import keys_of
 from jaxdyn.jobs import verbs
-from jaxdyn.jobs.optimize_config import OptimizeConfig
-from jaxdyn.jobs.optimize_parts import JointBoundsPart
-from jaxdyn.jobs.optimize_problem import problem_of, solver_of
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.optimize.config import OptimizeConfig
+from jaxdyn.jobs.optimize.parts import JointBoundsPart
+from jaxdyn.jobs.optimize.problem import problem_of, solver_of
+from jaxdyn.jobs.rollout.config import RolloutConfig
 from jaxdyn.jobs.settings import describe_settings, keys_in_source
 from jaxdyn.mechanism.quantity import quantity
 

@@ -11,7 +11,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.cli import main
-from jaxdyn.jobs import check
+from jaxdyn.jobs.commands import check
 from jaxdyn.lanes import guest
 from jaxdyn.lanes.reference import Reference
 from jaxdyn.simulate import precision

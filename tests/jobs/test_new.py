@@ -15,9 +15,9 @@ import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.tables import keys_of
-from jaxdyn.jobs.optimize_config import OptimizeConfig
-from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.optimize.config import OptimizeConfig
+from jaxdyn.jobs.optimize.problem import problem_of, solver_of, starts_of
+from jaxdyn.jobs.rollout.config import RolloutConfig
 
 SMALL = {
     "rollout": ["batch=4", "time.duration=20 ms", "dtype=float64", "pictures=false"],

@@ -29,9 +29,9 @@ from jaxdyn.control import (
 )
 from jaxdyn.io.config import read_config
 from jaxdyn.io.loaded_run import load_run
-from jaxdyn.jobs.optimize import _by_start, _from_other_guesses
-from jaxdyn.jobs.optimize_config import OptimizeConfig
-from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
+from jaxdyn.jobs.optimize.config import OptimizeConfig
+from jaxdyn.jobs.optimize.problem import problem_of, solver_of, starts_of
+from jaxdyn.jobs.optimize.work import _by_start, _from_other_guesses
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 EXPERIMENTS = sorted(CONFIGS.glob("optimize_*.toml"))

@@ -13,9 +13,9 @@ from jaxdyn.control.plan import gaps
 from jaxdyn.control.rates import plan_with_rates
 from jaxdyn.control.verification import TOLERANCE
 from jaxdyn.io.config import read_config
-from jaxdyn.jobs.optimize_config import OptimizeConfig, RatesConfig
-from jaxdyn.jobs.optimize_problem import problem_of, starts_of
-from jaxdyn.jobs.optimize_rates import with_rates_of
+from jaxdyn.jobs.optimize.config import OptimizeConfig, RatesConfig
+from jaxdyn.jobs.optimize.problem import problem_of, starts_of
+from jaxdyn.jobs.optimize.rates import with_rates_of
 
 CONFIG = f"""
 mechanism = "{Path(__file__).parents[2] / "configs" / "mechanisms" / "cart_pole.toml"}"

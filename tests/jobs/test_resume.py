@@ -21,9 +21,9 @@ from jaxdyn.io.loaded_run import load_run
 from jaxdyn.io.plant_file import save_plant
 from jaxdyn.io.runs import RunDirectory, RunError
 from jaxdyn.io.system_file import files_of
-from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify.config import IdentifyConfig
 from jaxdyn.jobs.job import Job
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout.config import RolloutConfig
 from jaxdyn.jobs.verbs import IDENTIFY, OPTIMIZE, ROLLOUT
 
 JOBS = {job.name: job for job in (ROLLOUT, IDENTIFY, OPTIMIZE)}

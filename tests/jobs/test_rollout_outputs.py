@@ -15,8 +15,8 @@ from jaxdyn.cli import main
 from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs import RunDirectory
-from jaxdyn.jobs import rollout
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout import work as rollout
+from jaxdyn.jobs.rollout.config import RolloutConfig
 
 MODEL = library.double_pendulum()
 MATERIAL = {"stiffness": 100.0, "damping": 1.0}

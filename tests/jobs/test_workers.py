@@ -149,7 +149,7 @@ def test_devices_memory_and_pictures_of_a_run_may_change_and_parts_of_a_chunk_ha
 # listings are also a second old; some are killed while they compute, and others join.
 WORKERS = """
 import contextlib, json, os, pathlib, random, signal, sys, time
-import jaxdyn.jobs.carry_out, jaxdyn.jobs.rollout
+import jaxdyn.jobs.carry_out, jaxdyn.jobs.rollout.work
 from jaxdyn.cli import main
 
 out, (count, kills, latency, command) = sys.argv[1], json.loads(sys.argv[2])

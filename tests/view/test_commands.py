@@ -11,7 +11,7 @@ import pytest
 import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.dynamics import GroundContact, contact_sphere
-from jaxdyn.jobs import animate
+from jaxdyn.jobs.commands import animate
 
 MECHANISMS = Path(__file__).parents[2] / "configs" / "mechanisms"
 PENDULUM = MECHANISMS / "double_pendulum.toml"

@@ -1,0 +1,299 @@
+"""The job `jaxdyn optimize`: optimal control of a mechanism, from one initial guess or from many at once."""
+
+import dataclasses
+import functools
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from tqdm import tqdm
+
+from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.arrays import on_device
+from jaxdyn.control import guess
+from jaxdyn.control.auto import Auto
+from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
+from jaxdyn.control.plan import Plan, no_multipliers
+from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
+from jaxdyn.control.rates import plan_with_rates
+from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
+from jaxdyn.control.verification import Verification, integrator_name
+from jaxdyn.display import aligned
+from jaxdyn.dynamics.equations_of_motion import total_energy
+from jaxdyn.dynamics.system import State, System
+from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.runs import Chunks, RunDirectory
+from jaxdyn.io.system_file import files_of
+from jaxdyn.jobs.hosts import mesh_of
+from jaxdyn.jobs.optimize.config import MixedStartConfig, OptimizeConfig
+from jaxdyn.jobs.optimize.problem import problem_of, solver_of, starts_of
+from jaxdyn.jobs.optimize.rates import of_mechanism, with_rates_of
+from jaxdyn.jobs.pictures import drawn
+from jaxdyn.jobs.rollout.replay import PLAN, open_loop_error, replay_config, saved_plan
+
+_BLOCK = 10  # iterations after which finished searches are removed from a batch
+_SHOWN = 12  # optima in tables, pictures and animations
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """Solutions of a problem from all initial guesses.
+
+    Attributes:
+        problem: Problem of the mechanism, whose controls are forces and not their rates.
+        found: Solutions, with a leading axis of initial guesses.
+        searched: Problem that the solver solved; if the config has a table [rates], its controls are the rates.
+        solved: Solutions of this problem. The last rates (N m/s or N/s) lead to controls after the end of the motion, and the
+            feedback gains are those of the rates on the deviation of (x, u), (N, nu, nx + nu).
+        groups: Local optima, from the lowest cost.
+        best: Index of the selected plan.
+    """
+
+    problem: ControlProblem
+    found: Solution
+    searched: ControlProblem
+    solved: Solution
+    groups: list[Optimum]
+    best: int
+
+    @property
+    def system(self) -> System:
+        """The mechanism."""
+        assert isinstance(self.problem.dynamics, MultibodyDynamics)
+        return self.problem.dynamics.system
+
+    @property
+    def times(self) -> np.ndarray:
+        """Times (N + 1,) of the selected plan, s."""
+        placed = self.problem.with_design(self.found.value.design[self.best])
+        return np.arange(self.problem.steps + 1) * float(placed.dt)
+
+    @property
+    def shown(self) -> list[int]:
+        """Indices of the plans in the animation: the selected plan, then the best plan of each other local optimum unless the
+        duration is free.
+        """
+        free = self.problem.design is not None
+        return [self.best, *(group.best for group in self.groups if group.best != self.best and not free)]
+
+
+def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any] | None:
+    """Solve the problem of a config from all initial guesses; returns the metrics, or None if another process completes the run."""
+    problem = problem_of(config)
+    searched = with_rates_of(config, problem)
+    starts = starts_of(config, problem)
+    if config.rates is not None:
+        starts = jax.vmap(functools.partial(plan_with_rates, searched))(starts)
+    begun = time.perf_counter()
+    solver = solver_of(config, searched)
+    solved = _solved(config, searched, solver, starts, directory)
+    if solved is None:
+        return None
+    seconds = time.perf_counter() - begun
+    results = np.asarray(solved.result)
+    best = best_of(solved)
+    checked = _row(solved.verification, best)
+    found = solved if config.rates is None else jax.vmap(functools.partial(of_mechanism, problem))(solved)
+    solution = _row(found, best)
+    outcome = Outcome(problem, found, searched, solved, optima(found, alike=config.alike)[:_SHOWN], best)
+    by_start = _by_start(config, problem, found, _from_other_guesses(solver, searched, found))
+    name, attempts = config.solver.kind, []
+    if isinstance(solver, Auto):
+        name, attempts = solver.stages(searched)[int(solution.stats.stage)].name, [solver.describe(searched, found)]
+    report = _report(config, by_start, outcome, checked, attempts)
+    print(report)
+    directory.write_text("optima.txt", report + "\n")
+    _save(config, outcome, directory)
+    metrics = {
+        "solve_s": seconds,
+        "starts": len(results),
+        "results": {code.name.lower(): int(np.sum(results == code)) for code in ControlResult},
+        "result": ControlResult(int(solution.result)).name.lower(),
+        "cost": float(solution.cost),
+        "violation": float(solution.violation),
+        "iterations": int(solution.stats.iterations),
+        "solver": name,
+        "verification": vars(checked),
+        "duration_s": float(problem.with_design(solution.value.design).duration),
+        "best_start": best,
+        "optima": [group._asdict() for group in outcome.groups],
+        "by_start": by_start,
+        "open_loop_error": open_loop_error(problem, solution.value),
+    }
+    if config.pictures or config.animation:
+        metrics["pictures"] = drawn("jaxdyn.jobs.optimize.pictures:draw", config, outcome, directory)
+    return metrics
+
+
+def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
+    """The files that the optimization of a config reads."""
+    return [("mechanism", file) for file in files_of(config.mechanism)]
+
+
+def _solved(
+    config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
+) -> Solution | None:
+    """Solutions from all initial guesses, with histories if the solver records them; None if another process completes the run.
+
+    Raises:
+        ConfigError: No initial guess has a finite cost.
+    """
+    # These solvers make many searches at once, and record their histories.
+    together = isinstance(solver, IterativeSolver | Auto)
+    chunk = config.chunk if together else 1
+    firsts = range(0, starts.controls.shape[0], chunk)
+    files = Chunks(directory, "solutions", len(firsts))
+
+    def solved(k: int) -> dict[str, Array]:
+        plans = jax.tree.map(lambda leaf: leaf[firsts[k] : firsts[k] + chunk], starts)
+        found = solve_batch(
+            problem,
+            solver,
+            plans,
+            max_steps=config.max_steps,
+            throw=False,
+            history=together,
+            every=1 if len(plans.controls) == 1 else _BLOCK,
+            progress=together,  # otherwise the chunks show the progress
+            mesh=mesh_of(config.devices),
+        )
+        bar.update()
+        return {f"leaf_{n}": leaf for n, leaf in enumerate(jax.tree.leaves(found))}
+
+    with tqdm(
+        total=len(firsts), initial=sum(map(files.exists, range(files.count))), unit="plan", disable=together
+    ) as bar:
+        if not files.fill(solved):
+            return None
+    structure, chunks = _structure(problem, starts, together), []
+    for k in range(files.count):
+        arrays = files.read(k)
+        leaves = [jnp.asarray(arrays[f"leaf_{n}"]) for n in range(len(arrays))]
+        chunks.append(jax.tree.unflatten(structure, leaves))
+    found = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *chunks)
+    if np.all(np.asarray(found.result) == ControlResult.NOT_FINITE):  # nothing was computed
+        files.remove()
+        raise ConfigError(f"start: {ControlResult.NOT_FINITE.message}")
+    return found
+
+
+def _structure(problem: ControlProblem, starts: Plan, has_history: bool) -> Any:
+    """Tree structure of solutions."""
+    plan = jax.tree.map(lambda leaf: leaf[0], starts)
+    number, gains, code = jnp.zeros(()), jnp.zeros((0, 0, 0)), jnp.zeros((), int)
+    history = History(number[None], number[None]) if has_history else None
+    found = Solution(plan, gains, no_multipliers(problem, 1.0), number, number, code, Stats(code), history=history)
+    checked = Verification(number, number, number, number, number, integrator_name(problem.dynamics))
+    return jax.tree.structure(dataclasses.replace(found, verification=checked))
+
+
+def _report(
+    config: OptimizeConfig, by_start: list[dict[str, Any]], outcome: Outcome, checked: Verification, attempts: list[str]
+) -> str:
+    """Report on the initial guesses of every kind, all optima, the attempts of `Auto`, the selected plan, and its check."""
+    _, *keys = by_start[0]
+    rows = [["start", *(key.replace("_", " ") for key in keys)]]
+    rows += [[_cell(value) for value in entry.values()] for entry in by_start]
+    solution = _row(outcome.found, outcome.best)
+    code = ControlResult(int(solution.result))
+    kept = f"kept: plan {outcome.best}, cost {float(solution.cost):.8g}, violation {float(solution.violation):.1e}"
+    if code == ControlResult.SUCCESSFUL:
+        ended = f"solved after {int(solution.stats.iterations)} iterations"
+    else:
+        ended = f"NOT solved: {code.message}"
+    # One line for each optimum, then those about the other searches.
+    lines = describe_optima(outcome.found, alike=config.alike).splitlines()
+    count = len(optima(outcome.found, alike=config.alike))
+    more = [f"and {count - _SHOWN} optima of higher cost"] if count > _SHOWN else []
+    shown = ["", "optima:", *lines[: min(count, _SHOWN)], *more, *lines[count:], *attempts]
+    verified = (
+        f"checked: gaps of the dynamics {float(checked.gap):.1e}, violation of constraints {float(checked.violation):.1e} and of "
+        f"bounds {float(checked.excess):.1e}, error of the time steps about {float(checked.integration_error):.1e} "
+        "(rad, m, rad/s or m/s)\n"
+        f"simulated: time steps of {checked.integrator}; with steps of a quarter of their length the motion misses the plan by "
+        f"{100.0 * float(checked.miss):.2g} % of its range"
+    )
+    return "\n".join([aligned(rows, left=(0,)), *shown, "", f"{kept}; {ended}", verified])
+
+
+def _cell(value: str | int | float | None) -> str:
+    return "" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def _from_other_guesses(solver: Solver, problem: ControlProblem, found: Solution) -> Bool[np.ndarray, "starts"]:
+    """Whether `Auto` found each solution from initial guesses that it generated itself."""
+    stages = solver.stages(problem) if isinstance(solver, Auto) else ()
+    others = [k for k, stage in enumerate(stages) if stage.other_guesses]
+    return np.isin(np.asarray(found.stats.stage), others) & (np.asarray(found.result) == ControlResult.SUCCESSFUL)
+
+
+def _by_start(
+    config: OptimizeConfig, problem: ControlProblem, found: Solution, elsewhere: Bool[np.ndarray, "starts"]
+) -> list[dict[str, Any]]:
+    """Statistics of the solutions from each entry of the config; those of mixed initial guesses from each kind of guess.
+
+    Solutions that are marked in `elsewhere`, because `Auto` generated their initial guesses, have a separate row.
+    """
+    labels = []
+    for k, entry in enumerate(config.start):
+        kinds = [entry.kind] * entry.count
+        if isinstance(entry, MixedStartConfig):
+            kinds = [f"mixed: {kind}" for kind in guess.kinds(problem, entry.count)]
+        labels += [(k, kind) for kind in kinds]
+    groups = [
+        (kind, np.array([label == (k, kind) for label in labels]), ~elsewhere) for k, kind in dict.fromkeys(labels)
+    ]
+    if elsewhere.any():
+        groups.append(("other guesses", elsewhere, elsewhere))
+    rows = []
+    for kind, part, counted in groups:
+        solved = part & counted & (np.asarray(found.result) == ControlResult.SUCCESSFUL)
+        cost = np.asarray(found.cost)[solved]
+        rows.append(
+            {
+                "kind": kind,
+                "count": int(part.sum()),
+                "solved": len(cost),
+                "best_cost": float(cost.min()) if len(cost) else None,
+                "worst_cost": float(cost.max()) if len(cost) else None,
+                "iterations": int(np.asarray(found.stats.iterations)[part].max()),
+            }
+        )
+    return rows
+
+
+def _row(batch: Any, index: int) -> Any:
+    """One solution of a batch. The selection by NumPy is not compiled."""
+    return jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[index]), batch)
+
+
+@stored_jit
+def _energies(system: System, states: State) -> Float[Array, "plans times"]:
+    each = per_sample(functools.partial(total_energy, system), name="energy")
+    return jax.vmap(jax.vmap(each))(states)
+
+
+@announced_as("energies")
+def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> None:
+    """Write the mechanism, the best plan with a config for its replay, one plan of each optimum as a run, and all searches."""
+    problem, found, best = outcome.problem, outcome.found, outcome.best
+    system, shown = outcome.system, np.array(outcome.shown)
+    directory.write_mechanism(system)
+    plan = saved_plan(problem, _row(found, best))
+    if config.rates is not None:
+        plan |= {"rates": outcome.solved.value.controls[best], "rate_feedback": outcome.solved.feedback[best]}
+    directory.write_arrays(PLAN, **plan)
+    directory.write_text("replay.toml", replay_config(problem, found.value.design[best]))
+    states = jax.tree.map(lambda leaf: np.asarray(leaf)[shown], found.value.states)
+    energy = _energies(system, states)
+    directory.write_arrays("states", time=outcome.times, q=states.q, v=states.v, energy=energy, plan=shown)
+    searches = {name: getattr(found, name) for name in ("cost", "violation", "result")}
+    searches |= {"iterations": found.stats.iterations, "controls": found.value.controls, "design": found.value.design}
+    if found.history is not None:
+        searches |= {"cost_history": found.history.cost, "violation_history": found.history.violation}
+    directory.write_arrays("searches", **searches)
