@@ -62,21 +62,6 @@ def for_all(value: float, system: System, place: str) -> float:
     return value
 
 
-def check_bounds(lower: np.ndarray, upper: np.ndarray, table: str) -> None:
-    """Check that the lower bounds of controls, or of their rates, are below the upper ones.
-
-    Args:
-        lower, upper: One bound per control.
-        table: Name of the table with the bounds, for the message.
-
-    Raises:
-        ConfigError: A lower bound is not below its upper bound.
-    """
-    if np.any(lower >= upper):
-        k = int(np.argmax(lower >= upper))
-        raise ConfigError(f"{table} of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
-
-
 def _check_units(
     values: Sequence[float], model: Model, along: Literal["velocity", "coordinate"], columns: Sequence[int], place: str
 ) -> None:

@@ -47,7 +47,7 @@ IDENTIFY = Job(
 EVALUATE = Job(
     "evaluate",
     "evaluate identified machines on new recordings, without a fit",
-    "jaxdyn.jobs.identify.evaluate_config:EvaluateConfig",
+    "jaxdyn.jobs.identify.evaluate:EvaluateConfig",
     deferred("jaxdyn.jobs.identify.evaluate:work"),
     deferred("jaxdyn.jobs.identify.evaluate:inputs"),
     double=_is_double,

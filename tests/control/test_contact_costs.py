@@ -21,7 +21,7 @@ from jaxdyn.dynamics import (
 )
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.tables import Place
-from jaxdyn.jobs.optimize.tables import CostTable
+from jaxdyn.jobs.optimize.terms import CostTable
 from jaxdyn.mechanism import configuration
 
 LEGS = ("fl", "fr", "rl", "rr")

@@ -130,7 +130,7 @@ TOML = {
         30,
         config(
             OptimizeConfig,
-            lambda n: OPTIMIZATION + '[[running]]\nkind = "effort"\n' + many(n, '[[start]]\nkind = "constant"'),
+            lambda n: OPTIMIZATION + '[[running]]\nkind = "effort"\n' + many(n, '[[start]]\nkind = "controls"'),
         ),
     ),
     "coordinates of a config": Family(

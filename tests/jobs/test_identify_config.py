@@ -24,10 +24,8 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.io.config import read_config
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import save_plant
-from jaxdyn.jobs.identify.config import FitConfig, IdentifyConfig
+from jaxdyn.jobs.identify.config import FitConfig, ForceTable, IdentifyConfig, SyntheticConfig
 from jaxdyn.jobs.identify.problem import files_of_studies, loss_of, parameters_of, plant_of
-from jaxdyn.jobs.identify.synthetic_config import SyntheticConfig
-from jaxdyn.jobs.identify.tables import ForceTable
 from jaxdyn.jobs.settings import describe_settings
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import STIFFNESS, quantity

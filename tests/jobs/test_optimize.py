@@ -75,7 +75,7 @@ def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_mis
         config,
         "solver={kind='collocation', degree=2}",
         "time.steps=4",
-        "start=[{kind='random', count=3}]",
+        "start=[{kind='controls', count=3}]",
     ]
     assert main([*command, "--out", str(tmp_path / "whole")]) == 0
     solve, solved = Collocation.solve, []
@@ -99,11 +99,7 @@ def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_mis
 def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
     metrics = json.loads((swing / "metrics.json").read_text())
     assert (metrics["starts"], metrics["results"]["successful"], metrics["result"]) == (6, 6, "successful")
-    assert [(row["kind"], row["count"]) for row in metrics["by_start"]] == [
-        ("constant", 1),
-        ("random", 3),
-        ("states", 2),
-    ]
+    assert [(row["kind"], row["count"]) for row in metrics["by_start"]] == [("controls", 4), ("states", 2)]
     assert sum(group["starts"] for group in metrics["optima"]) == 6
     assert (metrics["environment"]["x64"], metrics["environment"]["dtype"]) == (True, "float64")
     assert metrics["open_loop_error"] < 1e-9
@@ -136,15 +132,15 @@ def test_run_directory_has_the_plan_the_searches_and_pictures(swing):
         assert "successful" in repr(run.trajectory)
     assert run.system.model.name == "pendulum"
     np.testing.assert_array_equal(run.arrays["q"][0], plan["q"])
-    assert read_config(swing / "config.toml", OptimizeConfig).start[2].count == 2
+    assert read_config(swing / "config.toml", OptimizeConfig).start[1].count == 2
 
 
 def test_mixed_initial_guesses_are_those_of_the_library_and_are_reported_by_kind(config, tmp_path):
-    start = "start=[{kind='random'}, {kind='mixed', count=6, standard_deviation=0.5, seed=3}]"
+    start = "start=[{kind='controls'}, {kind='mixed', count=6, standard_deviation=0.5, seed=3}]"
     assert main(["optimize", config, start, "start.0.count=2", "--out", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert [(row["kind"], row["count"]) for row in metrics["by_start"]] == [
-        ("random", 2),
+        ("controls", 2),
         ("mixed: rest", 1),
         ("mixed: held", 1),
         ("mixed: straight line", 1),
@@ -156,14 +152,14 @@ def test_mixed_initial_guesses_are_those_of_the_library_and_are_reported_by_kind
     with jax.enable_x64(True):
         settings = read_config(config, OptimizeConfig, [start])
         problem = problem_of(settings)
-        plans = jax.tree.map(lambda leaf: leaf[64:], starts_of(settings, problem))
+        plans = jax.tree.map(lambda leaf: leaf[1:], starts_of(settings, problem))
         expected = guess.mixed(problem, 6, seed=3, standard_deviation=0.5)
     for leaf, other in zip(jax.tree.leaves(plans), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(leaf, other)
 
 
 def test_solutions_from_other_guesses_of_the_solver_are_no_successes_of_the_given_ones(config):
-    settings = read_config(config, OptimizeConfig, ["start=[{kind='mixed', count=3}, {kind='constant'}]"])
+    settings = read_config(config, OptimizeConfig, ["start=[{kind='mixed', count=3}, {kind='controls'}]"])
     with jax.enable_x64(True):
         problem = problem_of(settings)
     solver = Auto()
@@ -179,7 +175,7 @@ def test_solutions_from_other_guesses_of_the_solver_are_no_successes_of_the_give
         ("mixed: rest", 1, 0, None),
         ("mixed: held", 1, 0, None),
         ("mixed: straight line", 1, 0, None),
-        ("constant", 1, 0, None),
+        ("controls", 1, 0, None),
         ("other guesses", 1, 1, 2.0),
     ]
     found.stats.stage[0] = 0
@@ -225,7 +221,7 @@ def test_feedback_brings_samples_back_to_the_plan(swing, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "fragments"),
     [
-        (["solver.kind=newton"], ["solver.kind: 'newton' is unknown; use one of ", "ilqr, ddp, "]),
+        (["solver.kind=newton"], ["solver.kind: 'newton' is unknown; use one of ", "ilqr, "]),
         (["time.step=3"], ["time.step: unknown key", "did you mean 'steps'"]),
         (["running=[{weights=3}]"], ["running 1: kind: missing; use one of deviation, effort"]),
         (["running=[{kind='effrt'}]"], ["running 1: kind: 'effrt' is unknown", "did you mean 'effort'"]),
@@ -265,14 +261,14 @@ def test_feedback_brings_samples_back_to_the_plan(swing, tmp_path):
             ["start 1: times range from 0 to 2 s; start at 0 and end at 1 s"],
         ),
         (
-            ["start=[{kind='constant', controls=[1, 2]}]"],
+            ["start=[{kind='controls', controls=[1, 2]}]"],
             ["start 1: controls has 2 values; give 1, or 1: one per control"],
         ),
         (["solver={kind='cem', samples=8, elites=9}"], ["solver: elites = 9", "give 2 or more"]),
         (["solver.kind=mppi", "bounds.upper=inf"], ["solver: a control has no bounds; give the standard_deviation"]),
-        (["start=[{kind='constant', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
+        (["start=[{kind='controls', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
         (
-            ["initial.v=1e99", "running=[{kind='energy', level=0}]", "solver.kind=ddp"],
+            ["initial.v=1e99", "running=[{kind='energy', level=0}]", "solver.kind=ilqr"],
             ["start: The initial guess is not finite; give smaller controls"],
         ),
     ],
@@ -343,7 +339,7 @@ def test_what_cannot_be_reached_is_said(config, tmp_path, capsys):
         "solver={kind='cem', samples=32, elites=4}",
     ]
     out = str(tmp_path / "run")
-    assert main(["optimize", config, "--out", out, "start=[{kind='constant'}]", *overrides]) == 0
+    assert main(["optimize", config, "--out", out, "start=[{kind='controls'}]", *overrides]) == 0
     said = capsys.readouterr().out
     assert "NOT solved: The search found no plan that meets all constraints" in said
     assert "relax one" in said
@@ -362,7 +358,7 @@ def test_a_free_duration_is_found_and_replayed(config, tmp_path):
         "final=[{kind='time'}]",
         "constraint=[{kind='state_bounds', v_upper=1.2}]",
         "final_constraint=[{kind='state', q=[0.5], v=0}]",
-        "start=[{kind='constant'}]",
+        "start=[{kind='controls'}]",
     ]
     assert main(["optimize", config, "--out", str(tmp_path / "run"), *overrides]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -407,7 +403,10 @@ def test_experiment_states_a_problem(path):
     ("solver", "chosen"),
     [
         ("{kind='ilqr', tolerance=1e-3}", ILQR(tolerance=1e-3)),
-        ("{kind='ddp', feasibility=1e-3, penalty=5.0}", ILQR(second_order=True, feasibility=1e-3, penalty=5.0)),
+        (
+            "{kind='ilqr', second_order=true, feasibility=1e-3, penalty=5.0}",
+            ILQR(second_order=True, feasibility=1e-3, penalty=5.0),
+        ),
         ("{kind='multiple_shooting', tolerance=1e-5, parallel=true}", MultipleShooting(parallel=True, tolerance=1e-5)),
         ("{kind='predictive', samples=9, knots=3}", Sampling(PredictiveSampling(), samples=9, knots=3)),
         ("{kind='mppi', temperature=0.5, standard_deviation=2.0}", Sampling(PathIntegral(0.5), standard_deviation=2.0)),
@@ -459,8 +458,8 @@ def test_help_lists_the_settings_of_every_kind(capsys):
         "running.level (J)",
         "running.frame",
         "constraint.q_lower (rad or m)",
-        "start.amplitude (N m or N)",
+        "start.controls (N m or N)",
     ):
         assert f"  {name}: " in said, name
-    for kind in ("angular_deviation", "penetration", "state_bounds", "random"):
+    for kind in ("angular_deviation", "penetration", "state_bounds", "mixed"):
         assert f'.kind = "{kind}": ' in said

@@ -3,24 +3,55 @@
 import dataclasses
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+# Forces are found among the classes of these modules and of all other imported modules.
+from jaxdyn.dynamics import friction, joint_limits  # noqa: F401
+from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.errors import check_name
+from jaxdyn.identify.charts import Chart
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
+from jaxdyn.identify.experiment import compare_base_parameters, excitations
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
+from jaxdyn.identify.losses import Loss
 from jaxdyn.identify.output_error import OutputError
+from jaxdyn.identify.parameters import Tie
 from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.identify.recording import cut
 from jaxdyn.io.config import default_of, seed_setting, setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.recording_columns import Columns
 from jaxdyn.jobs.choices import BaseName, HostChoice
-from jaxdyn.jobs.identify.parameters_config import FreeConfig, TieConfig
-from jaxdyn.jobs.identify.synthetic_config import SyntheticConfig
-from jaxdyn.jobs.identify.tables import ROBUST_LOSSES, ForceTable, LossName
+from jaxdyn.jobs.tables import FieldKey, Table
+from jaxdyn.mechanism.named_classes import named_subclasses
+from jaxdyn.mechanism.quantity import EFFORT
 
 _ALWAYS = (0.0, 1e9)  # s
+
+if TYPE_CHECKING:
+    LossName = ChartName = str
+else:
+    LossName, ChartName = (Literal[tuple(named_subclasses(base))] for base in (Loss, Chart))
+
+
+class ForceTable(Table):
+    """A table [[force]]: a force in all joints, with one value for all joints or one per component; `kind` names its class."""
+
+    base = JointForce
+
+    @classmethod
+    def kinds(cls) -> dict[str, tuple[type, dict[str, type]]]:
+        return {force.__name__: (force, {}) for force in named_subclasses(cls.base, "table_name").values()}
+
+    @classmethod
+    def keys(cls, kind: str) -> dict[str, FieldKey]:
+        found = {}
+        for name, key in super().keys(kind).items():
+            # The unit depends on the components of the mechanism, which is not known here; so text with a unit is refused.
+            unit = key.rules.unit_text or key.rules.unit
+            found[name] = dataclasses.replace(key, rules=dataclasses.replace(key.rules, unit=unit, broadcast=True))
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +89,67 @@ class StudyConfig:
             start, end = getattr(self, name)
             if not start < end:
                 raise ValueError(f"{name} is [{start:g}, {end:g}]; give the start before the end")
+
+
+@dataclasses.dataclass(frozen=True)
+class FreeConfig:
+    """Free parameters: the inertia of bodies, or an array of the plant.
+
+    Attributes:
+        inertia: Names of the bodies whose mass, center of mass and inertia tensor are free; ["all"] for all bodies.
+        divergence: Weight of the log-det divergence of the inertial parameters from their initial values, a regularization; 0 for
+            no regularization.
+        path: Path of the free array of the plant, such as "system.model.armature", "system.forces.0.viscous", "inputs.delay" or
+            "sensors.offset"; "sensors.zeros" is a separate offset for each recording.
+        entries: Rows of the array that are free, by the names of bodies or joints or by index; by default all rows.
+        chart: Parametrization of the values: "real" (any), "positive", "bounded", "unit_vector" or "rotation" (a quaternion); by
+            default, the values stay within the bounds that the class of the array declares if the initial values are inside them.
+        lower: Lower bound of the chart "bounded".
+        upper: Upper bound of the chart "bounded".
+        start: Initial guess of the values; by default the values of the mechanism.
+        prior_std: Standard deviation of a Gaussian prior; without this key there is no prior.
+        prior_mean: Mean of the Gaussian prior; by default the initial guess.
+        name: Name that appears in tables; by default the last part of the path.
+        unit: Unit that appears in tables; by default the unit that the class of the array declares.
+    """
+
+    inertia: tuple[str, ...] = ()
+    divergence: float = setting(0.0, minimum=0.0)
+    path: str = ""
+    entries: tuple[str, ...] = ()
+    chart: ChartName | None = None
+    lower: float = 0.0
+    upper: float = 1.0
+    start: tuple[float, ...] | None = setting(None, broadcast=True)
+    prior_std: tuple[float, ...] | None = setting(None, positive=True, broadcast=True)
+    prior_mean: tuple[float, ...] | None = setting(None, broadcast=True)
+    name: str | None = None
+    unit: str | None = None
+
+    def __post_init__(self):
+        if bool(self.inertia) == bool(self.path):
+            raise ValueError("give either inertia (names of bodies) or path (an array of the plant)")
+        if self.chart != "bounded" and (self.lower, self.upper) != (FreeConfig.lower, FreeConfig.upper):
+            raise ValueError('lower and upper are the bounds of chart = "bounded"; add this key, or remove the bounds')
+
+
+@dataclasses.dataclass(frozen=True)
+class TieConfig:
+    """Parameters that depend linearly on a free parameter: value = factor * parameter + offset.
+
+    Attributes:
+        path: Path, in the plant, of the array whose values depend on the parameter.
+        to: Name of the free parameter.
+        entries: Rows of the array that depend on the parameter, by names or by index; by default all rows.
+        factor: Factor of the free parameter.
+        offset: Constant term.
+    """
+
+    path: str
+    to: str
+    entries: tuple[str, ...] = ()
+    factor: float = setting_of(Tie, "factor")
+    offset: float = setting_of(Tie, "offset")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,11 +245,45 @@ class FitConfig:
     seed: int = seed_setting()
 
     def __post_init__(self):
-        if self.threshold is not None and self.loss not in ROBUST_LOSSES:
+        losses = named_subclasses(Loss).items()
+        robust = [name for name, cls in losses if "threshold" in {field.name for field in dataclasses.fields(cls)}]
+        if self.threshold is not None and self.loss not in robust:
             warnings.warn(
-                f'fit.threshold is not used, because the loss "{self.loss}" has none; choose the loss {" or ".join(ROBUST_LOSSES)}',
+                f'fit.threshold is not used, because the loss "{self.loss}" has none; choose the loss {" or ".join(robust)}',
                 stacklevel=2,
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticConfig:
+    """Recordings of a machine with known parameters: each contains one period of a motion and the forces that the motion requires.
+
+    The true machine is the mechanism of the study with the forces of the config; the fit starts from perturbed parameters. The
+    motions are Fourier series, at rest at their ends and within the limits of the mechanism, sampled at intervals of
+    `motion.interval`.
+
+    Attributes:
+        period: Period of the motions.
+        harmonics: Number of harmonics of the Fourier series of each joint.
+        starts: Number of random candidate motions; the candidates with the most information on the base parameters are used.
+        max_steps: Number of gradient steps that improve the selected motions (D-optimal design); 0 for no improvement.
+        noise: Standard deviation of the forces in training recordings, one value for all joints or one per joint.
+            Held-out recordings have no noise, so that prediction errors are caused by the identified parameters alone.
+        repetitions: Number of repetitions of the fit with other random noise; they show how often the 95 % intervals contain the
+            true values.
+        perturbation: Standard deviation of the errors of the initial guess in the unconstrained parameters; 0.1 changes masses and
+            other positive values by about 10 %.
+        seed: Seed of the random motions, noise and initial guess.
+    """
+
+    period: float = setting(default_of(excitations, "period"), unit="s", positive=True)
+    harmonics: int = setting(default_of(excitations, "harmonics"), minimum=2.0)
+    starts: int = setting(default_of(excitations, "starts"), positive=True)
+    max_steps: int = setting(default_of(excitations, "max_steps"), minimum=0.0)
+    noise: tuple[float, ...] = setting((0.1,), unit=EFFORT, positive=True, broadcast=True)
+    repetitions: int = setting(default_of(compare_base_parameters, "repetitions"), positive=True)
+    perturbation: float = setting(0.2, minimum=0.0)
+    seed: int = seed_setting()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,10 +37,9 @@ from jaxdyn.io.plant_file import holds_plant, load_plant
 from jaxdyn.io.recordings import load_recording
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.component_values import each, one_each
-from jaxdyn.jobs.identify.config import IdentifyConfig, RecordingConfig, StudyConfig
-from jaxdyn.jobs.identify.parameters_config import FreeConfig
-from jaxdyn.jobs.identify.tables import ForceTable, made
+from jaxdyn.jobs.identify.config import ForceTable, FreeConfig, IdentifyConfig, RecordingConfig, StudyConfig
 from jaxdyn.jobs.source import load
+from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import quantities
 
 # A value of an earlier fit is at its bound if it is closer than this fraction of the value in the config.
@@ -152,7 +151,7 @@ def _parameter(entry: FreeConfig) -> Parameter:
     if entry.prior_std is not None:
         mean = None if entry.prior_mean is None else _one_or_all(entry.prior_mean)
         prior = GaussianPrior(_one_or_all(entry.prior_std), mean)
-    chart = None if entry.chart is None else made(Chart, entry.chart, entry)
+    chart = None if entry.chart is None else _object(Chart, entry.chart, entry)
     return Parameter(entry.path, _entries(entry.entries), chart, prior, entry.name, entry.unit)
 
 
@@ -274,7 +273,7 @@ def motions_of(parts: list[Part]) -> Motions:
 
 def loss_of(config: IdentifyConfig) -> Loss:
     """The loss of a single sample; the threshold is scaled because `block_length` samples count as one."""
-    loss = made(Loss, config.fit.loss, config.fit)
+    loss = _object(Loss, config.fit.loss, config.fit)
     if not hasattr(loss, "threshold"):
         return loss
     return dataclasses.replace(loss, threshold=float(loss.threshold / np.sqrt(config.fit.block_length)))
@@ -299,3 +298,13 @@ def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]
     return OutputError(
         parameters, windows, loss_of(config), free_starts=w.free_starts, growth_time=w.growth_time, **given
     )
+
+
+def _object(base: Any, name: str, settings: Any) -> Any:
+    """Make an object of the class with this name from the attributes of `settings`.
+
+    Fields without such an attribute, or whose attribute is None, have the default of the class.
+    """
+    cls = named_subclasses(base)[name]
+    given = {field.name: getattr(settings, field.name, None) for field in dataclasses.fields(cls)}
+    return cls(**{field: value for field, value in given.items() if value is not None})

@@ -16,9 +16,9 @@ from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import unphysical_bodies
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.component_values import each
+from jaxdyn.jobs.identify.config import SyntheticConfig
 from jaxdyn.jobs.identify.problem import motions_of, parameters_of, processing_of
 from jaxdyn.jobs.identify.study import StudyRun
-from jaxdyn.jobs.identify.synthetic_config import SyntheticConfig
 
 
 class Experiment(NamedTuple):

@@ -1,11 +1,11 @@
 """The config of `jaxdyn optimize`: mechanism, time, initial state, bounds, costs, constraints, solver and initial guesses.
 
-Tables of solvers, costs and constraints are described by the classes that they build (`built_tables`).
+Tables of solvers, costs and constraints are described by the classes that they build (`jaxdyn.jobs.optimize.terms`).
 """
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from jaxdyn.control import guess
 from jaxdyn.control.batch import optima
@@ -13,8 +13,8 @@ from jaxdyn.control.solution import solve
 from jaxdyn.io.config import default_of, seed_setting, setting
 from jaxdyn.io.tables import Place
 from jaxdyn.jobs.choices import BackendName, BaseName, ContactName, DeviceChoice, IntegratorName, Precision
-from jaxdyn.jobs.optimize.tables import ConstraintTable, CostTable, SolverTable
-from jaxdyn.mechanism.quantity import EFFORT, EFFORT_RATE, POSITION, VELOCITY
+from jaxdyn.jobs.optimize.terms import ConstraintTable, CostTable, SolverTable
+from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,75 +69,23 @@ class BoundsConfig:
     upper: tuple[float, ...] | None = setting(None, unit=EFFORT, broadcast=True, infinite=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class RatesConfig:
-    """Costs and bounds of the rates of the controls, r_k = (u_{k+1} - u_k) / h with the time step h.
-
-    Attributes:
-        weights: Weights w of the running cost 1/2 sum of w_i r_i^2, one value for all controls or one per control; iLQR and DDP
-            need positive weights.
-        lower: Lower bounds of the rates, one value for all controls or one per control; -inf for no bound.
-        upper: Upper bounds of the rates, one value for all controls or one per control; inf for no bound.
-        initial: Controls in the first time step, one value for all controls or one per control.
-    """
-
-    weights: tuple[float, ...] = setting((0.0,), broadcast=True, minimum=0.0)
-    lower: tuple[float, ...] | None = setting(None, unit=EFFORT_RATE, broadcast=True, infinite=True)
-    upper: tuple[float, ...] | None = setting(None, unit=EFFORT_RATE, broadcast=True, infinite=True)
-    initial: tuple[float, ...] = setting((0.0,), unit=EFFORT, broadcast=True)
-
-    def __post_init__(self):
-        if not any(self.weights) and self.lower is None and self.upper is None:
-            raise ValueError("there is neither a weight nor a bound; give weights, lower or upper, or remove the table")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StillStartConfig:
-    """One initial guess with constant controls.
+class ControlsStartConfig:
+    """Initial guesses with given controls, whose motion is simulated.
 
     Attributes:
-        kind: Kind of the initial guess, "constant".
+        kind: Kind of the initial guesses, "controls".
         controls: Values of the controls, one value for all controls or one per control.
+        count: Number of initial guesses. The first one has the given controls; the controls of the others have random deviations.
+        standard_deviation: Standard deviations of the deviations, one value for all controls or one per control.
+        interval: Duration for which a control keeps the same deviation; by default one time step.
+        seed: Seed of the random deviations.
     """
 
-    count: ClassVar[int] = 1
-
-    kind: Literal["constant"] = "constant"
+    kind: Literal["controls"] = "controls"
     controls: tuple[float, ...] = setting((0.0,), unit=EFFORT, broadcast=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SineStartConfig:
-    """One initial guess with the controls amplitude * sin(rate * time).
-
-    Attributes:
-        kind: Kind of the initial guess, "sine".
-        amplitude: Amplitudes of the controls, one value for all controls or one per control.
-        rate: Angular frequency of the controls.
-    """
-
-    count: ClassVar[int] = 1
-
-    kind: Literal["sine"]
-    amplitude: tuple[float, ...] = setting((1.0,), unit=EFFORT, broadcast=True)
-    rate: float = setting(unit="rad/s", positive=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RandomStartConfig:
-    """Several initial guesses with normally distributed controls.
-
-    Attributes:
-        kind: Kind of the initial guesses, "random".
-        count: Number of initial guesses.
-        amplitude: Standard deviations of the controls, one value for all controls or one per control.
-        interval: Duration for which a control keeps the same random value; by default one time step.
-        seed: Seed of the random values.
-    """
-
-    kind: Literal["random"]
-    count: int = setting(64, positive=True)
-    amplitude: tuple[float, ...] = setting((1.0,), unit=EFFORT, broadcast=True, minimum=0.0)
+    count: int = setting(1, positive=True)
+    standard_deviation: tuple[float, ...] = setting((1.0,), unit=EFFORT, broadcast=True, minimum=0.0)
     interval: float | None = setting(None, unit="s", positive=True)
     seed: int = seed_setting()
 
@@ -196,7 +144,7 @@ class MixedStartConfig:
     seed: int = seed_setting()
 
 
-StartConfig = StillStartConfig | SineStartConfig | RandomStartConfig | StatesStartConfig | MixedStartConfig
+StartConfig = ControlsStartConfig | StatesStartConfig | MixedStartConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,9 +152,9 @@ class OptimizeConfig:
     """Config of `jaxdyn optimize`.
 
     Costs, constraints and bounds are given in the config. The searches from all initial guesses run together, and their local
-    optima are counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design, and with a
-    table [rates] also rates and rate_feedback), a table of the optima (optima.txt), all searches with their histories,
-    pictures, an animation, and replay.toml, a config with which `jaxdyn rollout` replays the controls:
+    optima are counted. The run directory contains the best plan (plan.npz: time, q, v, controls, feedback, design), a
+    table of the optima (optima.txt), all searches with their histories, pictures, an animation, and replay.toml, a config with
+    which `jaxdyn rollout` replays the controls:
 
       jaxdyn optimize configs/optimize_p1_cartpole.toml --out runs/swing
       jaxdyn rollout runs/swing/replay.toml
@@ -221,7 +169,6 @@ class OptimizeConfig:
             not simulated. Mechanism files of other formats state their contacts.
         initial: Initial state of the motion.
         bounds: Bounds of the controls; by default the effort limits of the mechanism.
-        rates: Costs and bounds of the rates of the controls; without this table, the controls may jump between time steps.
         running: Running costs, which are integrated over time.
         final: Final costs, which are evaluated at the end of the motion.
         constraint: Constraints along the path.
@@ -248,14 +195,13 @@ class OptimizeConfig:
     contact: ContactName = "none"
     initial: StateConfig = StateConfig()
     bounds: BoundsConfig = BoundsConfig()
-    rates: RatesConfig | None = None
     running: tuple[CostTable, ...] = ()
     final: tuple[CostTable, ...] = ()
     constraint: tuple[ConstraintTable, ...] = setting(())
     final_constraint: tuple[ConstraintTable, ...] = setting(())
     solver: SolverTable = SolverTable.read_toml({"kind": "auto"}, Place(Path()))  # noqa: RUF009 (it is frozen)
     max_steps: int = setting(default_of(solve, "max_steps"), positive=True)
-    start: tuple[StartConfig, ...] = (StillStartConfig(),)
+    start: tuple[StartConfig, ...] = (ControlsStartConfig(),)
     alike: float = setting(default_of(optima, "alike"), positive=True)
     dtype: Precision = "float64"
     backend: BackendName = "auto"

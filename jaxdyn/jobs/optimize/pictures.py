@@ -6,7 +6,6 @@ import numpy as np
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.optimize.config import OptimizeConfig
 from jaxdyn.jobs.optimize.work import Outcome
-from jaxdyn.mechanism.quantity import EFFORT_RATE
 from jaxdyn.view import animation, optimization, plots
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.motion import motion_plot
@@ -16,7 +15,7 @@ _MOST_SHOWN = 4  # plans in an animation
 
 def draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> list[str]:
     """Draw the pictures and the animation that the config selects; returns the names of the files."""
-    figures = _figures(config, outcome) if config.pictures else {}
+    figures = _figures(outcome) if config.pictures else {}
     for name, figure in figures.items():
         plots.save(figure, directory.path(name))
     if not config.animation:
@@ -26,8 +25,8 @@ def draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> l
     return [*figures, "motion.gif"]
 
 
-def _figures(config: OptimizeConfig, outcome: Outcome) -> dict[str, Figure]:
-    """Convergence, optima, controls and their rates, motion and stick figures, by the names of their files."""
+def _figures(outcome: Outcome) -> dict[str, Figure]:
+    """Convergence, optima, controls, motion and stick figures, by the names of their files."""
     problem, found, best = outcome.problem, outcome.found, outcome.best
     system, time = outcome.system, outcome.times
     plan = jax.tree.map(lambda leaf: np.asarray(leaf)[best], found.value)
@@ -38,10 +37,6 @@ def _figures(config: OptimizeConfig, outcome: Outcome) -> dict[str, Figure]:
         "motion.png": motion_plot(system.model, time, q, v, title=moved),
         "stick_figures.png": plots.stick_figure_strip(system, time, q, title=drawn),
     }
-    if config.rates is not None:
-        rates, limits = outcome.solved.value.controls[best], (outcome.searched.lower, outcome.searched.upper)
-        title = "Rates of the controls; bounds dashed"
-        figures["rates.png"] = optimization.controls(system, time, rates, *limits, unit=EFFORT_RATE, title=title)
     if found.history is not None:
         figures["convergence.png"] = optimization.convergence(found.history.cost, found.history.violation, best)
     if len(found.cost) > 1 and outcome.groups:

@@ -1,8 +1,8 @@
 """Construction of an optimal-control problem, its solver and the initial guesses from a config of `jaxdyn optimize`."""
 
 import dataclasses
+from collections.abc import Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,19 +17,10 @@ from jaxdyn.dynamics.drives import JointDrives
 from jaxdyn.dynamics.equations_of_motion import constraint_errors
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.component_values import check_bounds, coordinates, each, for_all, state
+from jaxdyn.jobs.component_values import coordinates, each, for_all, state
 from jaxdyn.jobs.integrators import INTEGRATORS
-from jaxdyn.jobs.optimize.config import (
-    MixedStartConfig,
-    OptimizeConfig,
-    RandomStartConfig,
-    SineStartConfig,
-    StartConfig,
-    StatesStartConfig,
-    StillStartConfig,
-)
-from jaxdyn.jobs.optimize.rates import limited
-from jaxdyn.jobs.optimize.tables import ConstraintTable, CostTable
+from jaxdyn.jobs.optimize.config import ControlsStartConfig, MixedStartConfig, OptimizeConfig, StatesStartConfig
+from jaxdyn.jobs.optimize.terms import ConstraintTable, CostTable
 from jaxdyn.jobs.source import load
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
@@ -53,12 +44,12 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
         _start(config, system),
         duration=time.duration,
         steps=time.steps,
-        running=_built(config.running, system, "running"),
-        final=_built(config.final, system, "final"),
+        running=_terms(config.running, system, "running"),
+        final=_terms(config.final, system, "final"),
         lower=lower,
         upper=upper,
-        constraints=_built(config.constraint, system, "constraint"),
-        final_constraints=_built(config.final_constraint, system, "final_constraint"),
+        constraints=_terms(config.constraint, system, "constraint"),
+        final_constraints=_terms(config.final_constraint, system, "final_constraint"),
         design=None
         if time.shortest is None or time.longest is None
         else free_duration(jnp.asarray(time.duration, config.dtype), time.shortest, time.longest),
@@ -83,33 +74,32 @@ def solver_of(config: OptimizeConfig, problem: ControlProblem) -> Solver:
 def starts_of(config: OptimizeConfig, problem: ControlProblem) -> Plan:
     """All initial guesses of a config in its order, stacked along a leading axis.
 
-    They are plans of the problem of the mechanism; their controls respect the bounds of the table [rates].
-
     Raises:
         ConfigError: A value of a table [[start]] does not fit the mechanism.
     """
-    assert isinstance(problem.dynamics, MultibodyDynamics)
-    system = problem.dynamics.system
-    roll = per_sample(lambda u: rollout_controls(problem, u), name="first plans")
-    rolled = stored_jit(jax.vmap(roll))
     parts = []
     for k, entry in enumerate(config.start, start=1):
-        found = _guessed(entry, problem, system, f"start {k}:")
-        moves = isinstance(found, Plan)
-        controls = limited(config, problem, np.asarray(found.controls if moves else found))
-        controls = jnp.asarray(controls, config.dtype)
-        parts.append(eqx.tree_at(lambda plans: plans.controls, found, controls) if moves else rolled(controls))
+        key = f"start {k}:"
+        match entry:
+            case MixedStartConfig():
+                deviation = for_all(entry.standard_deviation, _system(problem), f"{key} standard_deviation")
+                plans = guess.mixed(problem, entry.count, seed=entry.seed, standard_deviation=deviation)
+            case StatesStartConfig():
+                plans = _moved_through(entry, problem, key)
+            case ControlsStartConfig():
+                plans = _simulated(entry, problem, key)
+        parts.append(plans)
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-def _built(tables: tuple[CostTable, ...] | tuple[ConstraintTable, ...], system: System, name: str) -> tuple:
+def _terms(tables: Sequence[CostTable | ConstraintTable], system: System, name: str) -> tuple:
     """The costs or constraints of an array of tables."""
-    found = []
-    for k, table in enumerate(tables, start=1):
-        place = f"{name} {k}:"
-        term = table.build(system, place)
-        found.append(term.relation(term, place) if isinstance(table, ConstraintTable) else term)
-    return tuple(found)
+    return tuple(table.build(system, f"{name} {k}:") for k, table in enumerate(tables, start=1))
+
+
+def _system(problem: ControlProblem) -> System:
+    assert isinstance(problem.dynamics, MultibodyDynamics)
+    return problem.dynamics.system
 
 
 def _start(config: OptimizeConfig, system: System) -> State:
@@ -134,48 +124,37 @@ def _bounds(config: OptimizeConfig, system: System) -> tuple[np.ndarray, np.ndar
         least, most = system.drives.control_bounds or (-np.inf, np.inf)
     lower = each(config.bounds.lower, "nu", system, "bounds.lower", least)
     upper = each(config.bounds.upper, "nu", system, "bounds.upper", most)
-    check_bounds(lower, upper, "bounds")
+    if np.any(lower >= upper):
+        k = int(np.argmax(lower >= upper))
+        raise ConfigError(f"bounds of control {k}: {lower[k]:g} is not below {upper[k]:g}; exchange lower and upper")
     return lower, upper
 
 
-def _guessed(entry: StartConfig, problem: ControlProblem, system: System, key: str) -> Plan | np.ndarray:
-    """The initial guesses of an entry: plans, or controls of the shape (count, steps, nu), whose motion is simulated."""
-    steps, nu = problem.steps, problem.dynamics.nu
-    match entry:
-        case MixedStartConfig():
-            deviation = for_all(entry.standard_deviation, system, f"{key} standard_deviation")
-            return guess.mixed(problem, entry.count, seed=entry.seed, standard_deviation=deviation)
-        case StatesStartConfig():
-            return _moved_through(entry, problem, system, key)
-        case StillStartConfig():
-            return np.broadcast_to(each(entry.controls, "nu", system, f"{key} controls"), (1, steps, nu))
-        case SineStartConfig():
-            time = np.arange(steps) * float(problem.dt)
-            amplitude = each(entry.amplitude, "nu", system, f"{key} amplitude")
-            return np.sin(entry.rate * time)[None, :, None] * amplitude
-        case RandomStartConfig():
-            amplitude = each(entry.amplitude, "nu", system, f"{key} amplitude")
-            held = 1 if entry.interval is None else max(1, round(entry.interval / float(problem.dt)))
-            drawn = np.random.default_rng(entry.seed).normal(size=(entry.count, -(-steps // held), nu))
-            return amplitude * np.repeat(drawn, held, axis=1)[:, :steps]
+def _simulated(entry: ControlsStartConfig, problem: ControlProblem, key: str) -> Plan:
+    """Plans with the given controls and random deviations from them."""
+    system, (steps, nu) = _system(problem), (problem.steps, problem.dynamics.nu)
+    controls = each(entry.controls, "nu", system, f"{key} controls")
+    deviation = each(entry.standard_deviation, "nu", system, f"{key} standard_deviation")
+    held = 1 if entry.interval is None else max(1, round(entry.interval / float(problem.dt)))
+    drawn = np.random.default_rng(entry.seed).normal(size=(entry.count - 1, -(-steps // held), nu))
+    off = np.concatenate([np.zeros((1, steps, nu)), deviation * np.repeat(drawn, held, axis=1)[:, :steps]])
+    roll = per_sample(lambda u: rollout_controls(problem, u), name="first plans")
+    return stored_jit(jax.vmap(roll))(jnp.asarray(controls + off, problem.lower.dtype))
 
 
-def _moved_through(entry: StatesStartConfig, problem: ControlProblem, system: System, key: str) -> Plan:
+def _moved_through(entry: StatesStartConfig, problem: ControlProblem, key: str) -> Plan:
     """Plans with zero controls whose states follow the given configurations instead of the dynamics."""
-    model = system.model
-    if entry.times[0] != 0.0 or abs(entry.times[-1] - float(problem.duration)) > 1e-9 * entry.times[-1]:
-        raise ConfigError(
-            f"{key} times range from {entry.times[0]:g} to {entry.times[-1]:g} s; start at 0 and end at "
-            f"{float(problem.duration):g} s"
-        )
+    system, duration = _system(problem), float(problem.duration)
+    model, ends = system.model, (entry.times[0], entry.times[-1])
+    if ends[0] != 0.0 or abs(ends[1] - duration) > 1e-9 * ends[1]:
+        raise ConfigError(f"{key} times range from {ends[0]:g} to {ends[1]:g} s; start at 0 and end at {duration:g} s")
     knots = jnp.stack([coordinates(q, model, f"{key} q") for q in entry.q])
     random, size = np.random.default_rng(entry.seed), (entry.count, len(entry.times), model.nv)
     drawn = random.normal(size=size) if entry.distribution == "normal" else random.uniform(-1.0, 1.0, size)
     away = np.zeros(size)  # the first guess, and the ends of the others, are not changed
     away[1:, 1:-1] = for_all(entry.spread, system, f"{key} spread") * drawn[1:, 1:-1]
-    time = np.arange(problem.steps + 1) * float(problem.dt)
-    part = np.clip(np.searchsorted(entry.times, time, side="right") - 1, 0, len(entry.times) - 2)
-    lengths = np.diff(entry.times)
+    time, lengths = np.arange(problem.steps + 1) * float(problem.dt), np.diff(entry.times)
+    part = np.clip(np.searchsorted(entry.times, time, side="right") - 1, 0, len(lengths) - 1)
     share = jnp.asarray((time - np.asarray(entry.times)[part]) / lengths[part], model.dtype)
 
     def plan(away):

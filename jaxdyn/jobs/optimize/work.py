@@ -20,7 +20,6 @@ from jaxdyn.control.auto import Auto
 from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
 from jaxdyn.control.plan import Plan, no_multipliers
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
-from jaxdyn.control.rates import plan_with_rates
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.control.verification import Verification, integrator_name
 from jaxdyn.display import aligned
@@ -32,7 +31,6 @@ from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import mesh_of
 from jaxdyn.jobs.optimize.config import MixedStartConfig, OptimizeConfig
 from jaxdyn.jobs.optimize.problem import problem_of, solver_of, starts_of
-from jaxdyn.jobs.optimize.rates import of_mechanism, with_rates_of
 from jaxdyn.jobs.pictures import drawn
 from jaxdyn.jobs.rollout.replay import PLAN, open_loop_error, replay_config, saved_plan
 
@@ -45,19 +43,14 @@ class Outcome:
     """Solutions of a problem from all initial guesses.
 
     Attributes:
-        problem: Problem of the mechanism, whose controls are forces and not their rates.
+        problem: The problem.
         found: Solutions, with a leading axis of initial guesses.
-        searched: Problem that the solver solved; if the config has a table [rates], its controls are the rates.
-        solved: Solutions of this problem. The last rates (N m/s or N/s) lead to controls after the end of the motion, and the
-            feedback gains are those of the rates on the deviation of (x, u), (N, nu, nx + nu).
         groups: Local optima, from the lowest cost.
         best: Index of the selected plan.
     """
 
     problem: ControlProblem
     found: Solution
-    searched: ControlProblem
-    solved: Solution
     groups: list[Optimum]
     best: int
 
@@ -85,30 +78,25 @@ class Outcome:
 def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any] | None:
     """Solve the problem of a config from all initial guesses; returns the metrics, or None if another process completes the run."""
     problem = problem_of(config)
-    searched = with_rates_of(config, problem)
     starts = starts_of(config, problem)
-    if config.rates is not None:
-        starts = jax.vmap(functools.partial(plan_with_rates, searched))(starts)
     begun = time.perf_counter()
-    solver = solver_of(config, searched)
-    solved = _solved(config, searched, solver, starts, directory)
-    if solved is None:
+    solver = solver_of(config, problem)
+    found = _search(config, problem, solver, starts, directory)
+    if found is None:
         return None
     seconds = time.perf_counter() - begun
-    results = np.asarray(solved.result)
-    best = best_of(solved)
-    checked = _row(solved.verification, best)
-    found = solved if config.rates is None else jax.vmap(functools.partial(of_mechanism, problem))(solved)
+    best = best_of(found)
     solution = _row(found, best)
-    outcome = Outcome(problem, found, searched, solved, optima(found, alike=config.alike)[:_SHOWN], best)
-    by_start = _by_start(config, problem, found, _from_other_guesses(solver, searched, found))
+    outcome = Outcome(problem, found, optima(found, alike=config.alike)[:_SHOWN], best)
+    by_start = _by_start(config, problem, found, _from_other_guesses(solver, problem, found))
     name, attempts = config.solver.kind, []
     if isinstance(solver, Auto):
-        name, attempts = solver.stages(searched)[int(solution.stats.stage)].name, [solver.describe(searched, found)]
-    report = _report(config, by_start, outcome, checked, attempts)
+        name, attempts = solver.stages(problem)[int(solution.stats.stage)].name, [solver.describe(problem, found)]
+    report = _report(config, by_start, outcome, attempts)
     print(report)
     directory.write_text("optima.txt", report + "\n")
-    _save(config, outcome, directory)
+    _save(outcome, directory)
+    results = np.asarray(found.result)
     metrics = {
         "solve_s": seconds,
         "starts": len(results),
@@ -118,7 +106,7 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any] | No
         "violation": float(solution.violation),
         "iterations": int(solution.stats.iterations),
         "solver": name,
-        "verification": vars(checked),
+        "verification": vars(solution.verification),
         "duration_s": float(problem.with_design(solution.value.design).duration),
         "best_start": best,
         "optima": [group._asdict() for group in outcome.groups],
@@ -135,7 +123,7 @@ def inputs(config: OptimizeConfig) -> list[tuple[str, Path]]:
     return [("mechanism", file) for file in files_of(config.mechanism)]
 
 
-def _solved(
+def _search(
     config: OptimizeConfig, problem: ControlProblem, solver: Solver, starts: Plan, directory: RunDirectory
 ) -> Solution | None:
     """Solutions from all initial guesses, with histories if the solver records them; None if another process completes the run.
@@ -192,15 +180,13 @@ def _structure(problem: ControlProblem, starts: Plan, has_history: bool) -> Any:
     return jax.tree.structure(dataclasses.replace(found, verification=checked))
 
 
-def _report(
-    config: OptimizeConfig, by_start: list[dict[str, Any]], outcome: Outcome, checked: Verification, attempts: list[str]
-) -> str:
+def _report(config: OptimizeConfig, by_start: list[dict[str, Any]], outcome: Outcome, attempts: list[str]) -> str:
     """Report on the initial guesses of every kind, all optima, the attempts of `Auto`, the selected plan, and its check."""
     _, *keys = by_start[0]
     rows = [["start", *(key.replace("_", " ") for key in keys)]]
     rows += [[_cell(value) for value in entry.values()] for entry in by_start]
     solution = _row(outcome.found, outcome.best)
-    code = ControlResult(int(solution.result))
+    code, checked = ControlResult(int(solution.result)), solution.verification
     kept = f"kept: plan {outcome.best}, cost {float(solution.cost):.8g}, violation {float(solution.violation):.1e}"
     if code == ControlResult.SUCCESSFUL:
         ended = f"solved after {int(solution.stats.iterations)} iterations"
@@ -279,15 +265,12 @@ def _energies(system: System, states: State) -> Float[Array, "plans times"]:
 
 
 @announced_as("energies")
-def _save(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> None:
+def _save(outcome: Outcome, directory: RunDirectory) -> None:
     """Write the mechanism, the best plan with a config for its replay, one plan of each optimum as a run, and all searches."""
     problem, found, best = outcome.problem, outcome.found, outcome.best
     system, shown = outcome.system, np.array(outcome.shown)
     directory.write_mechanism(system)
-    plan = saved_plan(problem, _row(found, best))
-    if config.rates is not None:
-        plan |= {"rates": outcome.solved.value.controls[best], "rate_feedback": outcome.solved.feedback[best]}
-    directory.write_arrays(PLAN, **plan)
+    directory.write_arrays(PLAN, **saved_plan(problem, _row(found, best)))
     directory.write_text("replay.toml", replay_config(problem, found.value.design[best]))
     states = jax.tree.map(lambda leaf: np.asarray(leaf)[shown], found.value.states)
     energy = _energies(system, states)

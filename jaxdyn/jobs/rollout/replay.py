@@ -142,7 +142,7 @@ def load_replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
             )
     if feedback and not np.any(arrays["feedback"]):
         raise ConfigError(
-            f"{key}: its plan has no feedback gains, either because of its solver or because of a table [rates]; set "
+            f"{key}: its plan has no feedback gains, because its solver computes none; set "
             "control.replay_feedback = false"
         )
     interval = float(arrays["time"][-1]) / steps

@@ -1,6 +1,7 @@
-"""Config keys of costs and constraints that differ from the fields of their classes: states, poses, spheres and bounds.
+"""The tables of costs, constraints and solvers in configs of `jaxdyn optimize`.
 
-Each dataclass builds the fields that are listed in its class variable `makes`.
+States, poses, spheres and bounds have other keys than the fields of their classes; a dataclass below has these keys and builds the
+fields that are listed in its class variable `makes`.
 """
 
 import dataclasses
@@ -8,9 +9,23 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
+# Kinds are found among the classes of these modules and of all other imported modules.
+from jaxdyn.control import (  # noqa: F401
+    auto,
+    collocation,
+    constraint_terms,
+    cost_terms,
+    costs,
+    frame_costs,
+    ilqr,
+    multiple_shooting,
+    obstacles,
+    sampling,
+    single_shooting,
+)
 from jaxdyn.control.obstacles import Spheres
+from jaxdyn.control.solution import Solver
 from jaxdyn.dynamics.contact_points import contact_names
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
@@ -18,6 +33,7 @@ from jaxdyn.io.config import setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.jobs.component_values import coordinates, each, state
+from jaxdyn.jobs.tables import Table
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.mechanism.quantity import POSITION, VELOCITY
 from jaxdyn.spatial.transform import RigidTransform
@@ -26,7 +42,7 @@ _ORIGIN = (0.0, 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class ConfigurationPart:
+class ConfigurationKeys:
     """Keys of the target configuration of the cost "angular_deviation".
 
     Attributes:
@@ -42,7 +58,7 @@ class ConfigurationPart:
 
 
 @dataclasses.dataclass(frozen=True)
-class StatePart(ConfigurationPart):
+class StateKeys(ConfigurationKeys):
     """Keys of the target state of the cost "deviation".
 
     Attributes:
@@ -56,36 +72,41 @@ class StatePart(ConfigurationPart):
         return {"target": state(self.q, self.v, system, f"{place} ")}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FramePart:
-    """Key of a frame.
+@dataclasses.dataclass(frozen=True)
+class TargetKeys:
+    """Keys of the target state of the constraint "state".
 
     Attributes:
-        frame: Name of a body or frame.
+        q: Target coordinates; without this key, the coordinates are free.
+        v: Target velocities, one value for all components or one per component; without this key, the velocities are
+            free.
     """
 
-    makes: ClassVar[tuple[str, ...]] = ("frame",)
+    makes: ClassVar[tuple[str, ...]] = ("target", "of_configuration", "of_velocities")
 
-    frame: str
+    q: tuple[float, ...] | None = setting(None, unit=POSITION)
+    v: tuple[float, ...] | None = setting(None, unit=VELOCITY, broadcast=True)
+
+    def __post_init__(self):
+        if self.q is None and self.v is None:
+            raise ValueError("neither q nor v is given; give at least one of them")
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
-        topology = system.model.topology
-        known = (*topology.body_names, *topology.frame_names)
-        return {"frame": known_name(self.frame, known, "body or frame", f"{place} frame")}
+        target = state(self.q, self.v or (0.0,), system, f"{place} ")
+        return {"target": target, "of_configuration": self.q is not None, "of_velocities": self.v is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PosePart(FramePart):
-    """Keys of a frame and its target pose.
+class PoseKeys:
+    """Keys of a target pose.
 
     Attributes:
-        frame: Name of a body or frame.
         position: Target position of the origin of the frame in world coordinates.
         orientation: Target orientation as a quaternion [w, x, y, z].
         rpy: Target orientation as roll, pitch and yaw angles, instead of a quaternion.
     """
 
-    makes: ClassVar[tuple[str, ...]] = ("frame", "target")
+    makes: ClassVar[tuple[str, ...]] = ("target",)
 
     position: tuple[float, float, float] = setting(unit="m")
     orientation: tuple[float, float, float, float] | None = None
@@ -98,38 +119,7 @@ class PosePart(FramePart):
     def fields(self, system: System, place: str) -> dict[str, Any]:
         quaternion = quaternion_from_rpy(self.rpy or _ORIGIN) if self.orientation is None else self.orientation
         target = RigidTransform(jnp.asarray(quaternion), jnp.asarray(self.position))
-        return super().fields(system, place) | {"target": as_dtype(target, system.model.dtype)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ContactPart(FramePart):
-    """Key of a body with contacts.
-
-    Attributes:
-        frame: Name of the body, or of a frame on it.
-    """
-
-    def fields(self, system: System, place: str) -> dict[str, Any]:
-        if not contact_names(system):
-            raise ConfigError(f"{place} the mechanism has no contacts; add them to its file, or remove this table")
-        return super().fields(system, place)
-
-
-def known_name(name: str, known: tuple[str, ...], noun: str, place: str) -> str:
-    """Return the name if the mechanism has a part of this name.
-
-    Args:
-        name: Value of the key.
-        known: Names of the parts of the mechanism.
-        noun: Word for such a part, for the message.
-        place: Place of the key, for the message.
-
-    Raises:
-        ConfigError: The mechanism has no part of this name.
-    """
-    if name not in known:
-        raise ConfigError(str(UnknownName(noun, name, known, place)))
-    return name
+        return {"target": as_dtype(target, system.model.dtype)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,7 +155,7 @@ class ObstacleConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SpheresPart:
+class SpheresKeys:
     """Keys of the spheres and capsules on bodies and of the obstacles.
 
     Attributes:
@@ -186,46 +176,19 @@ class SpheresPart:
             raise ValueError("spheres or obstacles are missing; give at least one of each")
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
-        model = system.model
-        bodies = [
-            known_name(sphere.body, model.topology.body_names, "body", f"{place} sphere {k}: body")
-            for k, sphere in enumerate(self.sphere, start=1)
-        ]
-        found: dict[str, Any] = {"bodies": tuple(bodies)}
+        for k, sphere in enumerate(self.sphere, start=1):
+            _check_name(sphere.body, system.model.topology.body_names, "body", f"{place} sphere {k}: body")
+        found: dict[str, Any] = {"bodies": tuple(sphere.body for sphere in self.sphere)}
         for prefix, shapes in (("", self.sphere), ("obstacle_", self.obstacle)):
             arrays = {"centers": [s.center for s in shapes], "radii": [s.radius for s in shapes]}
             if any(s.end is not None for s in shapes):
                 arrays["ends"] = [s.center if s.end is None else s.end for s in shapes]
-            found |= {f"{prefix}{name}": jnp.asarray(values, model.dtype) for name, values in arrays.items()}
+            found |= {f"{prefix}{name}": jnp.asarray(values, system.model.dtype) for name, values in arrays.items()}
         return found
 
 
 @dataclasses.dataclass(frozen=True)
-class TargetPart:
-    """Keys of the target state of the constraint "state".
-
-    Attributes:
-        q: Target coordinates; without this key, the coordinates are free.
-        v: Target velocities, one value for all components or one per component; without this key, the velocities are
-            free.
-    """
-
-    makes: ClassVar[tuple[str, ...]] = ("target", "of_configuration", "of_velocities")
-
-    q: tuple[float, ...] | None = setting(None, unit=POSITION)
-    v: tuple[float, ...] | None = setting(None, unit=VELOCITY, broadcast=True)
-
-    def __post_init__(self):
-        if self.q is None and self.v is None:
-            raise ValueError("neither q nor v is given; give at least one of them")
-
-    def fields(self, system: System, place: str) -> dict[str, Any]:
-        target = state(self.q, self.v or (0.0,), system, f"{place} ")
-        return {"target": target, "of_configuration": self.q is not None, "of_velocities": self.v is not None}
-
-
-@dataclasses.dataclass(frozen=True)
-class JointBoundsPart:
+class JointBoundsKeys:
     """Keys of the bounds of coordinates and velocities.
 
     Attributes:
@@ -243,20 +206,74 @@ class JointBoundsPart:
     v_upper: tuple[float, ...] | None = setting(None, unit=VELOCITY, broadcast=True, infinite=True)
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
-        limits = system.model.limits
-
-        def bounds(side: str, q_limit: Array, v_limit: Array) -> tuple[Array, tuple[int, ...]]:
-            limits = {f"q_{side}": q_limit, f"v_{side}": v_limit}
-            parts = [
-                each(getattr(self, name), f"n{name[0]}", system, f"{place} {name}", limit)
-                for name, limit in limits.items()
-            ]
-            values = np.concatenate(parts)
-            rows = np.flatnonzero(np.isfinite(values))
-            return jnp.asarray(values[rows], system.model.dtype), tuple(rows.tolist())
-
-        lower, below = bounds("lower", limits.lower, -limits.velocity)
-        upper, above = bounds("upper", limits.upper, limits.velocity)
-        if not below and not above:
+        limits, found = system.model.limits, {}
+        sides = {"lower": (limits.lower, -limits.velocity, "below"), "upper": (limits.upper, limits.velocity, "above")}
+        for side, (of_q, of_v, indices) in sides.items():
+            q = each(getattr(self, f"q_{side}"), "nq", system, f"{place} q_{side}", of_q)
+            v = each(getattr(self, f"v_{side}"), "nv", system, f"{place} v_{side}", of_v)
+            values = np.concatenate([q, v])
+            finite = np.flatnonzero(np.isfinite(values))
+            found |= {side: jnp.asarray(values[finite], system.model.dtype), indices: tuple(finite.tolist())}
+        if not found["below"] and not found["above"]:
             raise ConfigError(f"{place} there are no bounds, and the joints have no limits; give a bound")
-        return {"lower": lower, "upper": upper, "below": below, "above": above}
+        return found
+
+
+class SolverTable(Table):
+    """The table [solver] of a config."""
+
+    base = Solver
+
+    def check(self) -> None:
+        super().check()
+        self.build(None, "solver:")
+
+
+class TermTable(Table):
+    """A table that builds a cost or a constraint of a mechanism."""
+
+    parts: ClassVar[dict[type, Any]] = {
+        costs.Deviation: StateKeys,
+        costs.AngularDeviation: ConfigurationKeys,
+        frame_costs.FramePose: PoseKeys,
+        frame_costs.FrameDisplacement: PoseKeys,
+        obstacles.Spheres: SpheresKeys,
+        constraint_terms.TargetState: TargetKeys,
+        constraint_terms.JointBounds: JointBoundsKeys,
+    }
+    # The weights of a pose, whose position is a key of its own.
+    names: ClassVar[dict[tuple[type, str], str]] = {
+        (frame_costs.FramePose, name): f"{name}_weight" for name in ("position", "rotation")
+    }
+
+    def build(self, system: System, place: str) -> Any:
+        if "frame" in self.values:
+            topology = system.model.topology
+            known = (*topology.body_names, *topology.frame_names)
+            _check_name(self.values["frame"], known, "body or frame", f"{place} frame")
+        term = super().build(system, place)
+        if isinstance(term, frame_costs.ContactForce) and not contact_names(system):
+            raise ConfigError(f"{place} the mechanism has no contacts; add them to its file, or remove this table")
+        return term
+
+
+class CostTable(TermTable):
+    """A table [[running]] or [[final]] of a config, which builds a cost."""
+
+    base = cost_terms.CostTerm
+
+
+class ConstraintTable(TermTable):
+    """A table [[constraint]] or [[final_constraint]] of a config, which builds a constraint."""
+
+    base = cost_terms.ConstraintTerm
+
+    def build(self, system: System, place: str) -> Any:
+        term = super().build(system, place)
+        return term.relation(term, place)
+
+
+def _check_name(name: str, known: tuple[str, ...], noun: str, place: str) -> None:
+    """Refuse a name that the mechanism does not have."""
+    if name not in known:
+        raise ConfigError(str(UnknownName(noun, name, known, place)))
