@@ -83,7 +83,7 @@ def test_comments_and_defaults_are_those_of_the_config_class(here):
     named = re.search(r"Further keys: (.*?)\.", plain)
     assert named
     left_out = set(settings) - set(tomllib.loads(text))
-    assert {"method", "memory"} <= left_out == set(named[1].split(", "))
+    assert {"method", "chunk"} <= left_out == set(named[1].split(", "))
 
 
 def test_an_existing_file_is_replaced_by_force_only(here, capsys):

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.compute.arrays import zero_safe_norm
 from jaxdyn.constraints.projection import project_velocity
@@ -41,15 +40,14 @@ def animate(arguments: AnimateArguments) -> None:
         from jaxdyn.view import animation
     source: Path = arguments.source
     if source.is_dir():
-        others = 3 if arguments.ghosts is None else arguments.ghosts
-        run = load_run(source, samples=arguments.sample + 1 + others)
+        run = load_run(source, samples=arguments.sample + 1 + arguments.ghosts)
         with warnings_as_notes():
             visuals = visuals_of_run(run)
         system, time, q, v = run.system, run.arrays["time"], run.arrays["q"], run.arrays.get("v")
         if arguments.duration is not None:
             kept = time <= time[0] + arguments.duration
             time, q, v = time[kept], q[:, kept], None if v is None else v[:, kept]
-        ghosts = [(arguments.sample + k) % len(q) for k in range(1, min(others, len(q) - 1) + 1)]
+        ghosts = [(arguments.sample + k) % len(q) for k in range(1, min(arguments.ghosts, len(q) - 1) + 1)]
         samples = [arguments.sample, *ghosts]
         out = arguments.out or source / "motion.gif"
     else:
@@ -67,9 +65,9 @@ def animate(arguments: AnimateArguments) -> None:
 
 
 def _let_go(system: System, arguments: AnimateArguments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, coordinates and velocities of samples from random configurations: at rest, or without gravity with a slow motion.
+    """Times, coordinates (1, T, nq) and velocities of a mechanism that starts at rest from a random configuration.
 
-    A mechanism with a free base falls from 0.1 m above the ground if it has contacts with it, and else moves without gravity.
+    A mechanism with a free base falls from 0.1 m above the ground if it has contacts with it, and else drifts without gravity.
     """
     model = system.model
     check_masses(model, "a simulation")
@@ -77,38 +75,26 @@ def _let_go(system: System, arguments: AnimateArguments) -> tuple[np.ndarray, np
     free = [body for body, (parent, kind) in enumerate(kinds) if parent == GROUND and issubclass(kind, Free)]
     lands = any(isinstance(force, GroundContact) for force in system.forces)
     floats = bool(free) and not lands
-    if floats and not arguments.no_gravity:
+    duration = 3.0 if arguments.duration is None else arguments.duration
+    print(f"simulating {duration:g} s of {model.name}")
+    if floats:
         print(
             f"{model.name} has a free base and would fall without end; it is simulated without gravity "
             "(--contact ground turns colliders of URDF and MJCF files into contacts with the ground)"
         )
-    if floats or arguments.no_gravity:
         system = eqx.tree_at(lambda s: s.model.gravity, system, jnp.zeros_like(model.gravity))
-    drift = _DRIFT if floats or arguments.no_gravity else 0.0
-    duration = 3.0 if arguments.duration is None else arguments.duration
-    records = max(1, math.ceil(duration / (_STEP * _RECORD_EVERY)))
-
-    def motion(key, q):
-        v = drift * jax.random.normal(key, (model.nv,), model.dtype)
-        start = State(q, project_velocity(system, State(q, v)))
-        run = rollout(system, start, dt=_STEP, steps=records * _RECORD_EVERY, save_every=_RECORD_EVERY, throw=False)
-        return run.time, run.saved, run.result
-
-    samples = jnp.arange(arguments.sample, arguments.sample + (arguments.ghosts or 0) + 1)
-    seed = jax.random.key(arguments.seed)
-    keys = jax.vmap(lambda sample: jax.random.split(jax.random.fold_in(seed, sample)))(samples)
-    print(f"simulating {duration:g} s of {model.name}")
-    starts = random_starts(system, keys[:, 0], _SPREAD, arguments.source)
+    of_q, of_v = jax.random.split(jax.random.fold_in(jax.random.key(arguments.seed), arguments.sample))
+    (q,) = random_starts(system, of_q[None], _SPREAD, arguments.source)
     if free and lands:
-        up = -zero_safe_norm(model.gravity)[1] * model.gravity
-        heights = jax.jit(jax.vmap(lambda q: _DROP + jnp.max(contact_forces(system, system.at_rest(q)).depth)))(starts)
+        height = _DROP + jnp.max(contact_forces(system, system.at_rest(q)).depth)
         for body in free:
             first = model.topology.q_starts[body]
-            starts = starts.at[:, first : first + 3].add(jnp.outer(heights, up))
+            q = q.at[first : first + 3].add(-height * zero_safe_norm(model.gravity)[1] * model.gravity)
+    drift = jax.random.normal(of_v, (model.nv,), model.dtype) * (_DRIFT if floats else 0.0)
+    start = State(q, project_velocity(system, State(q, drift)))
+    steps = _RECORD_EVERY * max(1, math.ceil(duration / (_STEP * _RECORD_EVERY)))
     with announced_as("the simulation"):
-        time, states, result = stored_jit(jax.vmap(motion))(keys[:, 1], starts)
-    if int(result[0]) != RolloutResult.SUCCESSFUL:
-        raise ConfigError(
-            f"{arguments.source}: from seed {arguments.seed}, {RolloutResult(int(result[0])).message}; try --seed"
-        )
-    return np.asarray(time[0]), np.asarray(states.q), np.asarray(states.v)
+        run = rollout(system, start, dt=_STEP, steps=steps, save_every=_RECORD_EVERY, throw=False)
+    if not (result := RolloutResult(int(run.result))).successful:
+        raise ConfigError(f"{arguments.source}: from seed {arguments.seed}, {result.message}; try --seed")
+    return np.asarray(run.time), np.asarray(run.saved.q)[None], np.asarray(run.saved.v)[None]

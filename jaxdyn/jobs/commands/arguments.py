@@ -48,14 +48,13 @@ class ShowArguments(SourceOptions):
     """Print a table and the tree of a mechanism.
 
     For a mechanism with loops, the number of constraint equations and the number of remaining degrees of freedom are printed too.
-    With --out two pictures are drawn. One shows the mechanism in the middle of its joint limits, with joints and inertia
-    ellipsoids; the other shows the tree of its bodies.
+    With --out the mechanism is drawn in the middle of its joint limits, with joints and inertia ellipsoids.
 
       jaxdyn show robot.urdf --out robot.png
 
     Attributes:
         file: Mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
-        out: Draw the mechanism to this file, and its tree to PICTURE_tree.png.
+        out: Draw the mechanism to this file.
     """
 
     file: Path = dataclasses.field(metadata=placeholder("FILE"))
@@ -129,9 +128,8 @@ class AnimateArguments(SourceOptions):
         speed: Speed of the animation relative to the real motion; 0.5 is half speed.
         size: Width and height of the animation.
         sample: Index of the sample in color.
-        ghosts: Number of further samples in gray; default: 3 for a run, 0 for a mechanism.
+        ghosts: Number of further samples of a run in gray.
         seed: Seed of the random initial state of a mechanism.
-        no_gravity: Simulate the mechanism without gravity.
     """
 
     source: Path = dataclasses.field(metadata=placeholder("RUN_DIR_or_FILE"))
@@ -141,9 +139,8 @@ class AnimateArguments(SourceOptions):
     speed: float = 1.0
     size: int = dataclasses.field(default=540, metadata=placeholder("PIXELS"))
     sample: int = dataclasses.field(default=0, metadata=placeholder("K"))
-    ghosts: int | None = dataclasses.field(default=None, metadata=placeholder("N"))
+    ghosts: int = dataclasses.field(default=3, metadata=placeholder("N"))
     seed: int = 0
-    no_gravity: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,8 @@ def show(arguments: ShowArguments) -> None:
     if arguments.out is None:
         return
     with needs("pictures"):
-        from jaxdyn.view import diagram, pictures, plots
+        from jaxdyn.view import pictures, plots
     out: Path = arguments.out if arguments.out.suffix else arguments.out.with_suffix(".png")
-    tree = out.with_stem(f"{out.stem}_tree")
     with announced_as("the picture"):
         plots.save(pictures.mechanism_picture(system, start), out)
-    plots.save(diagram.tree_diagram(system.model), tree)
-    print(f"\nPictures are in {out} and {tree}")
+    print(f"\nThe picture is in {out}")

@@ -16,7 +16,7 @@ from jaxdyn.jobs.source import load_source
 from jaxdyn.view.mechanism_page import write_mechanism_page
 
 if TYPE_CHECKING:
-    from jaxdyn.view.serving import Served
+    from jaxdyn.view.replay import Served
 
 _SAMPLES = 4096  # largest number of samples to view; further chunks of a larger run are not read
 _OVERLAY = 3

@@ -13,7 +13,8 @@ from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.identify.config import IdentifyConfig, StudyConfig
 from jaxdyn.jobs.identify.problem import check_folder, inputs_in_words, parts_of, recording_files
 from jaxdyn.jobs.identify.study import StudyRun, figures
-from jaxdyn.jobs.identify.work import drawn, merit_table
+from jaxdyn.jobs.identify.work import merit_table
+from jaxdyn.jobs.pictures import draw_pictures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,7 @@ def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
     judged = [(study, _plants(config, study)) for study in config.study]
     recorded = [parts_of(config, study.validation, study.validation_time) for study in config.study]
     return {
-        study.name: _judged(StudyRun(config, study, directory), plants, parts, config.intervals)
+        study.name: _evaluate(StudyRun(config, study, directory), plants, parts, config.intervals)
         for (study, plants), parts in zip(judged, recorded, strict=True)
     }
 
@@ -85,7 +86,7 @@ def _plants(config: EvaluateConfig, study: StudyConfig) -> dict[str, Plant]:
 
 
 @announced_as("the judgment")
-def _judged(run: StudyRun, plants: dict[str, Plant], parts: list[Part], intervals: bool) -> dict[str, Any]:
+def _evaluate(run: StudyRun, plants: dict[str, Plant], parts: list[Part], intervals: bool) -> dict[str, Any]:
     """Judge all plants on the recordings of a study; writes the table and pictures, and returns the metrics."""
     merit: dict[tuple[str, str], dict[str, float]] = {
         (name, "validation"): figures(run.config, plant, parts, intervals=intervals) for name, plant in plants.items()
@@ -103,5 +104,5 @@ def _judged(run: StudyRun, plants: dict[str, Plant], parts: list[Part], interval
             title = run.study.name if len(plants) == 1 else f"{run.study.name}_{name}"
             of_plant = run._replace(study=dataclasses.replace(run.study, name=title))
             shown = plant.without_zeros if intervals else plant.without_zeros.bare
-            metrics["pictures"] += drawn(of_plant, shown, None, parts)
+            metrics["pictures"] += draw_pictures("jaxdyn.jobs.identify.pictures:draw", of_plant, shown, None, parts)
     return metrics

@@ -13,7 +13,6 @@ from jaxdyn.identify.experiment import LEAST_SIZE, compare_base_parameters, exci
 from jaxdyn.identify.identifiability import BaseParameters
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
-from jaxdyn.identify.validation import unphysical_bodies
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.identify.config import SyntheticConfig
@@ -87,7 +86,7 @@ def experiment_of(run: StudyRun, settings: SyntheticConfig, truth: Plant) -> Exp
 
 
 @announced_as("the judgment")
-def judged_by_truth(run: StudyRun, made: Experiment, fitted: Plant) -> dict[str, Any]:
+def compare_with_truth(run: StudyRun, made: Experiment, fitted: Plant) -> dict[str, Any]:
     """Compare a fit, and linear fits of base parameters, with the true parameters; writes tables and files and returns metrics."""
     base, motions, repetitions = made.base, motions_of(made.train), made.settings.repetitions
     found = compare_base_parameters(
@@ -103,21 +102,28 @@ def judged_by_truth(run: StudyRun, made: Experiment, fitted: Plant) -> dict[str,
         name, values = f"{base.labels[index].name}{more}", (f"{found.truth[k]:.5g}", f"{found.errors[k]:.0e}")
         noisy = (f"{estimate[k]:.5g}", f"+- {half[k]:.2g}", f"{covered[k]:.1f} %", f"{found.fitted[k]:.5g}")
         rows.append((name, base.units[k], *values, *noisy))
-    table = aligned(rows, left=(0, 1))
-    unphysical, bodies = unphysical_bodies(fitted.system.model), fitted.system.model.nb
-    condition, largest = float(found.exact.condition), float(np.max(found.errors))
-    notes = [
-        f"{base.rank} base parameters of {len(base.labels)} parameters; {found.measurements} measured forces, "
-        f"condition {condition:.3g}",
-        f"exact data: largest error {largest:.1e} relative to a base parameter, or to {LEAST_SIZE:g} of the largest one "
-        "with the same unit",
-        f"noisy data: 95 % intervals contain the true value in {np.mean(covered):.2f} % of {repetitions} repetitions, "
-        f"{np.min(covered):.2f} to {np.max(covered):.2f} % by parameter",
-        f"fit of bodies: {bodies - len(unphysical)} of {bodies} bodies are physically valid"
-        + (f", not {', '.join(unphysical)}" if unphysical else ""),
-    ]
-    print(table, *notes, sep="\n")
-    run.write_text("base_parameters.txt", "\n".join([base.report(), "", table, *notes]) + "\n")
+    metrics = {
+        "count": base.rank,
+        "parameters": len(base.labels),
+        "condition": float(found.exact.condition),
+        "exact_largest_relative_error": float(np.max(found.errors)),
+        "repetitions": repetitions,
+        "coverage_mean_percent": float(np.mean(covered)),
+        "coverage_min_percent": float(np.min(covered)),
+        "coverage_max_percent": float(np.max(covered)),
+    }
+    table = "\n".join(
+        [
+            aligned(rows, left=(0, 1)),
+            "exact data: errors relative to the base parameter, or to {:g} of the largest one with the same unit, at most {:.1e}"
+            "".format(LEAST_SIZE, metrics["exact_largest_relative_error"]),
+            "covered: 95 % intervals that contain the true value, {:.2f} % of {} repetitions".format(
+                metrics["coverage_mean_percent"], repetitions
+            ),
+        ]
+    )
+    print(table)
+    run.write_text("base_parameters.txt", f"{base.report()}\n\n{table}\n")
     run.write_arrays(
         "base_parameters",
         truth=found.truth,
@@ -127,13 +133,4 @@ def judged_by_truth(run: StudyRun, made: Experiment, fitted: Plant) -> dict[str,
         fit_of_bodies=found.fitted,
         combination=base.combination,
     )
-    return {
-        "count": base.rank,
-        "parameters": len(base.labels),
-        "condition": condition,
-        "exact_largest_relative_error": largest,
-        "repetitions": repetitions,
-        "coverage_mean_percent": float(np.mean(covered)),
-        "coverage_min_percent": float(np.min(covered)),
-        "coverage_max_percent": float(np.max(covered)),
-    }
+    return metrics

@@ -41,7 +41,8 @@ from jaxdyn.jobs.identify.problem import (
     windows_of,
 )
 from jaxdyn.jobs.identify.study import StudyRun, figures
-from jaxdyn.jobs.identify.synthetic import experiment_of, judged_by_truth
+from jaxdyn.jobs.identify.synthetic import compare_with_truth, experiment_of
+from jaxdyn.jobs.pictures import draw_pictures
 from jaxdyn.mechanism.model import Model
 
 _ERRORS = ("rms", "relative", "median end")  # beginnings of the names of figures of merit that are errors
@@ -69,9 +70,9 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
         print(note)
     faults = diagnose(parameters.subject, train)
     # The checks judge the initial plant before the fit, so that their mistakes do not cost a fit.
-    merit = _judged(run, "start", parameters.subject.without_zeros, train, validation)
+    merit = _merit(run, "start", parameters.subject.without_zeros, train, validation)
     begun = time.perf_counter()
-    problem, best, result, found = _searched(run, problem, study.name)
+    problem, best, result, found = _fit_in_rounds(run, problem, study.name)
     seconds = time.perf_counter() - begun
     steps = int(np.max(found.iterations))
     print(f"{steps} steps, {seconds:.1f} s: {result.message}")
@@ -84,7 +85,7 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
         lines.append(f"recorded inputs between time stamps: {inputs}")
     table = "\n".join(lines)
     plant = plant.without_zeros
-    merit |= _judged(run, "identified", plant, train, validation)
+    merit |= _merit(run, "identified", plant, train, validation)
     merit = dict(sorted(merit.items(), key=lambda row: row[0][1]))  # by split
     judgment = judge(problem, best, result, known, faults=faults, errors=_errors(merit))
     for text in (*judgment.lines, table, merit_table(merit)):
@@ -110,13 +111,15 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
         "undetermined_predictions": doubtful,
     }
     if made is not None:
-        metrics["base_parameters"] = judged_by_truth(run, made, plant)
+        metrics["base_parameters"] = compare_with_truth(run, made, plant)
     if config.pictures:
-        metrics["pictures"] = drawn(run, stored, known, validation or train)
+        metrics["pictures"] = draw_pictures(
+            "jaxdyn.jobs.identify.pictures:draw", run, stored, known, validation or train
+        )
     return metrics
 
 
-class _Searched(NamedTuple):
+class _Round(NamedTuple):
     """A fit with all its rounds: the problem of the last round, its best unknowns, how it ended, and the fit itself."""
 
     problem: Problem
@@ -125,11 +128,11 @@ class _Searched(NamedTuple):
     found: Fit
 
 
-def _searched(
+def _fit_in_rounds(
     run: StudyRun,
     problem: Problem,
     name: str,
-) -> _Searched:
+) -> _Round:
     """Fit a problem in all rounds; each round has a checkpoint whose name begins with `name`."""
     settings = run.config.fit
     search = _round(run, f"{name}_checkpoint_0", problem, _initial_guesses(settings, problem))
@@ -139,7 +142,7 @@ def _searched(
     return search
 
 
-def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns) -> _Searched:
+def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns) -> _Round:
     """Fit the problem once; the search is saved after each step, and an interrupted search is continued."""
     config, _, directory = run
 
@@ -153,14 +156,14 @@ def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns) 
         initial,
         max_steps=config.fit.max_steps,
         throw=False,  # the report states how it ended
-        resume=_left(checkpoint, lambda: solver.pattern(problem, initial), directory),
+        resume=_saved_search(checkpoint, lambda: solver.pattern(problem, initial), directory),
         after_step=save,
         mesh=mesh_of(config.devices),
     )
-    return _Searched(problem, *_best(found), found)
+    return _Round(problem, *_best(found), found)
 
 
-def _left(checkpoint: str, pattern: Callable[[], DampedSearch], directory: RunDirectory) -> DampedSearch | None:
+def _saved_search(checkpoint: str, pattern: Callable[[], DampedSearch], directory: RunDirectory) -> DampedSearch | None:
     """The search that an interrupted run saved, or None; only if there is one, its pattern is needed, which takes seconds."""
     if not agreed(directory.reusable(checkpoint)):
         return None
@@ -255,7 +258,7 @@ def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
 
 
 @announced_as("the judgment")
-def _judged(
+def _merit(
     run: StudyRun, name: str, plant: Plant, train: list[Part], validation: list[Part]
 ) -> dict[tuple[str, str], dict[str, float]]:
     """Figures of merit of the references, and of a plant with a name, by name and split."""
@@ -285,14 +288,3 @@ def _save(run: StudyRun, plant: Plant, known: Uncertainty) -> None:
         print(f"note: {name} is {value:.4g}, outside of the bounds of mechanism files ({allowed}); the plant keeps it")
     saved = ("values", "std", "covariance", "correlation")
     run.write_arrays("estimates", **{name: getattr(known, name) for name in saved})
-
-
-@announced_as("pictures")
-def drawn(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Part]) -> list[str]:
-    """Draw predictions of recordings and, after a fit, correlations of the estimates; returns the names of the pictures."""
-    try:
-        from jaxdyn.jobs.identify import pictures
-    except ImportError:
-        print('no pictures: matplotlib is not installed; pip install "jaxdyn[pictures]"')
-        return []
-    return pictures.draw(run, plant, known, parts)

@@ -5,7 +5,7 @@ import numpy as np
 
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.optimize.config import OptimizeConfig
-from jaxdyn.jobs.optimize.work import Outcome
+from jaxdyn.jobs.optimize.work import Solutions
 from jaxdyn.view import animation, optimization, plots
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.motion import motion_plot
@@ -13,22 +13,22 @@ from jaxdyn.view.motion import motion_plot
 _MOST_SHOWN = 4  # plans in an animation
 
 
-def draw(config: OptimizeConfig, outcome: Outcome, directory: RunDirectory) -> list[str]:
+def draw(config: OptimizeConfig, solutions: Solutions, directory: RunDirectory) -> list[str]:
     """Draw the pictures and the animation that the config selects; returns the names of the files."""
-    figures = _figures(outcome) if config.pictures else {}
+    figures = _figures(solutions) if config.pictures else {}
     for name, figure in figures.items():
         plots.save(figure, directory.path(name))
     if not config.animation:
         return list(figures)
-    q = np.asarray(outcome.found.value.states.q)[outcome.shown[:_MOST_SHOWN]]
-    animation.animate(outcome.system, outcome.times, q, directory.path("motion.gif"))
+    q = np.asarray(solutions.found.value.states.q)[solutions.shown[:_MOST_SHOWN]]
+    animation.animate(solutions.system, solutions.times, q, directory.path("motion.gif"))
     return [*figures, "motion.gif"]
 
 
-def _figures(outcome: Outcome) -> dict[str, Figure]:
+def _figures(solutions: Solutions) -> dict[str, Figure]:
     """Convergence, optima, controls, motion and stick figures, by the names of their files."""
-    problem, found, best = outcome.problem, outcome.found, outcome.best
-    system, time = outcome.system, outcome.times
+    problem, found, best = solutions.problem, solutions.found, solutions.best
+    system, time = solutions.system, solutions.times
     plan = jax.tree.map(lambda leaf: np.asarray(leaf)[best], found.value)
     q, v = plan.states.q[None], plan.states.v[None]
     moved, drawn = (f"{system.model.name}: {text}" for text in ("motion of the plan; limits dashed", "the best plan"))
@@ -39,7 +39,7 @@ def _figures(outcome: Outcome) -> dict[str, Figure]:
     }
     if found.history is not None:
         figures["convergence.png"] = optimization.convergence(found.history.cost, found.history.violation, best)
-    if len(found.cost) > 1 and outcome.groups:
-        costs, counts = (np.array([getattr(group, name) for group in outcome.groups]) for name in ("cost", "starts"))
+    if len(found.cost) > 1 and solutions.groups:
+        costs, counts = (np.array([getattr(group, name) for group in solutions.groups]) for name in ("cost", "starts"))
         figures["optima.png"] = optimization.optima(costs, counts, len(found.cost))
     return figures

@@ -9,37 +9,35 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 from tqdm import tqdm
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
 from jaxdyn.compute.arrays import on_device
-from jaxdyn.control import guess
 from jaxdyn.control.auto import Auto
 from jaxdyn.control.batch import Optimum, best_of, describe_optima, optima, solve_batch
 from jaxdyn.control.plan import Plan, no_multipliers
 from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import ControlResult, History, IterativeSolver, Solution, Solver, Stats
 from jaxdyn.control.verification import Verification, integrator_name
-from jaxdyn.display import aligned
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import mesh_of
-from jaxdyn.jobs.optimize.config import MixedStartConfig, OptimizeConfig
+from jaxdyn.jobs.optimize.config import OptimizeConfig
 from jaxdyn.jobs.optimize.problem import problem_of, solver_of, starts_of
-from jaxdyn.jobs.pictures import drawn
-from jaxdyn.jobs.rollout.replay import PLAN, open_loop_error, replay_config, saved_plan
+from jaxdyn.jobs.pictures import draw_pictures
+from jaxdyn.jobs.rollout.replay import PLAN, replay_config, saved_plan
 
 _BLOCK = 10  # iterations after which finished searches are removed from a batch
 _SHOWN = 12  # optima in tables, pictures and animations
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class Solutions:
     """Solutions of a problem from all initial guesses.
 
     Attributes:
@@ -87,15 +85,14 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any] | No
     seconds = time.perf_counter() - begun
     best = best_of(found)
     solution = _row(found, best)
-    outcome = Outcome(problem, found, optima(found, alike=config.alike)[:_SHOWN], best)
-    by_start = _by_start(config, problem, found, _from_other_guesses(solver, problem, found))
+    solutions = Solutions(problem, found, optima(found, alike=config.alike)[:_SHOWN], best)
     name, attempts = config.solver.kind, []
     if isinstance(solver, Auto):
         name, attempts = solver.stages(problem)[int(solution.stats.stage)].name, [solver.describe(problem, found)]
-    report = _report(config, by_start, outcome, attempts)
+    report = _report(config, solutions, attempts)
     print(report)
     directory.write_text("optima.txt", report + "\n")
-    _save(outcome, directory)
+    _save(solutions, directory)
     results = np.asarray(found.result)
     metrics = {
         "solve_s": seconds,
@@ -109,12 +106,10 @@ def work(config: OptimizeConfig, directory: RunDirectory) -> dict[str, Any] | No
         "verification": vars(solution.verification),
         "duration_s": float(problem.with_design(solution.value.design).duration),
         "best_start": best,
-        "optima": [group._asdict() for group in outcome.groups],
-        "by_start": by_start,
-        "open_loop_error": open_loop_error(problem, solution.value),
+        "optima": [group._asdict() for group in solutions.groups],
     }
     if config.pictures or config.animation:
-        metrics["pictures"] = drawn("jaxdyn.jobs.optimize.pictures:draw", config, outcome, directory)
+        metrics["pictures"] = draw_pictures("jaxdyn.jobs.optimize.pictures:draw", config, solutions, directory)
     return metrics
 
 
@@ -180,23 +175,20 @@ def _structure(problem: ControlProblem, starts: Plan, has_history: bool) -> Any:
     return jax.tree.structure(dataclasses.replace(found, verification=checked))
 
 
-def _report(config: OptimizeConfig, by_start: list[dict[str, Any]], outcome: Outcome, attempts: list[str]) -> str:
-    """Report on the initial guesses of every kind, all optima, the attempts of `Auto`, the selected plan, and its check."""
-    _, *keys = by_start[0]
-    rows = [["start", *(key.replace("_", " ") for key in keys)]]
-    rows += [[_cell(value) for value in entry.values()] for entry in by_start]
-    solution = _row(outcome.found, outcome.best)
+def _report(config: OptimizeConfig, solutions: Solutions, attempts: list[str]) -> str:
+    """Report on all optima, the attempts of `Auto`, the selected plan, and its check."""
+    solution = _row(solutions.found, solutions.best)
     code, checked = ControlResult(int(solution.result)), solution.verification
-    kept = f"kept: plan {outcome.best}, cost {float(solution.cost):.8g}, violation {float(solution.violation):.1e}"
+    kept = f"kept: plan {solutions.best}, cost {float(solution.cost):.8g}, violation {float(solution.violation):.1e}"
     if code == ControlResult.SUCCESSFUL:
         ended = f"solved after {int(solution.stats.iterations)} iterations"
     else:
         ended = f"NOT solved: {code.message}"
     # One line for each optimum, then those about the other searches.
-    lines = describe_optima(outcome.found, alike=config.alike).splitlines()
-    count = len(optima(outcome.found, alike=config.alike))
+    lines = describe_optima(solutions.found, alike=config.alike).splitlines()
+    count = len(optima(solutions.found, alike=config.alike))
     more = [f"and {count - _SHOWN} optima of higher cost"] if count > _SHOWN else []
-    shown = ["", "optima:", *lines[: min(count, _SHOWN)], *more, *lines[count:], *attempts]
+    shown = ["optima:", *lines[: min(count, _SHOWN)], *more, *lines[count:], *attempts]
     verified = (
         f"checked: gaps of the dynamics {float(checked.gap):.1e}, violation of constraints {float(checked.violation):.1e} and of "
         f"bounds {float(checked.excess):.1e}, error of the time steps about {float(checked.integration_error):.1e} "
@@ -204,53 +196,7 @@ def _report(config: OptimizeConfig, by_start: list[dict[str, Any]], outcome: Out
         f"simulated: time steps of {checked.integrator}; with steps of a quarter of their length the motion misses the plan by "
         f"{100.0 * float(checked.miss):.2g} % of its range"
     )
-    return "\n".join([aligned(rows, left=(0,)), *shown, "", f"{kept}; {ended}", verified])
-
-
-def _cell(value: str | int | float | None) -> str:
-    return "" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
-
-
-def _from_other_guesses(solver: Solver, problem: ControlProblem, found: Solution) -> Bool[np.ndarray, "starts"]:
-    """Whether `Auto` found each solution from initial guesses that it generated itself."""
-    stages = solver.stages(problem) if isinstance(solver, Auto) else ()
-    others = [k for k, stage in enumerate(stages) if stage.other_guesses]
-    return np.isin(np.asarray(found.stats.stage), others) & (np.asarray(found.result) == ControlResult.SUCCESSFUL)
-
-
-def _by_start(
-    config: OptimizeConfig, problem: ControlProblem, found: Solution, elsewhere: Bool[np.ndarray, "starts"]
-) -> list[dict[str, Any]]:
-    """Statistics of the solutions from each entry of the config; those of mixed initial guesses from each kind of guess.
-
-    Solutions that are marked in `elsewhere`, because `Auto` generated their initial guesses, have a separate row.
-    """
-    labels = []
-    for k, entry in enumerate(config.start):
-        kinds = [entry.kind] * entry.count
-        if isinstance(entry, MixedStartConfig):
-            kinds = [f"mixed: {kind}" for kind in guess.kinds(problem, entry.count)]
-        labels += [(k, kind) for kind in kinds]
-    groups = [
-        (kind, np.array([label == (k, kind) for label in labels]), ~elsewhere) for k, kind in dict.fromkeys(labels)
-    ]
-    if elsewhere.any():
-        groups.append(("other guesses", elsewhere, elsewhere))
-    rows = []
-    for kind, part, counted in groups:
-        solved = part & counted & (np.asarray(found.result) == ControlResult.SUCCESSFUL)
-        cost = np.asarray(found.cost)[solved]
-        rows.append(
-            {
-                "kind": kind,
-                "count": int(part.sum()),
-                "solved": len(cost),
-                "best_cost": float(cost.min()) if len(cost) else None,
-                "worst_cost": float(cost.max()) if len(cost) else None,
-                "iterations": int(np.asarray(found.stats.iterations)[part].max()),
-            }
-        )
-    return rows
+    return "\n".join([*shown, "", f"{kept}; {ended}", verified])
 
 
 def _row(batch: Any, index: int) -> Any:
@@ -265,16 +211,16 @@ def _energies(system: System, states: State) -> Float[Array, "plans times"]:
 
 
 @announced_as("energies")
-def _save(outcome: Outcome, directory: RunDirectory) -> None:
+def _save(solutions: Solutions, directory: RunDirectory) -> None:
     """Write the mechanism, the best plan with a config for its replay, one plan of each optimum as a run, and all searches."""
-    problem, found, best = outcome.problem, outcome.found, outcome.best
-    system, shown = outcome.system, np.array(outcome.shown)
+    problem, found, best = solutions.problem, solutions.found, solutions.best
+    system, shown = solutions.system, np.array(solutions.shown)
     directory.write_mechanism(system)
     directory.write_arrays(PLAN, **saved_plan(problem, _row(found, best)))
     directory.write_text("replay.toml", replay_config(problem, found.value.design[best]))
     states = jax.tree.map(lambda leaf: np.asarray(leaf)[shown], found.value.states)
     energy = _energies(system, states)
-    directory.write_arrays("states", time=outcome.times, q=states.q, v=states.v, energy=energy, plan=shown)
+    directory.write_arrays("states", time=solutions.times, q=states.q, v=states.v, energy=energy, plan=shown)
     searches = {name: getattr(found, name) for name in ("cost", "violation", "result")}
     searches |= {"iterations": found.stats.iterations, "controls": found.value.controls, "design": found.value.design}
     if found.history is not None:

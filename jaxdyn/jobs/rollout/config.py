@@ -114,7 +114,6 @@ class RolloutConfig:
         backend: Compiler of the computations: "lanes" for the lane compiler, "xla" for XLA, "auto" for the lane compiler where it
             supports the computation.
         devices: Devices over which the samples are divided: "one" device, or "all" devices of this machine.
-        memory: Memory of one device that a simulation may use; a larger chunk is simulated in parts.
         chunk: Maximum number of samples per chunk, which are written to one file; by default as many as 4 GB hold while they are
             simulated. If a run is interrupted, only the chunk that was being computed is lost. Several processes divide the chunks
             of a run among themselves (--resume).
@@ -141,7 +140,6 @@ class RolloutConfig:
     contact: ContactName = "none"
     backend: BackendName = "auto"
     devices: DeviceChoice = "all"
-    memory: float = setting(4e9, unit="B", positive=True)
     chunk: int | None = setting(None, positive=True)
     most_failed: float = setting(0.01, minimum=0.0, maximum=1.0)
     outputs: tuple[str, ...] = ()

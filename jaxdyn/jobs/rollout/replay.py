@@ -1,15 +1,11 @@
 """Files of optimized plans, and their use as controls of a rollout."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.compute import per_sample, stored_jit
-from jaxdyn.compute.announcements import announced_as
-from jaxdyn.control.plan import Plan, rollout_controls
-from jaxdyn.control.problem import AnyState, ControlProblem, MultibodyDynamics
+from jaxdyn.control.problem import ControlProblem, MultibodyDynamics
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError, RunError
@@ -60,19 +56,6 @@ def replay_config(problem: ControlProblem, design: Float[Array, "P"]) -> str:
         f'replay = "{PLAN}.npz"',
     ]
     return "\n".join(lines) + "\n"
-
-
-@announced_as("the replay")
-@stored_jit
-def open_loop_error(problem: ControlProblem, plan: Plan) -> Float[Array, ""]:
-    """Largest difference, in tangent coordinates, between the final state of a plan and the final state of an open-loop rollout."""
-
-    def error(states: AnyState, controls: Array, design: Array) -> Array:
-        moved = rollout_controls(problem, controls, design).states
-        last = (jax.tree.map(lambda leaf: leaf[-1], each) for each in (states, moved))
-        return jnp.max(jnp.abs(problem.dynamics.difference(*last)))
-
-    return per_sample(error, name="open-loop motion")(plan.states, plan.controls, plan.design)
 
 
 class ReplayedPlan(eqx.Module):

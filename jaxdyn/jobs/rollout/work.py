@@ -33,7 +33,7 @@ from jaxdyn.io.runs import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.hosts import mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
-from jaxdyn.jobs.pictures import drawn
+from jaxdyn.jobs.pictures import draw_pictures
 from jaxdyn.jobs.rollout.config import RolloutConfig
 from jaxdyn.jobs.rollout.contacts import ARRAYS, contact_lines, contact_metrics, contact_summary
 from jaxdyn.jobs.rollout.replay import load_replay
@@ -58,10 +58,8 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any] | Non
     """Run the rollouts of a config; returns their metrics, or None if another process completes the run."""
     system, inputs = _machine(config)
     _check_outputs(config, system)
-    each = _bytes_per_sample(config, system)
-    mesh = mesh_of(config.devices)
-    chunk = min(config.batch, config.chunk or max(1, int(_CHUNK // each)))
-    simulate = _Simulator(config, system, inputs, min(chunk, rounded_up(mesh, 1) * int(config.memory // each)), mesh)
+    chunk = min(config.batch, config.chunk or max(1, int(_CHUNK // _bytes_per_sample(config, system))))
+    simulate = _Simulator(config, system, inputs, chunk, mesh_of(config.devices))
     chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
     files = Chunks(directory, "states", len(chunks))
 
@@ -78,16 +76,10 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any] | Non
             return stack.enter_context(tqdm(total=total, initial=done(), unit="step", unit_scale=True, desc="rollouts"))
 
         def computed(k: int) -> dict[str, np.ndarray]:
-            parts = []
-            for indices in np.split(chunks[k], range(simulate.size, len(chunks[k]), simulate.size)):
-                prepared = simulate.prepared(indices)
-                bar = begun()
-                bar.n = max(bar.n, done())
-                parts.append(simulate(*prepared, len(indices), bar))
-            return {
-                name: parts[0][name] if name == "time" else np.concatenate([part[name] for part in parts])
-                for name in parts[0]
-            }
+            prepared = simulate.prepared(chunks[k])
+            bar = begun()
+            bar.n = max(bar.n, done())
+            return simulate(*prepared, len(chunks[k]), bar)
 
         if not files.fill(computed):
             return None
@@ -105,7 +97,7 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any] | Non
         metrics["outputs"] = {name: output_columns(system, name) for name in config.outputs}
     _report(metrics, inputs)
     if config.pictures:
-        metrics["pictures"] = drawn("jaxdyn.jobs.rollout.pictures:draw", system, files.read(0), directory)
+        metrics["pictures"] = draw_pictures("jaxdyn.jobs.rollout.pictures:draw", system, files.read(0), directory)
     return metrics
 
 
@@ -119,11 +111,7 @@ def _check_outputs(config: RolloutConfig, system: System) -> None:
 
 
 def _bytes_per_sample(config: RolloutConfig, system: System) -> float:
-    """Memory that the simulation of a sample needs, B.
-
-    Raises:
-        ConfigError: One sample does not fit into memory.
-    """
+    """Memory that the simulation of a sample needs, B."""
     model = system.model
     contacts = len(contact_names(system))
     state = model.nq + model.nv + 2 + len(ARRAYS) * contacts
@@ -132,12 +120,7 @@ def _bytes_per_sample(config: RolloutConfig, system: System) -> float:
     # Records are stored twice while they are sorted, and so are the inputs of the samples.
     numbers = 2 * (config.records + 1) * state + 2 * (knots * model.nv + 2 * state) + _WORKING_NUMBERS * model.nb
     numbers += config.time.save_every * contacts
-    each = numbers * np.dtype(config.dtype).itemsize
-    if each > config.memory:
-        raise ConfigError(
-            f"memory = {config.memory:.3g} B is not enough for one sample of {each:.3g} B; raise memory or time.save_every"
-        )
-    return each
+    return numbers * np.dtype(config.dtype).itemsize
 
 
 class _Simulator:
@@ -166,8 +149,8 @@ class _Simulator:
         """The samples with these indices in their initial states, on their devices, and the records of these states."""
         # The last sample is repeated to fill up the devices.
         filled = np.concatenate([indices, np.full(self.size - len(indices), indices[-1])])
-        *drawn, first = self.source(filled)
-        plans, samples = divided(self.mesh, tuple(drawn))
+        *batch, first = self.source(filled)
+        plans, samples = divided(self.mesh, tuple(batch))
         if self.advance is None:
             start = time.perf_counter()
             self.advance = self.stretch.prepared(samples, plans, np.zeros((), self.config.dtype))
