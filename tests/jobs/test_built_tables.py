@@ -129,7 +129,7 @@ def test_wrong_values_of_new_classes_are_answered_in_one_line(override, said, co
 
 def test_the_help_has_a_heading_for_every_kind():
     lines = describe_settings(OptimizeConfig).splitlines()
-    for kind in ("power", "polished", "mppi", "state_bounds", "mixed"):
+    for kind in ("power", "polished", "mppi", "state_bounds", "angular_deviation", "penetration", "mixed"):
         assert any(f'.kind = "{kind}": ' in line for line in lines), kind
 
 

@@ -54,7 +54,7 @@ from jaxdyn.cli import main
 from jaxdyn.io.files import has_seal
 
 for package in (jaxdyn.identify, jaxdyn.io, jaxdyn.jobs, jaxdyn.simulate, jaxdyn.control):
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 folder, verb, lasting, kills, overrides = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5:]
 

@@ -404,20 +404,3 @@ def test_guessed_states_are_off_by_what_the_distribution_says(config):
         middle[name] = np.asarray(states.q)[:, 6, 0] - 1.0
     np.testing.assert_allclose(np.std(middle["normal"]), 0.3, rtol=0.1)
     np.testing.assert_allclose([middle["uniform"].min(), middle["uniform"].max()], [-0.3, 0.3], atol=0.01)
-
-
-def test_help_lists_the_settings_of_every_kind(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["optimize", "--help"])
-    assert stop.value.code == 0
-    said = capsys.readouterr().out
-    for name in (
-        "time.duration (s)",
-        "running.level (J)",
-        "running.frame",
-        "constraint.q_lower (rad or m)",
-        "start.controls (N m or N)",
-    ):
-        assert f"  {name}: " in said, name
-    for kind in ("angular_deviation", "penetration", "state_bounds", "mixed"):
-        assert f'.kind = "{kind}": ' in said

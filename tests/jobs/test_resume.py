@@ -275,19 +275,6 @@ def test_chunks_that_are_damaged_swapped_or_of_another_run_are_named_and_compute
     assert arrays(tmp_path / "run") == arrays(whole)
 
 
-def test_a_complete_run_with_a_damaged_and_a_missing_chunk_is_completed_again(whole, tmp_path, capsys):
-    words = command(whole.parent, "rollout", tmp_path / "run")
-    shutil.copytree(whole, tmp_path / "run")
-    assert main(words) == 0
-    assert "complete" in capsys.readouterr().out
-    flip(tmp_path / "run" / "states-00003-of-00003.npz")
-    (tmp_path / "run" / "states-00001-of-00003.npz").unlink()
-    with pytest.raises(RunError, match="--resume"):
-        load_run(tmp_path / "run")
-    assert main(words) == 0
-    assert arrays(tmp_path / "run") == arrays(whole)
-
-
 def test_no_bit_of_a_sealed_file_can_change_unseen(tmp_path, exhaustive):
     run = RunDirectory.create(tmp_path / "run", "test")
     run.begin("", provenance.provenance("", []))
