@@ -16,8 +16,8 @@ from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.loaded_run import load_run
-from jaxdyn.jobs.command_line import _VERBS
 from jaxdyn.jobs.rollout.config import RolloutConfig
+from jaxdyn.jobs.verbs import _VERBS
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PANDA = str(CONFIGS / "panda_rollouts.toml")

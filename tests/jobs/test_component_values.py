@@ -9,9 +9,9 @@ import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io.config import config_of, resolved_toml
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.component_values import coordinates, each, for_all
 from jaxdyn.jobs.optimize.config import BoundsConfig, ControlsStartConfig, StateConfig
 from jaxdyn.jobs.rollout.config import ControlConfig
+from jaxdyn.jobs.tables import coordinates, each, for_all
 
 CART_POLE = jaxdyn.library.system("cart_pole")  # a prismatic joint, then a revolute one; the motor is on the first
 DOUBLE_PENDULUM = jaxdyn.library.system("double_pendulum")

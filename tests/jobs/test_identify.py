@@ -21,7 +21,7 @@ from jaxdyn.io.plant_file import load_plant
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.identify.config import IdentifyConfig
-from jaxdyn.jobs.identify.problem import note_on_units, plant_of, processing_of
+from jaxdyn.jobs.identify.study import note_on_units, plant_of, processing_of
 from jaxdyn.jobs.identify.work import verdict
 
 CONFIGS = Path(__file__).parents[2] / "configs"

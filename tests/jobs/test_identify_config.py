@@ -21,7 +21,7 @@ from jaxdyn.io.config import read_config
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.plant_file import save_plant
 from jaxdyn.jobs.identify.config import ForceTable, IdentifyConfig
-from jaxdyn.jobs.identify.problem import files_of_studies, loss_of, parameters_of, plant_of
+from jaxdyn.jobs.identify.study import files_of_studies, loss_of, parameters_of, plant_of
 from jaxdyn.jobs.settings import describe_settings
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import STIFFNESS, quantity

@@ -11,8 +11,7 @@ from jaxdyn.io.plant_file import PLANT, load_plant, plant_archive
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.io.system_file import files_of
 from jaxdyn.jobs.identify.config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify.problem import check_folder, inputs_in_words, parts_of, recording_files
-from jaxdyn.jobs.identify.study import StudyRun, figures
+from jaxdyn.jobs.identify.study import StudyRun, check_folder, figures, inputs_in_words, parts_of, recording_files
 from jaxdyn.jobs.identify.work import merit_table
 from jaxdyn.jobs.pictures import draw_pictures
 

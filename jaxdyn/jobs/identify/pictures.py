@@ -7,8 +7,7 @@ from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.prediction_intervals import force_deviations, start_deviations, window_deviations
 from jaxdyn.identify.recording import Part
 from jaxdyn.identify.validation import force_errors, predicted_measurements, window_errors
-from jaxdyn.jobs.identify.problem import motions_of, windows_of
-from jaxdyn.jobs.identify.study import StudyRun
+from jaxdyn.jobs.identify.study import StudyRun, motions_of, windows_of
 from jaxdyn.mechanism.components import component_names, units_along
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, Quantity
 from jaxdyn.view import identification, plots

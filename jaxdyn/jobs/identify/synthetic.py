@@ -14,10 +14,9 @@ from jaxdyn.identify.identifiability import BaseParameters
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.identify.config import SyntheticConfig
-from jaxdyn.jobs.identify.problem import motions_of, parameters_of, processing_of
-from jaxdyn.jobs.identify.study import StudyRun
+from jaxdyn.jobs.identify.study import StudyRun, motions_of, parameters_of, processing_of
+from jaxdyn.jobs.tables import each
 
 
 class Experiment(NamedTuple):

@@ -30,7 +30,9 @@ from jaxdyn.io.plant_file import PLANT, outside_bounds, save_plant
 from jaxdyn.io.runs import RunDirectory
 from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify.config import FitConfig, IdentifyConfig
-from jaxdyn.jobs.identify.problem import (
+from jaxdyn.jobs.identify.study import (
+    StudyRun,
+    figures,
     inputs_in_words,
     motions_of,
     note_on_units,
@@ -40,7 +42,6 @@ from jaxdyn.jobs.identify.problem import (
     recordings_of,
     windows_of,
 )
-from jaxdyn.jobs.identify.study import StudyRun, figures
 from jaxdyn.jobs.identify.synthetic import compare_with_truth, experiment_of
 from jaxdyn.jobs.pictures import draw_pictures
 from jaxdyn.mechanism.model import Model

@@ -17,11 +17,11 @@ from jaxdyn.dynamics.drives import JointDrives
 from jaxdyn.dynamics.equations_of_motion import constraint_errors
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.component_values import coordinates, each, for_all, state
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.optimize.config import ControlsStartConfig, MixedStartConfig, OptimizeConfig, StatesStartConfig
 from jaxdyn.jobs.optimize.terms import ConstraintTable, CostTable
 from jaxdyn.jobs.source import load
+from jaxdyn.jobs.tables import coordinates, each, for_all, state
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
 

@@ -32,8 +32,7 @@ from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.placements import quaternion_from_rpy
-from jaxdyn.jobs.component_values import coordinates, each, state
-from jaxdyn.jobs.tables import Table
+from jaxdyn.jobs.tables import Table, coordinates, each, state
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.mechanism.quantity import POSITION, VELOCITY
 from jaxdyn.spatial.transform import RigidTransform

@@ -21,10 +21,10 @@ from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.measurement import Inputs
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.component_values import each
 from jaxdyn.jobs.rollout.config import ControlConfig, RolloutConfig
 from jaxdyn.jobs.rollout.contacts import contact_record
 from jaxdyn.jobs.rollout.replay import ReplayedPlan
+from jaxdyn.jobs.tables import each
 from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controllers import PDControl, random_knots
 from jaxdyn.simulate.controls import Controls, Knots, Policy
