@@ -88,7 +88,7 @@ class Scene:
         """Add the surfaces of the ground, or without contacts with the ground a floor under the motion."""
         scene, size = self._scene, self._size
         planes = [(ground.points.mean(axis=(0, 1)), ground.normal) for ground in grounds if ground.normal is not None]
-        for k, (middle, normal) in enumerate(planes if grounds else [(staging.floor_under(up, low, high), up)]):
+        self.floors = [
             scene.add_grid(
                 f"/floor{k or ''}",
                 width=2.4 * size,
@@ -102,6 +102,8 @@ class Scene:
                 cell_color=_FLOOR[0],
                 section_color=_FLOOR[1],
             )
+            for k, (middle, normal) in enumerate(planes if grounds else [(staging.floor_under(up, low, high), up)])
+        ]
         for k, ground in enumerate(ground for ground in grounds if ground.normal is None):
             points = ground.points.reshape(-1, 3).astype(np.float32)
             faces = faces_of(*ground.points.shape[:2]).astype(np.uint32)

@@ -172,7 +172,7 @@ def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, small, tmp_pa
 
 
 def test_a_check_that_does_not_fit_the_recordings_does_not_cost_a_fit(small, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("jaxdyn.jobs.identify.work._searched", lambda *_: pytest.fail("the fit began"))
+    monkeypatch.setattr("jaxdyn.jobs.identify.work._fit_in_rounds", lambda *_: pytest.fail("the fit began"))
     check = 'check=[{kind="windows", durations=[100]}]'
     assert main(["identify", small, "--out", str(tmp_path / "run"), check]) == 2
     assert "100" in capsys.readouterr().err
