@@ -240,7 +240,7 @@ class TermTable(Table):
         constraint_terms.TargetState: TargetKeys,
         constraint_terms.JointBounds: JointBoundsKeys,
     }
-    # The weights of a pose, whose position is a key of its own.
+    # The weights of a pose, whose position is another key.
     names: ClassVar[dict[tuple[type, str], str]] = {
         (frame_costs.FramePose, name): f"{name}_weight" for name in ("position", "rotation")
     }
