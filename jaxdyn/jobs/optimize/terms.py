@@ -245,7 +245,8 @@ class TermTable(Table):
         (frame_costs.FramePose, name): f"{name}_weight" for name in ("position", "rotation")
     }
 
-    def build(self, system: System, place: str) -> Any:
+    def build(self, system: System | None, place: str) -> Any:
+        assert system is not None  # terms belong to a mechanism
         if "frame" in self.values:
             topology = system.model.topology
             known = (*topology.body_names, *topology.frame_names)
@@ -267,7 +268,7 @@ class ConstraintTable(TermTable):
 
     base = cost_terms.ConstraintTerm
 
-    def build(self, system: System, place: str) -> Any:
+    def build(self, system: System | None, place: str) -> Any:
         term = super().build(system, place)
         return term.relation(term, place)
 
