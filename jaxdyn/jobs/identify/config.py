@@ -30,7 +30,8 @@ from jaxdyn.mechanism.quantity import EFFORT
 _ALWAYS = (0.0, 1e9)  # s
 
 if TYPE_CHECKING:
-    LossName = ChartName = str
+    LossName = str
+    ChartName = str
 else:
     LossName, ChartName = (Literal[tuple(named_subclasses(base))] for base in (Loss, Chart))
 
