@@ -27,7 +27,7 @@ from scipy.optimize import least_squares
 
 from jaxdyn.io import RunDirectory, read_config
 from jaxdyn.jobs import Job, main, run
-from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify.config import IdentifyConfig
 from jaxdyn.jobs.verbs import IDENTIFY
 
 RATE = 400.0  # frames per second

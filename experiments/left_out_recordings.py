@@ -36,8 +36,8 @@ from jaxdyn.identify import LevenbergMarquardt, Part, Plant, cross_validate, eva
 from jaxdyn.identify.cross_validation import CrossValidation
 from jaxdyn.io import RunDirectory, read_config, setting
 from jaxdyn.jobs import Job, main
-from jaxdyn.jobs.identify_config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify_plant import parameters_of, plant_of, problem_of, recordings_of, with_sensors
+from jaxdyn.jobs.identify.config import IdentifyConfig, StudyConfig
+from jaxdyn.jobs.identify.study import parameters_of, plant_of, problem_of, recordings_of, with_sensors
 
 ROOT = Path(__file__).parents[1]
 UNFITTED, PLAIN, WHOLE = "initial parameters", "plain output error", "fit of the config"

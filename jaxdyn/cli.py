@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
 
     def act() -> int:
-        from jaxdyn.jobs.command_line import run_verb
+        from jaxdyn.jobs.verbs import run_verb
 
         return run_verb(argv)
 

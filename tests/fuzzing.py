@@ -28,7 +28,7 @@ from jaxdyn import MechanismError
 from jaxdyn.io import ConfigError, IgnoredContent, RunDirectory, RunError
 from jaxdyn.io.recordings import Columns, load_recording
 from jaxdyn.io.urdf.reader import AssumedBase
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout.config import RolloutConfig
 from jaxdyn.mechanism.messages import ImplausibleInertia
 
 ROOM = 3 * 2**30  # bytes that reading a file may take beyond those of the process

@@ -103,12 +103,9 @@ kind = "deviation"
 q = [1.5]
 weights = 20.0
 [[start]]
-kind = "constant"
+kind = "controls"
 controls = 0.5
-[[start]]
-kind = "random"
-count = 3
-amplitude = 1.0
+count = 4
 interval = "250 ms"
 [[start]]
 kind = "states"

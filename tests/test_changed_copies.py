@@ -19,7 +19,6 @@ from test_public_api import CLASSES
 import jaxdyn
 from jaxdyn import control, dynamics, identify, io, lanes, simulate, view
 from jaxdyn.identify.recording import Windows
-from jaxdyn.io.runs.loaded import Run
 from jaxdyn.io.state_orders import StateOrder
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -148,8 +147,6 @@ MADE = [
     control.StateBounds(STATE, jnp.array([-1.0, -jnp.inf, 0.0, 1.0]), 2.0, nx=4),
     control.TargetState(STATE),
     control.Tracker(PROBLEM, SOLUTION.value, SOLUTION.feedback),
-    control.Verification(ONE, ONE, ONE, ONE, ONE),
-    control.WithRates(PROBLEM.dynamics),
     identify.Bounded(TWO, 2.0 * TWO),
     identify.DivergencePrior(1.0),
     identify.GaussianPrior(1.0),
@@ -167,7 +164,6 @@ MADE = [
     identify.TorqueOffset(TWO),
     identify.Unknowns(TWO, None),
     io.RunDirectory(Path("run")),
-    Run(Path("run"), SYSTEM, {"q": np.ones(3)}, None, None, None),
     lanes.Record("f", "lanes"),
     view.Animation(b"", ".gif"),
 ]

@@ -16,8 +16,8 @@ from jaxdyn import JointDrives, System
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs.loaded import load_run
-from jaxdyn.jobs.command_line import _VERBS
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout.config import RolloutConfig
+from jaxdyn.jobs.verbs import _VERBS
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PANDA = str(CONFIGS / "panda_rollouts.toml")
@@ -199,6 +199,8 @@ def test_settings_reach_the_simulation(pendulum, tmp_path, integrator, target):
         (["{config}", "control.random_interval=1e-12"], ["control.random_interval = 1e-12 s is shorter than a step"]),
         (["{config}", "seed=99999999999999999999"], ["seed: 99999999999999999999 is out of range"]),
         (["{config}", "mechanism=none.toml"], ["none.toml", "no such file"]),
+        ([str(CONFIGS / "identify_panda.toml")], ["this is a config of another verb; run jaxdyn identify"]),
+        (["{config}", "duraton=3"], ["duraton: unknown key", "did you mean 'time.duration'"]),
         (["{config}", "--out", "{full}"], ["is not empty", "choose another"]),
     ],
 )
@@ -221,7 +223,7 @@ def test_an_interrupt_is_one_line(pendulum, tmp_path, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jaxdyn.jobs.rollout.rollout", interrupted)
+    monkeypatch.setattr("jaxdyn.jobs.rollout.work.rollout", interrupted)
     assert main(["rollout", pendulum, "--out", str(tmp_path / "run")]) == 130
     assert (
         capsys.readouterr().err.strip().splitlines()[-1]
@@ -247,19 +249,6 @@ def test_unwritable_directory_is_one_line(pendulum, tmp_path, capsys):
         assert main(["rollout", pendulum, "--out", str(locked / "run"), *resume]) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert "cannot be written" in line
-
-
-def test_help_names_every_setting(capsys):
-    with pytest.raises(SystemExit) as done:
-        main(["rollout", "--help"])
-    assert done.value.code == 0
-    text = capsys.readouterr().out
-    for setting in ("mechanism", "batch", "time.duration (s)", "control.stiffness", "initial.spread"):
-        line = next(line for line in text.splitlines() if line.strip().startswith(f"{setting}"))
-        assert len(line.split(":", 1)[1].split("[")[0].strip()) > 3, f"{setting} is explained"
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "rollout" in capsys.readouterr().out
 
 
 def test_help_pages_fit_into_a_terminal(capsys):

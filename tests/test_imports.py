@@ -17,9 +17,7 @@ from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.jobs import choices
 from jaxdyn.jobs.integrators import INTEGRATORS
 
-CONFIG, FIT = (
-    str(Path(__file__).parents[1] / "configs" / name) for name in ("panda_rollouts.toml", "identify_panda.toml")
-)
+CONFIG = str(Path(__file__).parents[1] / "configs" / "panda_rollouts.toml")
 
 # Packages of others that read configs, draw up help texts and check shapes.
 LIGHT = {"numpy", "jaxtyping", "wadler_lindig"}
@@ -67,12 +65,6 @@ def test_import_loads_no_other_package_and_no_module_that_nobody_asked_for():
         (["rollout", "nowhere.urdf", "bach=3"], "did you mean 'batch'"),
         (["optmize"], "there is no verb 'optmize'; did you mean 'optimize'?"),
         (["rollout", CONFIG, "duraton=3"], "did you mean 'time.duration'"),
-        (["identify", FIT, "max_stps=3"], "did you mean 'fit.max_steps'"),
-        *(
-            ([verb, CONFIG], "this is a config of another verb; run jaxdyn rollout")
-            for verb in ("optimize", "identify")
-        ),
-        (["rollout", FIT], "this is a config of another verb; run jaxdyn identify"),
         (["rollout", "nowhere.toml"], "no such file"),
         (["rollout", CONFIG, "bach=3"], "did you mean 'batch'"),
         (["rollout", CONFIG, "time.save_every=7"], "choose a divisor"),

@@ -1,11 +1,11 @@
 """Pictures of a benchmark: rates over batches, and times over lengths of chains."""
 
-import datetime
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from peers.measuring import Row
 from peers.report import NAMES
 
@@ -73,7 +73,7 @@ def draw_history(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     for label, rates in sorted(curves.items()):
         first = next(iter(rates.values()))
         axis.plot(
-            [datetime.date.fromisoformat(day) for day in rates],
+            np.array(list(rates), "datetime64[D]"),
             [x / first for x in rates.values()],
             "o-",
             ms=3,

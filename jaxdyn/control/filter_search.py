@@ -4,7 +4,7 @@ Source: Waechter and Biegler 2006, section 2.3.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -246,9 +246,12 @@ class _Direction(NamedTuple):
         best = jnp.argmax(jnp.where(good, jnp.where(restoring, -far, fractions), -jnp.inf))
         entry = jnp.stack([(1.0 - _MARGIN) * far_now, cost_now - _MARGIN * far_now])
         longer = jnp.concatenate([search.filter[1:], entry[None]])
-        chosen: Any = jax.tree.map(lambda leaf: leaf[best], (plans, slacks, founds, defects, fractions))
+        plan, slack, found, gaps, fraction = jax.tree.map(
+            lambda leaf: leaf[best], (plans, slacks, founds, defects, fractions)
+        )
         memory = jnp.where(descends[best] & cheaper[best], search.filter, longer)
-        return _Best(*chosen, memory, good[best], jnp.where(good[best], far[best], jnp.inf))
+        farthest = jnp.where(good[best], far[best], jnp.inf)
+        return _Best(plan, slack, found, gaps, fraction, memory, good[best], farthest)
 
     def followed(self, best: _Best, longest: Float[Array, ""]) -> InteriorSearch:
         """The search at the best plan, unchanged if this plan is not accepted."""

@@ -147,7 +147,7 @@ class SingleShooting(IterativeSolver):
         reset = (multipliers, jnp.full_like(now, jnp.inf), infeasible_by)
         merit_before = jnp.where(looks, now, s.merit_before)
         outer: Any = followed(reset, (s.multipliers, merit_before, s.violation_before))
-        return DescentSearch(*best, *outer, s.iterations + 1, result)
+        return DescentSearch(*best, *outer, iterations=s.iterations + 1, result=result)
 
     def solution(self, problem: ControlProblem, search: DescentSearch) -> Solution:
         s = search

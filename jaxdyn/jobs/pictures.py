@@ -7,7 +7,7 @@ from jaxdyn.compute.announcements import announced_as
 
 
 @announced_as("pictures")
-def drawn(name: str, *arguments: Any) -> list[str]:
+def draw_pictures(name: str, *arguments: Any) -> list[str]:
     """Call a function that draws pictures; returns the names of their files, none without matplotlib, which a note then states.
 
     Args:

@@ -12,7 +12,7 @@ from jaxdyn.constraints.assembly import random_closed
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import load_system
-from jaxdyn.jobs.arguments import SourceOptions
+from jaxdyn.jobs.commands.arguments import SourceOptions
 from jaxdyn.jobs.notes import warnings_as_notes
 
 

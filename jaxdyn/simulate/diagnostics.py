@@ -57,7 +57,7 @@ def power_balance_error(
 
 @checked_system
 def deepest_penetration(system: System, records: State) -> Float[Array, "contacts"]:
-    """Largest depth (m) of each contact over all records, in the order of `jaxdyn.dynamics.contact_names`.
+    """Largest depth (m) of each contact over all records, in the order of `jaxdyn.dynamics.contact.points.contact_names`.
 
     A contact that was never closed has a negative value. A rollout in which a body sinks into the ground or passes through it is
     healthy, because all its states are finite; this function reveals it.

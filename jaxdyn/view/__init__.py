@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from jaxdyn.view.animation import Animation as Animation
     from jaxdyn.view.animation import animate as animate
     from jaxdyn.view.animation import animation_of as animation_of
-    from jaxdyn.view.diagram import tree_diagram as tree_diagram
     from jaxdyn.view.motion import motion_plot as motion_plot
     from jaxdyn.view.notebook import html_of as html_of
     from jaxdyn.view.pictures import mechanism_picture as mechanism_picture
@@ -25,5 +24,5 @@ if TYPE_CHECKING:
     from jaxdyn.view.tree import tree_text as tree_text
 else:
     _matplotlib, _viser = ("matplotlib", "pictures"), ("viser", "view")
-    _pictures = dict.fromkeys(("animation", "diagram", "motion", "pictures", "plots"), _matplotlib)
+    _pictures = dict.fromkeys(("animation", "motion", "pictures", "plots"), _matplotlib)
     __getattr__, __dir__, __all__ = lazy_names(__name__, extras=_pictures | {"replay": _viser})

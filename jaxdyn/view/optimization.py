@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism.components import component_names, units_along
-from jaxdyn.mechanism.quantity import EFFORT, ComponentUnit, Quantity
+from jaxdyn.mechanism.quantity import EFFORT, Quantity
 from jaxdyn.view.figure import Figure, draw_limits, panels
 from jaxdyn.view.skeleton import Values
 from jaxdyn.view.style import BLUE, GRAY, ORANGE
@@ -64,33 +64,22 @@ def optima(cost: Values, count: Values, starts: int, *, title: str = "") -> Figu
     return figure
 
 
-def controls(
-    system: System,
-    time: Values,
-    values: Values,
-    lower: Values,
-    upper: Values,
-    *,
-    unit: ComponentUnit = EFFORT,
-    title: str = "",
-) -> Figure:
+def controls(system: System, time: Values, values: Values, lower: Values, upper: Values) -> Figure:
     """Controls, which are constant in each time step, and their bounds as dashed lines.
 
     Args:
         system: System with the drives that the controls act on.
         time: Times of the steps (N + 1,), s.
-        values: Controls, or their rates (N, nu).
+        values: Controls (N, nu).
         lower, upper: Bounds (nu,), infinite for controls without bounds.
-        unit: Units of the values of angular and of linear components.
-        title: Title of the figure.
     """
-    values, declared = np.asarray(values), Quantity(unit, along="velocity")
+    values, declared = np.asarray(values), Quantity(EFFORT, along="velocity")
     names, units = component_names(system.model, declared), units_along(system.model, declared)
     if system.drives is not None:
         drives = system.drives
         units = [""] * drives.count if drives.driven is None else [units[column] for column in drives.driven]
         names = drives.control_names(system.model)
-    figure, axes = panels(names, title or "Controls; bounds dashed")
+    figure, axes = panels(names, "Controls; bounds dashed")
     for k, (unit_of, axis) in enumerate(zip(units, axes[:, 0], strict=True)):
         axis.step(time, np.append(values[:, k], values[-1, k]), where="post", color=BLUE, lw=1.5)
         draw_limits(axis, np.asarray(lower)[k], np.asarray(upper)[k])

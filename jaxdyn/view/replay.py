@@ -5,27 +5,31 @@ replay.write_html("replay.html")  # opens in any browser, without a server or ne
 server = replay.serve()           # http://127.0.0.1:8080, with controls for all samples
 """
 
+import contextlib
+import io
 import threading
 import time as clock
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import viser
 
+from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
 from jaxdyn.io.shapes.visuals import Visual, with_fewer_triangles
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recorded_samples import RecordedSamples, check_samples
 from jaxdyn.view.replay_charts import Chart, CoordinateChart
+from jaxdyn.view.same_origin import same_origin_only
 from jaxdyn.view.scene import Scene
-from jaxdyn.view.serving import REFRESH, Served
 from jaxdyn.view.skeleton import Mechanism, Values
 
+_REFRESH = 1 / 30  # s between two looks at the controls
 _SPEEDS = {"1/8": 0.125, "1/4": 0.25, "1/2": 0.5, "1": 1.0, "2": 2.0, "4": 4.0}
 _MOST_GHOSTS = 12
 _MOST_TRIANGLES = 160_000  # on a page, in the scenes of all of its samples
-
 _MOST_PLACEMENTS = 330_000  # of parts in frames on a page, about 12 B each: less than 5 MB without shapes
 
 
@@ -69,9 +73,8 @@ class Replay:
         """Serve the replay and return immediately. The method `wait` of the result blocks until the server is stopped, and `stop`
         stops it.
 
-        The browser shows the mechanism and charts of the coordinates and the energy with a line at the current time. Controls set
-        the time, the speed, the sample, the number of other samples in gray, and the visible parts. All connected browsers show the
-        same state.
+        The browser shows the mechanism and charts of the coordinates and the energy. Controls set the time, the speed, the sample,
+        the number of other samples in gray, and the visible parts. All connected browsers show the same state.
 
         Args:
             port: Port of the server. If the port is in use, the next free port is used, as `address` of the result shows.
@@ -122,6 +125,71 @@ class Replay:
         return recorder.as_html()
 
 
+class Served:
+    """A running server of a scene. Used as a context manager, it stops at the end of the context.
+
+    Attributes:
+        server: Server of viser, to which further scene nodes and controls can be added.
+        address: Address to open in a browser.
+
+    Raises:
+        ConfigError: This version of viser does not allow jaxdyn to refuse requests of other pages.
+    """
+
+    def __init__(self, name: str, port: int, host: str):
+        with (
+            same_origin_only(host) as checked,
+            contextlib.redirect_stdout(io.StringIO()),
+        ):  # viser prints an announcement
+            self.server = viser.ViserServer(host, port, label=f"jaxdyn: {name}", verbose=False)
+            if not checked:
+                self.server.stop()
+                raise ConfigError(
+                    f"viser {viser.__version__} does not allow jaxdyn to refuse requests of other pages; install viser 1.1"
+                )
+        self.address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{self.server.get_port()}"
+        self._stopping, self._thread = threading.Event(), threading.Thread()
+
+    def __enter__(self) -> "Served":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def wait(self) -> None:
+        """Wait until another thread calls `stop`, or the program is interrupted."""
+        self._stopping.wait()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.server.stop()
+
+    def _follow(self, act: Any) -> None:
+        def run() -> None:
+            while not self._stopping.wait(_REFRESH):
+                act()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def _add_switches(self, scene: Scene) -> None:
+        """Add a switch for each part of the scene that can be hidden to the panel at the right."""
+        gui = self.server.gui
+        gui.main_panel.dock_right()
+        with gui.add_folder("Show"):
+            for name, node in scene.parts().items():
+                self._add_switch(name, node)
+        gui.configure_theme(control_width="large", show_logo=False, show_share_button=False)
+
+    def _add_switch(self, name: str, node: Any) -> None:
+        switch = self.server.gui.add_checkbox(name, initial_value=node.visible)
+        switch.on_update(lambda _: setattr(node, "visible", switch.value))
+
+
 class ServedReplay(Served):
     """A running server of a replay, made by `Replay.serve`."""
 
@@ -167,9 +235,10 @@ class ServedReplay(Served):
             ghosts = [recording.sample(other).placed for other in recording.others(number, int(self._overlay.value))]
             at = float(np.clip(recording.instants[0] + self._time.value, *recording.instants[[0, -1]]))
             self._scene.show(sample.placed, ghosts, int(np.argmin(np.abs(recording.instants - at))), sample.touching)
-            self._coordinates.show(sample, at, redraw=charts)
-            if self._energy is not None:
-                self._energy.draw(sample.energies(), "energy (J)", at, redraw=charts)
+            if charts:
+                self._coordinates.show(sample)
+            if charts and self._energy is not None:
+                self._energy.draw(sample.energies(), "energy (J)")
 
     def _play(self) -> None:
         """Advance the time in real time during playback, and restart at the end."""
@@ -177,7 +246,7 @@ class ServedReplay(Served):
         if self._playing.value:
             set_by_hand = abs(self._time.value - self._exact) > self._time.step
             exact = (self._time.value if set_by_hand else self._exact) + (now - self._last) * _SPEEDS[self._speed.value]
-            self._exact = 0.0 if exact > self._time.max + REFRESH else exact
+            self._exact = 0.0 if exact > self._time.max + _REFRESH else exact
             self._time.value = min(round(self._exact / self._time.step) * self._time.step, self._time.max)
         self._last = now
 

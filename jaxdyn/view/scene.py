@@ -18,7 +18,7 @@ from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, RED, rgb
 # Sizes as fractions of the longest side of the box around the motion.
 _STICK, _GHOST, _JOINT, _AXIS, _AXIS_LENGTH, _FRAME_LENGTH = 0.010, 0.005, 0.017, 0.006, 0.11, 0.09
 _CONTACT, _ARROW_WIDTH = 0.009, 0.005
-_FLOOR, _DARK_FLOOR = ((228, 231, 236), (200, 205, 212)), ((52, 56, 63), (78, 84, 94))  # cells, and every fifth line
+_FLOOR = ((228, 231, 236), (200, 205, 212))  # cells, and every fifth line
 
 
 class Scene:
@@ -54,9 +54,7 @@ class Scene:
         up = staging.upward(model)
         scene.set_up_direction(tuple(up))
         middle = 0.5 * (low + high)
-        self._floors: list[Any] = []
         self._add_floors(grounds, up, low, high)
-        self.set_background(dark=False)
         server.initial_camera.look_at = tuple(middle)
         server.initial_camera.position = tuple(middle + 1.25 * size * staging.direction_of_view(up))
         server.initial_camera.up = tuple(up)
@@ -90,8 +88,8 @@ class Scene:
         """Add the surfaces of the ground, or without contacts with the ground a floor under the motion."""
         scene, size = self._scene, self._size
         planes = [(ground.points.mean(axis=(0, 1)), ground.normal) for ground in grounds if ground.normal is not None]
-        for k, (middle, normal) in enumerate(planes if grounds else [(staging.floor_under(up, low, high), up)]):
-            grid = scene.add_grid(
+        self.floors = [
+            scene.add_grid(
                 f"/floor{k or ''}",
                 width=2.4 * size,
                 height=2.4 * size,
@@ -101,8 +99,11 @@ class Scene:
                 wxyz=staging.quaternions_to(normal),
                 position=tuple(middle),
                 plane="xy",
+                cell_color=_FLOOR[0],
+                section_color=_FLOOR[1],
             )
-            self._floors.append(grid)
+            for k, (middle, normal) in enumerate(planes if grounds else [(staging.floor_under(up, low, high), up)])
+        ]
         for k, ground in enumerate(ground for ground in grounds if ground.normal is None):
             points = ground.points.reshape(-1, 3).astype(np.float32)
             faces = faces_of(*ground.points.shape[:2]).astype(np.uint32)
@@ -177,11 +178,6 @@ class Scene:
         rest = {"ellipsoids": self.ellipsoids, "joint axes": self.axes, "frames": self.frames}
         contact = {"contacts": self.contacts, "contact forces": self.forces}
         return {**shapes, "sticks": self.skeleton, **rest, **{k: v for k, v in contact.items() if v is not None}}
-
-    def set_background(self, *, dark: bool) -> None:
-        """Set the colors of the floor for a dark or a light page."""
-        for floor in self._floors:
-            floor.cell_color, floor.section_color = _DARK_FLOOR if dark else _FLOOR
 
     def show(self, placed: Placed, ghosts: list[Placed], time: int, touching: Touching | None = None) -> None:
         """Move the mechanism to the first sample of `placed`, and the gray samples to `ghosts`, at the record with index `time`;

@@ -12,7 +12,6 @@ from jaxdyn.constraints.assembly import assemble
 from jaxdyn.control.batch import best_of
 from jaxdyn.control.solution import Solution
 from jaxdyn.dynamics.system import State, System
-from jaxdyn.identify.fitting import Fit
 from jaxdyn.io.runs.loaded import Run
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_units, velocity_units
@@ -21,11 +20,10 @@ from jaxdyn.simulate.trajectory import Trajectory
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.pictures import draw_mechanism
 from jaxdyn.view.skeleton import Mechanism, model_of
-from jaxdyn.view.style import BLUE, GRAY
+from jaxdyn.view.style import GRAY
 
 _HEIGHT = 2.6  # inches
 _MOST_POINTS = 500  # of a curve
-_MOST_BARS = 15
 
 
 def thumbnail(shown: Any) -> Figure | None:
@@ -85,28 +83,6 @@ def _(found: Solution) -> Figure | None:
     title, states = ("coordinates", plan.states.q) if isinstance(plan.states, State) else ("states", plan.states)
     shown = {title: np.asarray(states), "controls": np.asarray(plan.controls)}
     return _curves("time step", {title: (np.arange(len(values)), values) for title, values in shown.items()})
-
-
-@_drawn.register
-def _(fit: Fit) -> Figure | None:
-    """The loss after each step if it was recorded, else the change of each parameter, for the best initial guess."""
-    loss, x = np.asarray(fit.loss), fit.unknowns.x
-    best = int(np.argmin(np.nan_to_num(loss, nan=np.inf))) if loss.ndim else None
-    figure = Figure(figsize=(1.6 * _HEIGHT, _HEIGHT), layout="constrained")
-    axis = figure.subplots()
-    if fit.history is not None:
-        history = np.asarray(fit.history)
-        axis.semilogy(np.arange(1, len(history) + 1), history if best is None else history[:, best], color=BLUE)
-        _label(axis, "step", "loss")
-        return figure
-    parameters = fit.parameters
-    before, after = (np.asarray(parameters.values(y)) for y in (parameters.initial, x if best is None else x[best]))
-    change = 100.0 * np.divide(after - before, np.abs(before), out=np.full(len(before), np.nan), where=before != 0)
-    names = [name for name, _ in parameters.labels]
-    axis.barh(names[:_MOST_BARS], change[:_MOST_BARS], color=BLUE)
-    axis.invert_yaxis()
-    _label(axis, "change of the parameters (%)", "")
-    return figure
 
 
 def _curves(label: str, shown: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:

@@ -21,7 +21,7 @@ from jaxdyn.dynamics import (
 from jaxdyn.dynamics.contact.points import contact_forces_on_bodies
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.tables import Place
-from jaxdyn.jobs.built_tables import CostTable
+from jaxdyn.jobs.optimize.terms import CostTable
 from jaxdyn.mechanism import configuration
 
 LEGS = ("fl", "fr", "rl", "rr")

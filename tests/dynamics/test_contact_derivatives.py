@@ -24,7 +24,6 @@ from jaxdyn import (
     library,
 )
 from jaxdyn.dynamics import (
-    ContactPoint,
     GroundContact,
     HeightFunction,
     HeightGrid,
@@ -33,6 +32,7 @@ from jaxdyn.dynamics import (
     inverse,
     kinematics,
 )
+from jaxdyn.dynamics.contact.shapes import ContactPoint
 from jaxdyn.dynamics.equations_of_motion import acceleration_over_step
 
 MATERIAL = {

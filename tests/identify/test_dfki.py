@@ -11,7 +11,7 @@ import jaxdyn
 from jaxdyn.io.config import read_config
 from jaxdyn.io.mechanism.file import load_mechanism
 from jaxdyn.io.toml import read_toml
-from jaxdyn.jobs.identify_config import IdentifyConfig
+from jaxdyn.jobs.identify.config import IdentifyConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BUILDS = ("c1", "a0", "c0")

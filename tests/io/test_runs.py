@@ -19,7 +19,8 @@ import pytest
 from jaxdyn import JointFriction, System, library
 from jaxdyn.io.config import ConfigError
 from jaxdyn.io.files import write_files
-from jaxdyn.io.runs.directory import RunDirectory, RunError, provenance
+from jaxdyn.io.runs import provenance
+from jaxdyn.io.runs.directory import RunDirectory, RunError
 from jaxdyn.io.runs.loaded import load_run
 from jaxdyn.io.runs.provenance import environment
 

@@ -18,9 +18,9 @@ import jaxdyn
 from jaxdyn.io import ConfigError, RunDirectory, RunError, load_recording, load_run, load_visuals, read_config
 from jaxdyn.io.recording_columns import Columns
 from jaxdyn.io.shapes.mesh_files import read_mesh_file
-from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.optimize_config import OptimizeConfig
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.identify.config import IdentifyConfig
+from jaxdyn.jobs.optimize.config import OptimizeConfig
+from jaxdyn.jobs.rollout.config import RolloutConfig
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
@@ -103,6 +103,13 @@ TOML = {
         config(IdentifyConfig, lambda n: IDENTIFICATION + STUDY.replace('"a.csv"', many(n, '"#.csv"', ","))),
     ),
     "costs": Family(30, config(OptimizeConfig, lambda n: OPTIMIZATION + many(n, '[[running]]\nkind = "effort"'))),
+    "initial guesses": Family(
+        30,
+        config(
+            OptimizeConfig,
+            lambda n: OPTIMIZATION + '[[running]]\nkind = "effort"\n' + many(n, '[[start]]\nkind = "controls"'),
+        ),
+    ),
     "coordinates of a config": Family(
         2000,
         config(

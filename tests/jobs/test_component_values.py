@@ -9,9 +9,9 @@ import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io.config import config_of, resolved_toml
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.jobs.component_values import coordinates, each, for_all
-from jaxdyn.jobs.optimize_config import BoundsConfig, StateConfig, StillStartConfig
-from jaxdyn.jobs.rollout_config import ControlConfig
+from jaxdyn.jobs.optimize.config import BoundsConfig, ControlsStartConfig, StateConfig
+from jaxdyn.jobs.rollout.config import ControlConfig
+from jaxdyn.jobs.tables import coordinates, each, for_all
 
 CART_POLE = jaxdyn.library.system("cart_pole")  # a prismatic joint, then a revolute one; the motor is on the first
 DOUBLE_PENDULUM = jaxdyn.library.system("double_pendulum")
@@ -58,7 +58,7 @@ def test_values_without_a_unit_are_si_values_of_each_component():
             read(StateConfig, v="1 rad/s").v,
             "'track' has the unit rad/s; give it in m/s, or values without a unit",
         ),
-        ("nu", read(StillStartConfig, kind="constant", controls="1 N m").controls, "give it in N$"),
+        ("nu", read(ControlsStartConfig, controls="1 N m").controls, "give it in N$"),
     ],
 )
 def test_the_unit_of_another_kind_of_component_is_refused(axis, values, message):

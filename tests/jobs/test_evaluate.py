@@ -48,7 +48,7 @@ def test_a_recording_has_its_own_columns_and_filter_and_lists_are_changed_by_ite
 
 def test_pictures_have_the_bands_of_plants_with_estimates(runs, monkeypatch):
     pytest.importorskip("matplotlib")
-    from jaxdyn.jobs import identify_pictures
+    from jaxdyn.jobs.identify import pictures as identify_pictures
 
     plain, count = load_plant(runs / "one"), jnp.eye(1)
     address = Address(("inputs.offset",), None, 1)

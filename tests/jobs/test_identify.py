@@ -20,9 +20,9 @@ from jaxdyn.io.archive.plant import load_plant
 from jaxdyn.io.config import read_config
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.xml import IgnoredContent
-from jaxdyn.jobs.identify import verdict
-from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.identify_plant import note_on_units, plant_of, processing_of
+from jaxdyn.jobs.identify.config import IdentifyConfig
+from jaxdyn.jobs.identify.study import note_on_units, plant_of, processing_of
+from jaxdyn.jobs.identify.work import verdict
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ARM = str(CONFIGS / "identify_synthetic_arm.toml")
@@ -172,7 +172,7 @@ def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, small, tmp_pa
 
 
 def test_a_check_that_does_not_fit_the_recordings_does_not_cost_a_fit(small, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("jaxdyn.jobs.identify._searched", lambda *_: pytest.fail("the fit began"))
+    monkeypatch.setattr("jaxdyn.jobs.identify.work._fit_in_rounds", lambda *_: pytest.fail("the fit began"))
     check = 'check=[{kind="windows", durations=[100]}]'
     assert main(["identify", small, "--out", str(tmp_path / "run"), check]) == 2
     assert "100" in capsys.readouterr().err

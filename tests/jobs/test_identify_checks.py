@@ -10,8 +10,8 @@ from jaxdyn.identify import checks
 from jaxdyn.identify.checks import ValidTimeCheck
 from jaxdyn.identify.recording import Part
 from jaxdyn.io.config import read_config
-from jaxdyn.jobs.identify_config import IdentifyConfig
-from jaxdyn.jobs.identify_run import figures
+from jaxdyn.jobs.identify.config import IdentifyConfig
+from jaxdyn.jobs.identify.study import figures
 
 
 def test_predictions_start_at_the_first_time_and_go_on_by_the_stride(tmp_path, monkeypatch):

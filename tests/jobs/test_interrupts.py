@@ -46,7 +46,7 @@ MET = {
 ACT = """
 import contextlib, gc, hashlib, os, pathlib, subprocess, sys, time
 from jaxdyn.io import files
-from jaxdyn.io.runs.directory import claims
+from jaxdyn.io.runs import claims
 from jaxdyn.jobs.interrupts import own_process
 from jaxdyn.jobs.running import exit_status
 

@@ -15,9 +15,9 @@ import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.io.config import read_config
 from jaxdyn.io.tables import keys_of
-from jaxdyn.jobs.optimize_config import OptimizeConfig
-from jaxdyn.jobs.optimize_problem import problem_of, solver_of, starts_of
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.optimize.config import OptimizeConfig
+from jaxdyn.jobs.optimize.problem import problem_of, solver_of, starts_of
+from jaxdyn.jobs.rollout.config import RolloutConfig
 
 SMALL = {
     "rollout": ["batch=4", "time.duration=20 ms", "dtype=float64", "pictures=false"],
@@ -54,12 +54,13 @@ def test_a_new_rollout_runs_with_the_mechanism_that_is_written_beside_it(here, c
     assert json.loads(Path("run/metrics.json").read_text())["samples"]["successful"] == 4
 
 
-def test_a_new_optimization_is_a_problem_whose_initial_guesses_lead_to_its_target(here):
+def test_a_new_optimization_is_a_problem_with_a_guess_that_leads_to_its_target(here):
     new("optimize")
     config = read_config("optimize.toml", OptimizeConfig)
     problem = problem_of(config)
-    starts = starts_of(config, problem)
-    np.testing.assert_allclose(starts.states.q[:, -1], np.broadcast_to([np.pi, 0.0], (8, 2)), atol=1e-6)
+    q = starts_of(config, problem).states.q
+    assert q.shape == (8, 101, 2)
+    np.testing.assert_allclose(q[2, -1], [np.pi, 0.0], atol=1e-6)  # the straight line
     assert type(solver_of(config, problem)) is jaxdyn.control.Auto
 
 
@@ -76,13 +77,13 @@ def test_comments_and_defaults_are_those_of_the_config_class(here):
     text = Path("run.toml").read_text()
     settings = keys_of(RolloutConfig)
     plain = " ".join(line.removeprefix("# ") for line in text.splitlines())
-    for name in ("batch", "limits", "dtype"):
+    for name in ("batch", "limits"):
         assert settings[name].meaning in plain
     assert read_config("run.toml", RolloutConfig).seed == settings["seed"].default
     named = re.search(r"Further keys: (.*?)\.", plain)
     assert named
     left_out = set(settings) - set(tomllib.loads(text))
-    assert {"method", "memory"} <= left_out == set(named[1].split(", "))
+    assert {"method", "chunk"} <= left_out == set(named[1].split(", "))
 
 
 def test_an_existing_file_is_replaced_by_force_only(here, capsys):
@@ -105,19 +106,6 @@ def test_a_config_for_an_own_mechanism_has_its_number_of_coordinates(here):
     tables = {kind: tomllib.loads(Path(f"configs/{kind}.toml").read_text()) for kind in ("identify", "optimize")}
     assert tables["identify"]["columns"]["u"] == [f"tau{k}" for k in range(1, 8)]
     assert len(tables["optimize"]["final_constraint"][0]["q"]) == 7
-
-
-def test_a_new_optimization_of_a_mechanism_with_coulomb_friction_has_an_integrator_that_is_stable(here):
-    system = jaxdyn.System(jaxdyn.library.system("scara").model)
-    for name, coulomb in (("smooth", 0.0), ("dry", 0.1)):
-        nv = system.model.nv
-        friction = jaxdyn.JointFriction(jnp.ones(nv), jnp.full(nv, coulomb), jnp.full(nv, 0.01))
-        jaxdyn.io.save_system(jaxdyn.System(system.model, (friction,)), f"{name}.toml")
-        new("optimize", f"plan_{name}.toml", "--mechanism", f"{name}.toml")
-    integrators = [
-        tomllib.loads(Path(f"plan_{x}.toml").read_text())["time"].get("integrator") for x in ("smooth", "dry")
-    ]
-    assert integrators == [None, "semi_implicit_euler"]
 
 
 def test_own_recordings_are_identified_as_the_comments_of_the_config_say(here):

@@ -12,7 +12,8 @@ import jaxdyn
 from jaxdyn.cli import main
 from jaxdyn.dynamics import GroundContact, HalfSpace, contact_sphere
 from jaxdyn.io.runs.directory import RunDirectory
-from jaxdyn.jobs import rollout, rollout_contacts
+from jaxdyn.jobs.rollout import contacts as rollout_contacts
+from jaxdyn.jobs.rollout import work as rollout
 
 RADIUS, HEIGHT = 0.1, 0.05
 

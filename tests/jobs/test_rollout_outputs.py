@@ -15,8 +15,8 @@ from jaxdyn.cli import main
 from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
 from jaxdyn.io.config import read_config
 from jaxdyn.io.runs.directory import RunDirectory
-from jaxdyn.jobs import rollout
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout import work as rollout
+from jaxdyn.jobs.rollout.config import RolloutConfig
 
 MODEL = library.double_pendulum()
 MATERIAL = {"stiffness": 100.0, "damping": 1.0}
@@ -72,7 +72,7 @@ def test_the_memory_of_a_sample_grows_with_its_records_inputs_and_outputs(tmp_pa
 
     def values(**changes) -> float:
         config = read_config(tmp_path / "rollout.toml", RolloutConfig)
-        return rollout._bytes_per_sample(dataclasses.replace(config, memory=1e15, **changes), System(MODEL)) / 8
+        return rollout._bytes_per_sample(dataclasses.replace(config, **changes), System(MODEL)) / 8
 
     # Each of the 4 records, the start and the two ends of the inputs are stored twice.
     np.testing.assert_allclose((values(outputs=("position:tip",)) - values()) / 3, 2 * (4 + 1 + 2), rtol=1e-6)

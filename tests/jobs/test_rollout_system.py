@@ -9,8 +9,8 @@ from small_jobs import ROLLOUT
 
 from jaxdyn import io, library, neutral_state, total_energy
 from jaxdyn.cli import main
-from jaxdyn.jobs import rollout
-from jaxdyn.jobs.rollout_config import RolloutConfig
+from jaxdyn.jobs.rollout import work as rollout
+from jaxdyn.jobs.rollout.config import RolloutConfig
 
 
 @pytest.mark.thorough

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 import jaxdyn.identify
-import jaxdyn.jobs.identify_tables  # imports all classes of solvers, costs, constraints, losses and charts
+import jaxdyn.jobs.identify.config
+import jaxdyn.jobs.optimize.terms  # these import all classes of solvers, costs, constraints, losses and charts
 from jaxdyn.constraints.kinds import Coupling
 from jaxdyn.control.constraint_terms import StateBounds
 from jaxdyn.control.cost_terms import ConstraintTerm, CostTerm

@@ -147,7 +147,7 @@ def test_a_replay_states_the_scale_of_the_forces_and_its_scene_has_the_true_grou
     with replay.serve(port=0) as served:
         scene = served._scene
         assert {"contacts", "contact forces"} <= scene.parts().keys()
-        assert [round(floor.position[2], 9) for floor in scene._floors] == [-0.05]
+        assert [round(floor.position[2], 9) for floor in scene.floors] == [-0.05]
         red = []
         for frame in (0, len(replay.recording.instants) - 1):
             sample = replay.recording.sample(0)

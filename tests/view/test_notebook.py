@@ -40,9 +40,7 @@ MOTION = Trajectory(jnp.arange(3.0), STATES, State(jnp.zeros(2), jnp.zeros(2)), 
 
 
 @pytest.mark.parametrize(
-    "shown",
-    [MODEL, System(MODEL), MOTION, unfinished_solution(), ended_fit(), ended_fit(history=jnp.array([3.0, 2.5]))],
-    ids=lambda shown: type(shown).__name__,
+    "shown", [MODEL, System(MODEL), MOTION, unfinished_solution()], ids=lambda shown: type(shown).__name__
 )
 def test_the_view_has_the_rows_of_the_text_and_a_picture(shown):
     rows = table(shown)
@@ -60,18 +58,6 @@ def test_the_loops_of_a_system_are_closed_in_its_picture(monkeypatch):
     monkeypatch.setattr(thumbnails, "draw_mechanism", lambda axes, mechanism, q, **_: drawn.append(q))
     assert picture(jaxdyn.library.four_bar()) is not None
     np.testing.assert_array_equal(drawn, [closed])
-
-
-def test_a_batch_of_fits_is_drawn_by_its_best_one():
-    fits = ended_fit([2.5, 1.5], [1, 1], history=jnp.array([[3.0, 2.0], [2.5, 1.5]]))
-    (line,) = thumbnails.thumbnail(fits).axes[0].lines
-    assert line.get_ydata().tolist() == [2.0, 1.5]
-    other = eqx.tree_at(
-        lambda fit: fit.search.unknowns.x, ended_fit([2.5, 1.5], [1, 1]), jnp.array([[9.0, 9.0], [0.1, 0.2]])
-    )
-    bars = thumbnails.thumbnail(other).axes[0].patches
-    before, after = (other.parameters.values(x) for x in (other.parameters.initial, jnp.array([0.1, 0.2])))
-    assert bars[0].get_width() == pytest.approx(100.0 * float(after[0] / before[0] - 1.0))
 
 
 @pytest.mark.parametrize("shown", [MODEL, MOTION, ended_fit(), unfinished_solution()])

@@ -1,58 +1,14 @@
-"""Pictures of a mechanism and of its tree: everything there, labeled, legible."""
+"""Pictures of a mechanism, labeled and legible, and its tree as text."""
 
 import jax
 import numpy as np
 import pytest
 from legible import assert_legible
 from mixed_mechanisms import every_joint
-from random_trees import random_model
 
 import jaxdyn
-from jaxdyn.view.diagram import tree_diagram
 from jaxdyn.view.pictures import mechanism_picture
 from jaxdyn.view.tree import tree_text
-
-PANDA = jaxdyn.library.panda
-
-
-def thirty() -> jaxdyn.Model:
-    return random_model(np.random.default_rng(3), 30, kinds="RRRRPRRSRCRURRR")
-
-
-def texts_of(figure) -> list[str]:
-    return [text.get_text() for axes in figure.axes for text in axes.texts]
-
-
-@pytest.mark.parametrize("make", [PANDA, every_joint, thirty, jaxdyn.library.double_pendulum])
-def test_tree_diagram_names_every_body_and_joint_and_can_be_read(make):
-    model = make()
-    figure = tree_diagram(model)
-    shown = "\n".join(texts_of(figure)).split("\n")
-    for name in (*model.topology.body_names, *model.topology.joint_names):
-        assert name in shown
-    assert f"{float(model.mass[0]):.3g} kg" in shown
-    assert_legible(figure)
-    assert max(figure.get_size_inches()) < 25
-
-
-def test_tree_diagram_draws_children_below_or_beside_their_parents():
-    chain = {text.get_text().split("\n")[0]: text.get_position() for text in tree_diagram(PANDA()).axes[0].texts}
-    assert chain["link1"][1] > chain["link7"][1], "a chain runs downwards"
-    bushy = {text.get_text().split("\n")[0]: text.get_position() for text in tree_diagram(thirty()).axes[0].texts}
-    topology = thirty().topology
-    names = ["ground", *topology.body_names]
-    steps = np.array([np.subtract(bushy[names[i + 1]], bushy[names[p + 1]]) for i, p in enumerate(topology.parents)])
-    assert np.all(steps[:, 0] > 0) or np.all(steps[:, 1] < 0)
-
-
-def test_long_names_are_cut_in_the_picture_and_whole_in_the_text():
-    builder = jaxdyn.MechanismBuilder("long")
-    name = "a_body_with_a_name_that_is_much_too_long_for_a_box"
-    builder.add_body(name, joint=jaxdyn.Revolute((0, 0, 1)), mass=1.0, inertia=(1, 1, 1))
-    figure = tree_diagram(builder.build())
-    assert_legible(figure)
-    assert not any(name in text for text in texts_of(figure))
-    assert name in tree_text(builder.build())
 
 
 def test_tree_text_is_a_neat_tree():

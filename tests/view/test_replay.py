@@ -17,8 +17,7 @@ from jaxdyn.io.config import ConfigError
 
 pytest.importorskip("viser", reason="the replay needs viser")
 from jaxdyn.view.recorded_samples import RecordedSamples
-from jaxdyn.view.replay import Replay
-from jaxdyn.view.serving import Served
+from jaxdyn.view.replay import Replay, Served
 from jaxdyn.view.skeleton import inertia_ellipsoids
 from jaxdyn.view.staging import product, quaternions_of, quaternions_to
 

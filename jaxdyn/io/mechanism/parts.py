@@ -26,7 +26,7 @@ from jaxdyn.dynamics import contact, forces
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import GroundContact, SphereContact, shape_axes
 from jaxdyn.dynamics.contact.surfaces import HalfSpace, Surface
-from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce
+from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce, friction, joint_limits
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import record
 from jaxdyn.io.errors import ConfigError

@@ -25,7 +25,6 @@ from jaxtyping import Array
 
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.archive.file import damaged_file, is_of_archive, save_archive
-from jaxdyn.io.runs.claims import claimed
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.files import (
     LARGEST_ARRAYS,
@@ -37,8 +36,9 @@ from jaxdyn.io.files import (
     unfinished,
     write_files,
 )
-from jaxdyn.io.runs.provenance import changes, digest, digest_of_file, identity
 from jaxdyn.io.reading import opened
+from jaxdyn.io.runs.claims import claimed
+from jaxdyn.io.runs.provenance import changes, digest, digest_of_file, identity
 
 # Name of the archive of the simulated or optimized system.
 MECHANISM = "mechanism"
@@ -47,7 +47,7 @@ PROVENANCE = "provenance.json"
 METRICS = "metrics.json"
 LOCK, _CLAIM = "run.lock", ".claim"  # claim of the directory, and suffix of those of chunks
 # Keys of configs that change no result, so that a run is resumed with other values.
-_FREE = ("devices", "memory", "pictures", "animation")
+_FREE = ("devices", "pictures", "animation")
 _PATIENCE = 1.0  # s, after which claims of other processes are looked at again
 _SEAL = "seal"  # of a JSON file
 

@@ -14,9 +14,9 @@ from jaxdyn.display import Display, Displayed, array_text, plural
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.io.archive.file import load_archive
 from jaxdyn.io.errors import RunError
-from jaxdyn.io.runs.provenance import digest_of_file
 from jaxdyn.io.reading import content
 from jaxdyn.io.runs.directory import CONFIG, MECHANISM, METRICS, PROVENANCE, Chunks, RunDirectory, unsealed_json
+from jaxdyn.io.runs.provenance import digest_of_file
 from jaxdyn.results import outcome_text
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.simulate.trajectory import Trajectory

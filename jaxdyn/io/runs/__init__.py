@@ -1,0 +1,1 @@
+"""Run directories: config, provenance, results and claims of one run in one folder."""

@@ -1,0 +1,1 @@
+"""The verb `jaxdyn optimize`: optimal motions of a mechanism."""

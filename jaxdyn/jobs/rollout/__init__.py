@@ -1,0 +1,1 @@
+"""The verb `jaxdyn rollout`: simulation of many samples of one mechanism."""
