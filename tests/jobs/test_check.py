@@ -61,7 +61,7 @@ def test_table_and_verdict_of_a_double_pendulum(capsys):
     assert "Use float32 where" in text
 
 
-def test_a_heavy_load_on_a_light_chain_costs_digits():
+def test_a_heavy_load_on_a_light_chain_costs_digits_and_the_verdict_says_why():
     """Errors of either precision are, state by state, within what conditioning allows, which differs by 1e4."""
     found, growths = {}, {}
     for load in (0.1, 1000.0):
@@ -79,8 +79,10 @@ def test_a_heavy_load_on_a_light_chain_costs_digits():
         light, heavy = (getattr(found[load]["accelerations"], kind).max() for load in (0.1, 1000.0))
         assert heavy > 100 * light
     assert growths[1000.0].max() > 100 * growths[0.1].max()
-    kept, advice = check.verdict(found[1000.0])
+    kept, cause, advice = check.verdict(system, inputs, found[1000.0])
     assert kept.startswith("accelerations: float32 keeps ")
+    assert float(re.search(r"condition number (\S+) ", cause)[1]) > 1e4
+    assert cause.endswith("this explains the error.")
     assert advice.startswith("Use float64")
 
 

@@ -1,4 +1,4 @@
-"""The command `jaxdyn check`: accuracy of float32 and float64 for a mechanism."""
+"""The command `jaxdyn check`: accuracy of float32 and float64 for a mechanism, and the causes of errors."""
 
 import math
 from collections.abc import Sequence
@@ -18,9 +18,12 @@ from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.simulate import precision
 from jaxdyn.simulate.precision import Errors
 
+# Unit roundoff of float32.
+_ROUNDING = 2.0**-24
+
 
 def check(arguments: CheckArguments) -> None:
-    """Print the accuracy of float32 and float64 for a mechanism."""
+    """Print the accuracy of float32 and float64 for a mechanism, and the causes of errors."""
     system = load_source(arguments, arguments.file)
     # Forces are given for every velocity component, regardless of the drives.
     system = system.changed(drives=None, method=arguments.method or system.method)
@@ -47,7 +50,7 @@ def check(arguments: CheckArguments) -> None:
     )
     print("\n".join([table(found), *unchecked]))
     print()
-    print("\n".join(verdict(found)))
+    print("\n".join(verdict(system, inputs, found)))
 
 
 def _inputs(system: System, arguments: CheckArguments) -> precision.Samples:
@@ -75,8 +78,8 @@ def digits(errors: Sequence[np.ndarray]) -> float:
     return min(max(0.0, -math.log10(worst)), precision.DIGITS) if worst > 0.0 else precision.DIGITS
 
 
-def verdict(found: dict[str, Errors]) -> list[str]:
-    """Interpretation of the errors, with one or two sentences per line."""
+def verdict(system: System, inputs: precision.Samples, found: dict[str, Errors]) -> list[str]:
+    """Interpretation of the errors and their causes, with one or two sentences per line."""
     lines = []
     for name in (name for name in ("energy", "accelerations") if name in found):
         value, gradient = [found[name]], [e for key, e in found.items() if key.startswith(f"{name} by")]
@@ -87,8 +90,27 @@ def verdict(found: dict[str, Errors]) -> list[str]:
             f"float64 {value64:.1f} and {gradient64:.1f}, at the worst state."
         )
     if "accelerations" in found:
+        lines.append(_cause(system, inputs, found["accelerations"]))
         lines.append(_advice(digits([e.float32 for e in found.values()])))
     return lines
+
+
+def _cause(system: System, inputs: precision.Samples, accelerations: Errors) -> str:
+    conditioning = precision.conditioning(system, inputs, accelerations.exact)
+    worst = int(np.argmax(np.nan_to_num(accelerations.float32, nan=np.inf)))
+    error, of_model = accelerations.float32[worst], accelerations.rounded_model[worst]
+    grown = _ROUNDING * conditioning.growth[worst]
+    said = (
+        f"There the mass matrix has condition number {conditioning.mass_matrix[worst]:.1e} (diagonal scaled to 1), and rounding "
+        f"errors of {_ROUNDING:.0e} in the equations of motion grow to about {grown:.0e}: "
+    )
+    if error < 10.0 * _ROUNDING:
+        return f"{said}almost no accuracy is lost."
+    if of_model > 0.5 * error:
+        return f"{said}most of the error comes from rounding the parameters of the model, {of_model:.0e}."
+    if error <= 10.0 * grown:
+        return f"{said}this explains the error."
+    return f"{said}{'the loops' if system.constraints else 'sums along the chain'} add larger errors."
 
 
 def _advice(kept: float) -> str:
