@@ -35,7 +35,12 @@ class Block(NamedTuple):
 
 def pages() -> list[str]:
     """All texts that hold snippets which can run, relative to the root of the project."""
-    guides = [ROOT / "README.md", *ROOT.glob("*/README.md"), *ROOT.glob("jaxdyn/*/README.md")]
+    guides = [
+        ROOT / "README.md",
+        *ROOT.glob("*/README.md"),
+        *ROOT.glob("jaxdyn/*/README.md"),
+        ROOT / "jaxdyn" / "theory.md",
+    ]
     texts = [*sorted(guides), *sorted(ROOT.glob("jaxdyn/**/*.py"))]
     return [
         path.relative_to(ROOT).as_posix() for path in texts if any(b.language in ("python", "sh") for b in blocks(path))

@@ -15,9 +15,8 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-# Independent processes that share a run need 120 lines more, and 185 of tests.
-BUDGETS = {"jaxdyn": 34_090, "jaxdyn/lanes": 6_750, "tests": 39_290, "experiments": 6_850}
-PUBLIC_NAMES = 492  # of all packages together, each counted once
+BUDGETS = {"jaxdyn": 32_910, "jaxdyn/lanes": 6_680, "tests": 35_950, "experiments": 5_880}
+PUBLIC_NAMES = 382  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
