@@ -32,6 +32,7 @@ from jaxdyn.control.solution import (
     continued,
     ended,
     recordable,
+    separated,
     verified,
 )
 from jaxdyn.mechanism.messages import checked_count
@@ -129,18 +130,17 @@ def solve_each(solver: Solver, problem: ControlProblem, initial: Plan, options: 
 def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: Options) -> Solution:
     """All searches together, in packs; when searches have finished, the remaining ones are packed again."""
     max_steps, history, every, progress, mesh = options
-    arrays, structure = eqx.partition(problem, eqx.is_array)
     several = problem.duration.ndim > 0
-    # A single problem is a constant of the code, so that operations with its zeros are removed.
-    known = (structure if several else problem, solver, max_steps if history else None)
+    arrays, structure = eqx.partition(problem, eqx.is_array) if several else separated(problem)
+    known = (structure, solver, max_steps if history else None)
     count = initial.controls.shape[0]
-    compiled, found = _on_devices(mesh), _Found(count)
+    compiled, found, shared = _on_devices(mesh), _Found(count), None if several else arrays
 
     def results(function, packs, limit=0):
         """Results of the function for each pack."""
         constant = Constant((function, *known))
         return [
-            whole(mesh, compiled(constant, divided(mesh, (pack.arrays, pack.tree)), np.asarray(limit)))
+            whole(mesh, compiled(constant, divided(mesh, (pack.arrays, pack.tree)), (shared, np.asarray(limit))))
             for pack in packs
         ]
 
@@ -241,17 +241,18 @@ def _taken(tree: Any, rows: np.ndarray) -> Any:
 def _on_devices(mesh: Mesh | None) -> Callable:
     """`_of_each`, compiled; each device of the mesh processes its part of the batch."""
 
-    def over_mesh(known: Constant, batch: tuple, limit: Array) -> Any:
-        return each_on_its_own(mesh, functools.partial(_of_each, known))(batch, limit)
+    def over_mesh(known: Constant, batch: tuple, shared: tuple) -> Any:
+        return each_on_its_own(mesh, functools.partial(_of_each, known))(batch, shared)
 
     return stored_jit(over_mesh)
 
 
-def _of_each(known: Constant, batch: tuple, limit: Array) -> Any:
+def _of_each(known: Constant, batch: tuple, shared: tuple) -> Any:
     """Apply one of the functions below to a batch of trees, and to the arrays of their problems if they differ."""
     function, problem, solver, length = known.value
-    arrays, trees = batch
+    (arrays, trees), (of_all, limit) = batch, shared
     if arrays is None:
+        problem = eqx.combine(of_all, problem)
         return jax.vmap(lambda tree: function(problem, solver, tree, limit, length))(trees)
     return jax.vmap(lambda arrays, tree: function(eqx.combine(arrays, problem), solver, tree, limit, length))(
         arrays, trees

@@ -253,18 +253,39 @@ def _searched(
 ) -> Solution:
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, solver))):
         return _search(problem, solver, initial, max_steps, length)
-    # The problem is a constant of the program, so that operations with its zeros are removed.
-    return _stored_search(Constant((problem, solver, length)), initial, np.asarray(max_steps))
+    variable, structure = separated(problem)
+    return _stored_search(Constant((structure, solver, length)), variable, initial, np.asarray(max_steps))
 
 
 def _search(problem, solver, initial, max_steps, length):
     return ended(problem, solver, continued(problem, solver, begun(problem, solver, initial, length), max_steps))
 
 
+def separated(problem: ControlProblem) -> tuple[ControlProblem, ControlProblem]:
+    """The arrays of a problem that are arguments of its compiled search, and the rest, which is a part of the program.
+
+    Problems that differ in arguments share a program: another mass, initial state or weight compiles nothing. An array with zeros,
+    such as an axis, is a part of the program, which omits operations with them, as is one with infinite elements, such as bounds
+    that are absent.
+    """
+
+    def varies(leaf: Any) -> bool:
+        if not eqx.is_inexact_array(leaf):
+            return False
+        values = np.asarray(leaf)
+        return bool(np.all(np.isfinite(values) & ((values != 0.0) | (values.ndim == 0))))
+
+    every = jax.tree.map(varies, problem)
+    given = jax.tree.map(eqx.is_inexact_array, (problem.initial, problem.duration))
+    return eqx.partition(problem, eqx.tree_at(lambda p: (p.initial, p.duration), every, given))
+
+
 @stored_outside_jit
-def _stored_search(known: Constant, initial: Plan, max_steps: Int[Array | np.ndarray, ""]) -> Solution:
-    problem, solver, length = known.value
-    return _search(problem, solver, initial, max_steps, length)
+def _stored_search(
+    known: Constant, variable: ControlProblem, initial: Plan, max_steps: Int[Array | np.ndarray, ""]
+) -> Solution:
+    structure, solver, length = known.value
+    return _search(eqx.combine(variable, structure), solver, initial, max_steps, length)
 
 
 def solve(
