@@ -1,6 +1,7 @@
 """Solutions of optimal-control problems, result codes of searches, and the function `solve`, which all solvers share."""
 
 import abc
+import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -269,15 +270,21 @@ def separated(problem: ControlProblem) -> tuple[ControlProblem, ControlProblem]:
     that are absent.
     """
 
-    def varies(leaf: Any) -> bool:
-        if not eqx.is_inexact_array(leaf):
-            return False
-        values = np.asarray(leaf)
-        return bool(np.all(np.isfinite(values) & ((values != 0.0) | (values.ndim == 0))))
+    always = {id(leaf) for leaf in jax.tree.leaves((problem.initial, problem.duration))}
 
-    every = jax.tree.map(varies, problem)
-    given = jax.tree.map(eqx.is_inexact_array, (problem.initial, problem.duration))
-    return eqx.partition(problem, eqx.tree_at(lambda p: (p.initial, p.duration), every, given))
+    def varies(leaf: Any) -> bool:
+        if id(leaf) in always or not eqx.is_inexact_array(leaf):
+            return id(leaf) in always
+        values = np.asarray(leaf)
+        return bool(np.isfinite(values).all() and (values.ndim == 0 or values.all()))
+
+    leaves, tree = jax.tree.flatten(problem)
+    chosen = [varies(leaf) for leaf in leaves]
+    parts = (
+        [leaf if own == part else None for leaf, own in zip(leaves, chosen, strict=True)] for part in (True, False)
+    )
+    variable, structure = (jax.tree.unflatten(tree, part) for part in parts)
+    return variable, structure
 
 
 @stored_outside_jit
@@ -337,15 +344,14 @@ def verified(problem: ControlProblem, found: Solution) -> Solution:
     """The solution, or the batch of solutions, with its verification; the result is COARSE where the motion does not happen."""
     if found.verification is not None:  # `Auto` verifies each of its attempts
         return found
-    # The check has no derivative.
-    arrays, rest = eqx.partition(found.motion(problem), eqx.is_array)
-    problem, plans, feedback = eqx.combine(jax.lax.stop_gradient(arrays), rest)
+    problem, plans, feedback = motion = found.motion(problem)
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(motion)):  # the check has no derivative
+        arrays, rest = eqx.partition(motion, eqx.is_array)
+        problem, plans, feedback = eqx.combine(jax.lax.stop_gradient(arrays), rest)
     solved = found.result == ControlResult.SUCCESSFUL
     checked = verify_each(problem, plans, feedback, solved)
     result = jnp.where(solved & ~checked.happens, ControlResult.COARSE.value, found.result)
-    return eqx.tree_at(
-        lambda f: (f.result, f.verification), found, (result, checked), is_leaf=lambda leaf: leaf is None
-    )
+    return dataclasses.replace(found, result=result, verification=checked)
 
 
 def in_precision(value: float | None, dtype: Any, double: float, single: float) -> float:
