@@ -32,7 +32,7 @@ def computed(q, v, a):
     rod = jaxdyn.Distance("rod", 1, tip, -1, PIVOT, 1.0)
     closed = jaxdyn.System(model, constraints=(rod,), stabilization=0.0)
 
-    p = formulations.generalized_momentum(model, q, v)
+    p = dynamics.generalized_momentum(model, q, v)
     return {
         "acceleration": jaxdyn.mass_center_accelerations(model, q, v, a).linear[1],
         "metric": jaxdyn.mass_matrix(model, q),

@@ -44,7 +44,7 @@ class StateBounds(ConstraintTerm):
     def __init__(self, origin: AnyState | None, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf, *, nx: int):
         self.origin, self.nx = jax.tree.map(floating, origin), nx
         leaves = jax.tree.leaves(self.origin)
-        dtype = leaves[0].dtype if leaves else None
+        dtype = leaves[0].dtype if leaves else jnp.result_type(float, floating(lower), floating(upper))
         self.lower, self.upper = (jnp.broadcast_to(jnp.asarray(bound, dtype), (nx,)) for bound in (lower, upper))
         self.below, self.above = (
             tuple(np.flatnonzero(np.isfinite(np.broadcast_to(bound, (nx,)))).tolist()) for bound in (lower, upper)

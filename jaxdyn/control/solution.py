@@ -1,7 +1,6 @@
 """Solutions of optimal-control problems, result codes of searches, and the function `solve`, which all solvers share."""
 
 import abc
-import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -351,7 +350,9 @@ def verified(problem: ControlProblem, found: Solution) -> Solution:
     solved = found.result == ControlResult.SUCCESSFUL
     checked = verify_each(problem, plans, feedback, solved)
     result = jnp.where(solved & ~checked.happens, ControlResult.COARSE.value, found.result)
-    return dataclasses.replace(found, result=result, verification=checked)
+    return eqx.tree_at(
+        lambda f: (f.result, f.verification), found, (result, checked), is_leaf=lambda leaf: leaf is None
+    )
 
 
 def in_precision(value: float | None, dtype: Any, double: float, single: float) -> float:

@@ -1,7 +1,7 @@
 """Standard deviations of predictions, from the covariance of the estimates and the errors of left-out training data.
 
 A prediction is linearized in the estimated values. The 95 % interval is the prediction +- 1.96 standard deviations;
-`Check.calibration` counts how often measurements are inside this interval.
+`Check.figures` counts how often measurements are inside this interval.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,13 +60,11 @@ def sensitivity(
         estimates: Estimates, with the places of the estimated values in the plant.
         data: Windows or motions to predict.
     """
-    # Steps are a small part of the value and of its standard deviation.
-    values, variance = (
-        np.asarray(x, np.float64) for x in (estimates.values, np.diag(np.asarray(estimates.determined)))
-    )
-    sizes = np.where(values != 0.0, np.abs(values), np.inf)
-    sizes = np.minimum(sizes, np.where(variance > 0.0, np.sqrt(np.maximum(variance, 0.0)), np.inf))
-    sizes = np.where(np.isfinite(sizes), sizes, 1.0)
+    # Steps are a small part of the value and of its standard deviation; those of a value near zero do not vanish in rounding.
+    values = np.abs(np.asarray(estimates.values, np.float64))
+    deviations = np.sqrt(np.maximum(np.diag(np.asarray(estimates.determined, np.float64)), 0.0))
+    sizes = np.where(deviations > 0.0, np.minimum(np.maximum(values, 0.1 * deviations), deviations), values)
+    sizes = np.where(sizes > 0.0, sizes, 1.0)
 
     def errors(step: Array) -> np.ndarray:
         return prediction_errors(moved_values(plant, estimates, step), data)

@@ -1,7 +1,6 @@
 """Running of jobs from a command line or from Python, with one-line error messages."""
 
 import argparse
-import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from jaxdyn.errors import UnknownName, suggestion
 from jaxdyn.io.config import SMOKE, config_of
 from jaxdyn.io.errors import ConfigError, RunError
-from jaxdyn.io.tables import Place, keys_of
+from jaxdyn.io.tables import Place
 from jaxdyn.io.toml import read_toml
 from jaxdyn.jobs import interrupts
 from jaxdyn.jobs.job import Job, add_arguments
 from jaxdyn.jobs.notes import warnings_as_notes, warnings_in_one_line
-from jaxdyn.jobs.settings import keys_by_table
+from jaxdyn.jobs.settings import keys_in_source
 from jaxdyn.mechanism.messages import MechanismError
 
 if TYPE_CHECKING:
@@ -65,25 +64,28 @@ def _config(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:
             raise ConfigError(f"{path}: this is a mechanism file; give a config file whose key `mechanism` names it")
         tables = {"mechanism": path.name, **job.of_mechanism}
     if isinstance(job.config, str):  # of a verb
-        _check_keys(job.config_class, path, tables, overrides)
+        _check_keys(job.config, path, tables, overrides)
     return config_of(tables, path, job.config_class, overrides, smoke)
 
 
-def _check_keys(config: type, path: Path, tables: Mapping[str, Any], overrides: Sequence[str]) -> None:
-    """Refuse the config of another verb, and keys that do not exist.
+def _check_keys(config: str, path: Path, tables: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Refuse the config of another verb, and keys that do not exist, before the slow import of a config class.
 
     Raises:
         ConfigError: The message names the other verb, or the key in a table that may be meant.
     """
-    keys, given = keys_by_table(config), [key for key in tables if key != SMOKE]
+    keys, given = keys_in_source(config), [key for key in tables if key != SMOKE]
     for verb in ("rollout", "identify", "optimize") if set(given) - keys.keys() else ():
-        other = pkgutil.resolve_name(f"jaxdyn.jobs.{verb}.config:{verb.title()}Config")
-        if not set(given) - keys_of(other).keys():
+        if not set(given) - keys_in_source(f"jaxdyn.jobs.{verb}.config:{verb.title()}Config").keys():
             raise ConfigError(f"{path}: this is a config of another verb; run jaxdyn {verb} {path}")
     inner = {name: f"{table}.{name}" for table, names in reversed(keys.items()) for name in names if name not in keys}
     for key in (*given, *(text.partition("=")[0].partition(".")[0].strip() for text in overrides if "=" in text)):
         if key and key not in keys:
             raise Place(path).key(key).error(f"unknown key; {suggestion(key, keys, elsewhere=inner)}")
+    for table in keys.keys() & tables.keys():
+        for key in tables[table] if keys[table] and isinstance(tables[table], dict) else ():
+            if key not in keys[table]:
+                raise Place(path).key(table).key(key).error(f"unknown key; {suggestion(key, keys[table])}")
 
 
 def _config_of_runs(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:

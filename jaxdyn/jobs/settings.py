@@ -3,7 +3,9 @@
 Help texts and the templates of `jaxdyn new` are derived from the classes, so that the texts always agree with the classes.
 """
 
+import ast
 import dataclasses
+import pkgutil
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -29,11 +31,21 @@ class Form(NamedTuple):
     keys: Mapping[str, Key]
 
 
-def keys_by_table(config: type) -> dict[str, list[str]]:
-    """Keys of a config class, each with the keys of its table; empty for other values and for tables with a key `kind`."""
-    keys = {name: key.annotation for name, key in keys_of(config).items()}
-    plain = {name for name, table in keys.items() if dataclasses.is_dataclass(table) and not hasattr(table, "kinds")}
-    return {name: list(keys_of(table)) if name in plain else [] for name, table in keys.items()}
+def keys_in_source(config: str) -> dict[str, list[str]]:
+    """Keys of a config class "package.module:Class", each with the keys of its table.
+
+    They are read from the source, because the import of some config classes takes seconds.
+    """
+    module, _, name = config.partition(":")
+    package, _, file = module.rpartition(".")
+    source = ast.parse(pkgutil.get_data(package, f"{file}.py") or b"").body
+    classes = {node.name: node.body for node in source if isinstance(node, ast.ClassDef)}
+
+    def fields(name: str) -> dict[str, str]:
+        lines = [line for line in classes.get(name, []) if isinstance(line, ast.AnnAssign)]
+        return {ast.unparse(line.target): ast.unparse(line.annotation).removesuffix(" | None") for line in lines}
+
+    return {key: list(fields(annotation)) for key, annotation in fields(name).items()}
 
 
 def forms_of(table: Any) -> list[Form]:

@@ -239,7 +239,8 @@ def check_settings(part: Any) -> None:
         kinds = get_args(field.type) if get_origin(field.type) in (Union, types.UnionType) else (field.type,)
         _check_kind(place, value, kinds, bool(field.metadata.get("static")))
         if _KEY in field.metadata and value is not None:
-            _check_values(place, value, quantity_of(field), kinds if field.metadata.get("static") else None)
+            plain = field.metadata.get("static") or field.type is float  # a float may be an input of compiled code
+            _check_values(place, value, quantity_of(field), kinds if plain else None)
 
 
 def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) -> None:

@@ -220,12 +220,12 @@ def test_chunks_do_not_change_a_bit_and_are_read_as_one(config, tmp_path):
 
 @pytest.mark.thorough
 def test_a_batch_larger_than_the_memory_goes_through_it(config, tmp_path):
-    """100 MB of results in chunks of 5 MB, measured as the peak of the process beyond that of one small chunk."""
+    """100 MB of results with a budget of 10 MB, measured as the peak of the process beyond that of one small chunk."""
     peaks = {}
     for name, batch in (("small", 200), ("large", 4000)):
         program = (
             "import resource, sys; from jaxdyn.cli import main\n"
-            f"code = main(['rollout', {config!r}, 'batch={batch}', 'time.save_every=1', 'time.duration=500 ms',\n"
+            f"code = main(['rollout', {config!r}, 'batch={batch}', 'time.save_every=1', 'time.duration=500 ms', 'memory=10 MB',\n"
             f"             'chunk=200', '--out', {str(tmp_path / name)!r}])\n"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)"
         )
@@ -235,6 +235,12 @@ def test_a_batch_larger_than_the_memory_goes_through_it(config, tmp_path):
     written = sum(path.stat().st_size for path in (tmp_path / "large").glob("states-*.npz"))
     assert written > 90e6
     assert peaks["large"] - peaks["small"] < 20e6
+
+
+def test_too_little_memory_for_one_sample_is_one_line(config, tmp_path, capsys):
+    assert main(["rollout", config, "memory=1 kB", "--out", str(tmp_path / "run")]) == 2
+    assert "memory = 1e+03 B is not enough" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_complete_run_has_no_leftovers_of_files_that_were_being_written(tmp_path):

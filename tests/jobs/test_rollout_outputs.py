@@ -72,7 +72,7 @@ def test_the_memory_of_a_sample_grows_with_its_records_inputs_and_outputs(tmp_pa
 
     def values(**changes) -> float:
         config = read_config(tmp_path / "rollout.toml", RolloutConfig)
-        return rollout._bytes_per_sample(dataclasses.replace(config, **changes), System(MODEL)) / 8
+        return rollout._bytes_per_sample(dataclasses.replace(config, memory=1e15, **changes), System(MODEL)) / 8
 
     # Each of the 4 records, the start and the two ends of the inputs are stored twice.
     np.testing.assert_allclose((values(outputs=("position:tip",)) - values()) / 3, 2 * (4 + 1 + 2), rtol=1e-6)

@@ -125,7 +125,7 @@ def test_a_run_is_not_completed_twice_if_another_process_has_just_done_it(tmp_pa
     assert not complete(second)
 
 
-def test_devices_and_pictures_of_a_run_may_change(tmp_path):
+def test_devices_memory_and_pictures_of_a_run_may_change_and_parts_of_a_chunk_have_the_same_bits(tmp_path):
     write_configs(tmp_path)
     run = tmp_path / "run"
     command = [
@@ -141,7 +141,7 @@ def test_devices_and_pictures_of_a_run_may_change(tmp_path):
     assert main(command) == 0
     before = contents(run)
     (run / "states-00002-of-00002.npz").unlink()
-    assert main([*command, "devices=one", "pictures=true"]) == 0
+    assert main([*command, "devices=one", "memory=9 kB", "pictures=true"]) == 0
     assert {name: content for name, content in contents(run).items() if name in before} == before
     assert main([*command, "limits=enforced"]) == 2
 

@@ -4,7 +4,7 @@ Physical validity is not checked, because an archived system may be a batch or a
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -134,7 +134,7 @@ def check_fields(
             continue
         value, where = getattr(part, field.name), f"{path}.{field.name}"
         names = dimensions(field)
-        if names is None or (value is None and field.default is None):
+        if names is None or (value is None and type(None) in get_args(field.type)):
             _check_shapes(value, where, sizes, stacked)
             continue
         expected = (*stacked, *(int(name) if name.isdecimal() else sizes.get(name) for name in names))

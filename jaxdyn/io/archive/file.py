@@ -10,6 +10,7 @@ An archive of version 1 contains a system, and an archive of version 2 contains 
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _FORMAT = "jaxdyn archive"
 _MARK = b"json:"
 _VERSIONS = {"system": 1, "plant": 2}  # by the content
 _LARGEST_STRUCTURE = 50_000_000  # bytes; the structure of a mechanism of ten thousand bodies is far smaller
+_MOST_DIGITS = 18  # of an integer of 64 bits
 _REWRITE = "write the file again"
 
 
@@ -183,7 +185,7 @@ def _described(path: Path) -> dict[str, Any]:
     """The content of the .json file of an archive."""
     text = content(path, _LARGEST_STRUCTURE, "give an archive")
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_without_repetition)
     except RecursionError:
         raise ConfigError(f"{path}: it is nested too deeply; {_REWRITE}") from None
     except ValueError as error:
@@ -196,6 +198,24 @@ def _described(path: Path) -> dict[str, Any]:
             f"{path}: it has version {found['version']!r}; this jaxdyn reads version {_VERSIONS[known[0]]} of a {known[0]}"
         )
     return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not allowed in JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"an integer has more than {_MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{name!r} is given twice in one object")
+    return values
 
 
 def _read_arrays(path: Path) -> dict[str, Any]:

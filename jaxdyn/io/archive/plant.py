@@ -211,6 +211,8 @@ def _check(plant: Any) -> None:
 
 def _check_estimates(plant: Plant, known: Uncertainty) -> None:
     count = len(known.labels)
+    if any(len(label) != 2 for label in known.labels):
+        raise StructureError("estimates.labels: they are not pairs of a name and a unit; write the file again")
     check_fields(known, "estimates", {"values": count}, leave_out=("followers", "held_out"))
     if known.held_out is not None:
         channels = 0 if known.noise is None else known.noise.size

@@ -67,6 +67,9 @@ def read_joint(value: Any, place: Place) -> tuple[JointEntry, Joint]:
     if entry.kind not in kinds:
         raise place.error(f"unknown joint kind {entry.kind!r}; {suggestion(entry.kind, kinds)}")
     keys = keys_of(kinds[entry.kind])
+    for key in geometry:
+        if key not in keys and any(key == field.name for kind in kinds.values() for field in dataclasses.fields(kind)):
+            raise place.error(f"a {entry.kind} joint has no {key}; remove it")
     check_keys(geometry, (*keys, *common), place)
     joint = kinds[entry.kind](**read_keys(keys, geometry, place))
     if entry.motion is None:

@@ -47,7 +47,7 @@ PROVENANCE = "provenance.json"
 METRICS = "metrics.json"
 LOCK, _CLAIM = "run.lock", ".claim"  # claim of the directory, and suffix of those of chunks
 # Keys of configs that change no result, so that a run is resumed with other values.
-_FREE = ("devices", "pictures", "animation")
+_FREE = ("devices", "memory", "pictures", "animation")
 _PATIENCE = 1.0  # s, after which claims of other processes are looked at again
 _SEAL = "seal"  # of a JSON file
 

@@ -40,17 +40,22 @@ def animate(arguments: AnimateArguments) -> None:
         from jaxdyn.view import animation
     source: Path = arguments.source
     if source.is_dir():
-        run = load_run(source, samples=arguments.sample + 1 + arguments.ghosts)
+        ghosts = 3 if arguments.ghosts is None else arguments.ghosts
+        run = load_run(source, samples=arguments.sample + 1 + ghosts)
         with warnings_as_notes():
             visuals = visuals_of_run(run)
         system, time, q, v = run.system, run.arrays["time"], run.arrays["q"], run.arrays.get("v")
         if arguments.duration is not None:
             kept = time <= time[0] + arguments.duration
             time, q, v = time[kept], q[:, kept], None if v is None else v[:, kept]
-        ghosts = [(arguments.sample + k) % len(q) for k in range(1, min(arguments.ghosts, len(q) - 1) + 1)]
-        samples = [arguments.sample, *ghosts]
+        others = [(arguments.sample + k) % len(q) for k in range(1, min(ghosts, len(q) - 1) + 1)]
+        samples = [arguments.sample, *others]
         out = arguments.out or source / "motion.gif"
     else:
+        if arguments.ghosts is not None:
+            raise ConfigError(
+                f"{source}: --ghosts shows samples of a run, but this file is a mechanism; omit the option"
+            )
         system = load_source(arguments, source)
         with warnings_as_notes():
             visuals = load_visuals(source, system, folder=arguments.folder)

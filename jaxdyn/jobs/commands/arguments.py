@@ -128,7 +128,7 @@ class AnimateArguments(SourceOptions):
         speed: Speed of the animation relative to the real motion; 0.5 is half speed.
         size: Width and height of the animation.
         sample: Index of the sample in color.
-        ghosts: Number of further samples of a run in gray.
+        ghosts: Number of further samples of a run in gray; default: 3.
         seed: Seed of the random initial state of a mechanism.
     """
 
@@ -139,7 +139,7 @@ class AnimateArguments(SourceOptions):
     speed: float = 1.0
     size: int = dataclasses.field(default=540, metadata=placeholder("PIXELS"))
     sample: int = dataclasses.field(default=0, metadata=placeholder("K"))
-    ghosts: int = dataclasses.field(default=3, metadata=placeholder("N"))
+    ghosts: int | None = dataclasses.field(default=None, metadata=placeholder("N"))
     seed: int = 0
 
 

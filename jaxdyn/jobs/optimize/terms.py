@@ -248,7 +248,7 @@ class TermTable(Table):
 
     def build(self, system: System | None, place: str) -> Any:
         assert system is not None  # terms belong to a mechanism
-        if "frame" in self.values:
+        if isinstance(self.values.get("frame"), str):
             topology = system.model.topology
             known = (*topology.body_names, *topology.frame_names)
             _check_name(self.values["frame"], known, "body or frame", f"{place} frame")

@@ -117,6 +117,7 @@ class RolloutConfig:
         chunk: Maximum number of samples per chunk, which are written to one file; by default as many as 4 GB hold while they are
             simulated. If a run is interrupted, only the chunk that was being computed is lost. Several processes divide the chunks
             of a run among themselves (--resume).
+        memory: Memory of one device that a simulation may use; a larger chunk is simulated in parts.
         most_failed: Largest accepted fraction of samples that diverge or stop at an unsolved step; if it is exceeded, the exit
             status is 3.
         outputs: Further arrays of states.npz: "contact_forces" are the forces of all contacts (N), "position:FRAME" is the position
@@ -141,6 +142,7 @@ class RolloutConfig:
     backend: BackendName = "auto"
     devices: DeviceChoice = "all"
     chunk: int | None = setting(None, positive=True)
+    memory: float = setting(4e9, unit="B", positive=True)
     most_failed: float = setting(0.01, minimum=0.0, maximum=1.0)
     outputs: tuple[str, ...] = ()
     pictures: bool = True

@@ -58,8 +58,9 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any] | Non
     """Run the rollouts of a config; returns their metrics, or None if another process completes the run."""
     system, inputs = _machine(config)
     _check_outputs(config, system)
-    chunk = min(config.batch, config.chunk or max(1, int(_CHUNK // _bytes_per_sample(config, system))))
-    simulate = _Simulator(config, system, inputs, chunk, mesh_of(config.devices))
+    each, mesh = _bytes_per_sample(config, system), mesh_of(config.devices)
+    chunk = min(config.batch, config.chunk or max(1, int(_CHUNK // each)))
+    simulate = _Simulator(config, system, inputs, min(chunk, rounded_up(mesh, 1) * int(config.memory // each)), mesh)
     chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
     files = Chunks(directory, "states", len(chunks))
 
@@ -76,10 +77,16 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any] | Non
             return stack.enter_context(tqdm(total=total, initial=done(), unit="step", unit_scale=True, desc="rollouts"))
 
         def computed(k: int) -> dict[str, np.ndarray]:
-            prepared = simulate.prepared(chunks[k])
-            bar = begun()
-            bar.n = max(bar.n, done())
-            return simulate(*prepared, len(chunks[k]), bar)
+            parts = []
+            for indices in np.split(chunks[k], range(simulate.size, len(chunks[k]), simulate.size)):
+                prepared = simulate.prepared(indices)
+                bar = begun()
+                bar.n = max(bar.n, done())
+                parts.append(simulate(*prepared, len(indices), bar))
+            return {
+                name: parts[0][name] if name == "time" else np.concatenate([part[name] for part in parts])
+                for name in parts[0]
+            }
 
         if not files.fill(computed):
             return None
@@ -111,7 +118,11 @@ def _check_outputs(config: RolloutConfig, system: System) -> None:
 
 
 def _bytes_per_sample(config: RolloutConfig, system: System) -> float:
-    """Memory that the simulation of a sample needs, B."""
+    """Memory that the simulation of a sample needs, B.
+
+    Raises:
+        ConfigError: One sample does not fit into memory.
+    """
     model = system.model
     contacts = len(contact_names(system))
     state = model.nq + model.nv + 2 + len(ARRAYS) * contacts
@@ -120,7 +131,12 @@ def _bytes_per_sample(config: RolloutConfig, system: System) -> float:
     # Records are stored twice while they are sorted, and so are the inputs of the samples.
     numbers = 2 * (config.records + 1) * state + 2 * (knots * model.nv + 2 * state) + _WORKING_NUMBERS * model.nb
     numbers += config.time.save_every * contacts
-    return numbers * np.dtype(config.dtype).itemsize
+    each = numbers * np.dtype(config.dtype).itemsize
+    if each > config.memory:
+        raise ConfigError(
+            f"memory = {config.memory:.3g} B is not enough for one sample of {each:.3g} B; raise memory or time.save_every"
+        )
+    return each
 
 
 class _Simulator:
