@@ -67,6 +67,11 @@ def test_import_loads_no_other_package_and_no_module_that_nobody_asked_for():
         (["rollout", CONFIG, "duraton=3"], "did you mean 'time.duration'"),
         (["rollout", "nowhere.toml"], "no such file"),
         (["rollout", CONFIG, "bach=3"], "did you mean 'batch'"),
+        (
+            ["identify", CONFIG.replace("panda_rollouts", "identify_panda"), "period=3"],
+            "did you mean 'synthetic.period'",
+        ),
+        (["optimize", CONFIG, "stesp=3"], "this is a config of another verb; run jaxdyn rollout"),
         (["rollout", CONFIG, "time.save_every=7"], "choose a divisor"),
     ],
 )

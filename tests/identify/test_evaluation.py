@@ -68,12 +68,13 @@ def test_names_of_figures_contain_the_initial_state_estimator(recording):
     assert "median end @0.2s, filtered start (30 Hz)" in found
 
 
-def test_the_deviation_of_a_prediction_adds_the_covariance_of_the_estimates_and_the_noise(recording):
-    plant = with_offset(0.1)
+@pytest.mark.parametrize("offset", [0.1, 0.0, 1e-12, 1e-25])
+def test_the_deviation_of_a_prediction_adds_the_covariance_of_the_estimates_and_the_noise(recording, offset):
+    plant = with_offset(offset)
     motions = smoothed_motions([Part(recording, processing=RAW)])
-    np.testing.assert_allclose(prediction_deviations(plant, motions), np.hypot(0.1, 0.02), rtol=1e-9)
+    np.testing.assert_allclose(prediction_deviations(plant, motions), np.hypot(0.1, 0.02), rtol=1e-8)
     moved = moved_values(plant, plant.estimates, jnp.array([0.25]))
-    np.testing.assert_allclose(moved.inputs.offset, [0.35])
+    np.testing.assert_allclose(moved.inputs.offset, [0.25 + offset])
     errors = [force_errors(each.bare, motions) for each in (plant, moved)]
     np.testing.assert_allclose(errors[0].predicted - errors[1].predicted, 0.25)
     assert prediction_deviations(pendulum_plant(), motions) is None

@@ -279,6 +279,8 @@ def test_damaged_arrays_are_refused_in_one_line(tmp_path, refusal, sound):
         ("\ud800".encode("utf-8", "surrogatepass"), "not valid JSON"),
         ("[" * 100_000, "nested too deeply"),
         ("9" * 5000, "not valid JSON"),
+        ('{"format": NaN}', "NaN is not allowed in JSON"),
+        ('{"format": "jaxdyn archive", "format": "x"}', "is given twice in one object"),
         ('{"format": "jaxdyn archive", "version": 1, "system": ' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
         (None, "there is no such file; check the path"),
     ],

@@ -1,5 +1,6 @@
 """A new solver and a new cost are one class each: a config can name them, the help explains them, and wrong values are refused."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -18,11 +19,13 @@ from jaxdyn.cli import main
 from jaxdyn.compute.arrays import floating
 from jaxdyn.control import ILQR, ControlProblem, CostTerm, Plan, Solution, Solver
 from jaxdyn.io.config import read_config, resolved_toml
+from jaxdyn.io.tables import keys_of
+from jaxdyn.jobs import verbs
 from jaxdyn.jobs.optimize.config import OptimizeConfig
 from jaxdyn.jobs.optimize.problem import problem_of, solver_of
 from jaxdyn.jobs.optimize.terms import JointBoundsKeys
 from jaxdyn.jobs.rollout.config import RolloutConfig
-from jaxdyn.jobs.settings import describe_settings
+from jaxdyn.jobs.settings import describe_settings, keys_in_source
 from jaxdyn.mechanism.quantity import quantity
 
 
@@ -129,7 +132,7 @@ def test_wrong_values_of_new_classes_are_answered_in_one_line(override, said, co
 
 def test_the_help_has_a_heading_for_every_kind():
     lines = describe_settings(OptimizeConfig).splitlines()
-    for kind in ("power", "polished", "mppi", "state_bounds", "angular_deviation", "penetration", "mixed"):
+    for kind in ("power", "polished", "sampling", "state_bounds", "angular_deviation", "penetration", "mixed"):
         assert any(f'.kind = "{kind}": ' in line for line in lines), kind
 
 
@@ -146,6 +149,15 @@ def test_the_help_explains_every_key_by_a_sentence(config, least):
         assert meaning.endswith("."), line
         assert len(meaning.split()) > 3, line
         assert not re.match(r"(?i)of all|as for|of the", meaning), line
+
+
+@pytest.mark.parametrize("job", [verbs.ROLLOUT, verbs.IDENTIFY, verbs.OPTIMIZE], ids=lambda job: job.name)
+def test_the_keys_in_the_source_of_a_config_class_are_those_of_the_class(job):
+    found, keys = keys_in_source(job.config), keys_of(job.config_class)
+    assert list(found) == list(keys)
+    tables = {name: key.annotation for name, key in keys.items() if dataclasses.is_dataclass(key.annotation)}
+    assert {name for name in tables if not found[name]} <= {"columns", "motion", "solver"}, "tables of other modules"
+    assert all(list(keys_of(table)) == found[name] for name, table in tables.items() if found[name])
 
 
 def test_keys_of_the_help_stand_below_their_kind():
