@@ -3,7 +3,7 @@
 Method. Every *.urdf file and every *.xml file with MJCF in it is read. A URDF file that has no moving body on a fixed base gets a
 free one; one that is refused for an unphysical inertia is read again with `unphysical="repair"`. Each model that loads is
 compared with Pinocchio (URDF) or MuJoCo (MJCF): mass matrix, bias force and forward dynamics at random states, in float64,
-largest difference relative to the largest mass, force and acceleration. Repaired mechanisms are written with `save_urdf`, and
+largest difference relative to the largest mass, force and acceleration. Repaired mechanisms are written with `save_system`, and
 Pinocchio reads that file.
 
 Expected. Each model that loads agrees to 1e-8; every other file is refused with the reason.
