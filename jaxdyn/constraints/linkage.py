@@ -40,8 +40,8 @@ class LinkageBuilder:
 
     A joint connects a frame on body A with a frame on body B. The coordinates of the joint are zero when the two frames coincide,
     and B moves relative to A. `jaxdyn.assemble` finds a configuration in which the loops are closed. Forces and further
-    constraints, such as a `Distance` or a `Coupling`, are added to the system: `dataclasses.replace(system, forces=(...))`. A joint that a
-    `Coupling` names must stay in the tree; name the joints to cut with `build(cut=...)`.
+    constraints, such as a `Distance` or a `Coupling`, are added to the system: `dataclasses.replace(system, forces=(...))`. A joint
+    that a `Coupling` names must stay in the tree; name the joints to cut with `build(cut=...)`.
 
     **Names.** In the model, the origin of a body frame is at the joint that connects the body to its parent in the tree. If the
     body was described in another frame, the moving body of the model has the name "<body>/<joint>", and "<body>" is a named frame
