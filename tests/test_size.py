@@ -15,7 +15,7 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 32_910, "jaxdyn/lanes": 6_680, "tests": 35_950, "experiments": 5_880}
+BUDGETS = {"jaxdyn": 32_970, "jaxdyn/lanes": 6_680, "tests": 36_010, "experiments": 5_880}
 PUBLIC_NAMES = 382  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
