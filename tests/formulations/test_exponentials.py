@@ -153,7 +153,7 @@ def test_joint_that_is_no_screw_is_refused_by_name(as_a_user):
     joint = Wobble(jnp.array([0.0, 0.0, 1.0]), jnp.zeros(3), jnp.zeros(()), jnp.zeros(1))
     builder.add_body("arm", joint=joint, joint_name="shoulder", mass=1.0)
     model = builder.build()
-    with pytest.raises(ValueError, match=r"joint 'shoulder' \(Wobble\) .* use .*jaxdyn\.decomposed\(model\)"):
+    with pytest.raises(ValueError, match=r"joint 'shoulder' \(Wobble\) .* use .*jaxdyn\.decompose_joints\(model\)"):
         exponentials.screw_poses(model, jnp.zeros(1))
 
 
