@@ -140,7 +140,7 @@ def test_accelerations_that_do_not_exist_are_named():
     ("words", "fragment"),
     [
         (["nowhere.toml"], "nowhere.toml: there is no such file"),
-        ([DOUBLE_PENDULUM, "--base", "free"], "options of URDF files"),
+        ([DOUBLE_PENDULUM, "--base", "free"], "base is an option of URDF files"),
     ],
 )
 def test_bad_input_is_one_line(words, fragment, capsys):

@@ -219,13 +219,12 @@ def test_feedback_brings_samples_back_to_the_plan(swing, tmp_path):
             ["start=[{kind='controls', controls=[1, 2]}]"],
             ["start 1: controls has 2 values; give 1, or 1: one per control"],
         ),
-        (["solver={kind='cem', samples=8, elites=9}"], ["solver: elites = 9", "give 2 or more"]),
-        (["solver.kind=mppi", "bounds.upper=inf"], ["solver: a control has no bounds; give the standard_deviation"]),
-        (["start=[{kind='controls', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
+        (["solver={kind='sampling', update='cem', samples=8, elites=9}"], ["solver: elites = 9", "give 2 or more"]),
         (
-            ["initial.v=1e99", "running=[{kind='energy', level=0}]", "solver.kind=ilqr"],
-            ["start: The initial guess is not finite; give smaller controls"],
+            ["solver={kind='sampling', update='mppi'}", "bounds.upper=inf"],
+            ["solver: a control has no bounds; give the standard_deviation"],
         ),
+        (["start=[{kind='controls', controls=nan}]"], ["start 1: controls", "nan is not finite"]),
     ],
 )
 def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, config, tmp_path, capsys):
@@ -291,7 +290,7 @@ def test_what_cannot_be_reached_is_said(config, tmp_path, capsys):
     overrides = [
         "final_constraint=[{kind='state', q=[0.5]}, {kind='state', q=[-0.5]}]",
         "time.steps=4",
-        "solver={kind='cem', samples=32, elites=4}",
+        "solver={kind='sampling', update='cem', samples=32, elites=4}",
     ]
     out = str(tmp_path / "run")
     assert main(["optimize", config, "--out", out, "start=[{kind='controls'}]", *overrides]) == 0
@@ -363,12 +362,15 @@ def test_experiment_states_a_problem(path):
             ILQR(second_order=True, feasibility=1e-3, penalty=5.0),
         ),
         ("{kind='multiple_shooting', tolerance=1e-5, parallel=true}", MultipleShooting(parallel=True, tolerance=1e-5)),
-        ("{kind='predictive', samples=9, knots=3}", Sampling("predictive", samples=9, knots=3)),
+        ("{kind='sampling', update='predictive', samples=9, knots=3}", Sampling("predictive", samples=9, knots=3)),
         (
-            "{kind='mppi', temperature=0.5, standard_deviation=2.0}",
+            "{kind='sampling', update='mppi', temperature=0.5, standard_deviation=2.0}",
             Sampling("mppi", temperature=0.5, standard_deviation=2.0),
         ),
-        ("{kind='cem', elites=5, patience=7, seed=2}", Sampling("cem", elites=5, patience=7, seed=2)),
+        (
+            "{kind='sampling', update='cem', elites=5, patience=7, seed=2}",
+            Sampling("cem", elites=5, patience=7, seed=2),
+        ),
     ],
 )
 def test_solvers_are_chosen_by_name(solver, chosen, config):
