@@ -76,7 +76,8 @@ def explained(text: str, config: type) -> str:
         config: Class of the config.
     """
     lines: list[str] = []
-    told: set[tuple[str, str, str]] = set()
+    commented: set[tuple[str, str, str]] = set()  # keys by table and kind
+    completed: set[tuple[str, str]] = set()  # tables whose other keys are listed
     top, tables = keys_of(config), set(re.findall(r"(?m)^\[+(\w+)", text))
     for block in re.split(r"(?m)^(?=\[)", text):
         header, kind = re.match(r"\[+(\w+)", block), re.search(r'(?m)^kind = "(\w+)"', block)
@@ -90,14 +91,14 @@ def explained(text: str, config: type) -> str:
             meanings[f"[{table}]"] = meanings[f"[[{table}]]"] = top[table].meaning or first_sentence(owners[0])
         for line in block.rstrip().splitlines():
             name = line.partition(" = ")[0]
-            if (table, kind, name) not in told:
+            if (table, kind, name) not in commented:
                 lines += _comment(meanings.get(name, ""))
-            told.add((table, kind, name))
+            commented.add((table, kind, name))
             lines.append(line)
-        further = [name for name in keys if (table, kind, name) not in told and (table or name not in tables)]
-        if further and (table, kind, "further") not in told:
+        further = [name for name in keys if (table, kind, name) not in commented and (table or name not in tables)]
+        if further and (table, kind) not in completed:
             lines += _comment(f"Further keys: {', '.join(further)}.")
-        told.add((table, kind, "further"))
+        completed.add((table, kind))
         lines.append("")
     return "\n".join(lines)
 
