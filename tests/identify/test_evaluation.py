@@ -72,7 +72,9 @@ def test_names_of_figures_contain_the_initial_state_estimator(recording):
 def test_the_deviation_of_a_prediction_adds_the_covariance_of_the_estimates_and_the_noise(recording, offset):
     plant = with_offset(offset)
     motions = smoothed_motions([Part(recording, processing=RAW)])
-    np.testing.assert_allclose(prediction_deviations(plant, motions), np.hypot(0.1, 0.02), rtol=1e-8)
+    # Beside an estimate near zero the step of the differences is a tenth as long, so that rounding counts ten times as much.
+    rounding = 1e-9 if offset == 0.1 else 1e-8
+    np.testing.assert_allclose(prediction_deviations(plant, motions), np.hypot(0.1, 0.02), rtol=rounding)
     moved = moved_values(plant, plant.estimates, jnp.array([0.25]))
     np.testing.assert_allclose(moved.inputs.offset, [0.25 + offset])
     errors = [force_errors(each.bare, motions) for each in (plant, moved)]
