@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.constraint import Constraint, VelocityConstraint
 from jaxdyn.dynamics.kinematics import Accelerations, BodyMotion, Coordinates, Motion, Placements, Poses, Velocities
@@ -54,7 +55,7 @@ def residuals(model: Model, constraints: Sequence[Constraint], q: Coordinates, p
     """
 
     def of_one(constraint: Constraint, poses: Poses):
-        return constraint.residual(model, q, poses)
+        return _residual(constraint, model, q, poses)
 
     return _stacked(of_one, constraints, q, poses)
 
@@ -171,6 +172,16 @@ def forces(
     return moment, force, generalized
 
 
+@traced_once
+def _residual(constraint: Constraint, model: Model, q: Coordinates, poses: Poses):
+    return constraint.residual(model, q, poses)
+
+
+@traced_once
+def _velocity_rate(constraint: VelocityConstraint, model: Model, q, poses: Poses, bodies: BodyMotion, v: Velocities):
+    return constraint.rate(model, q, poses, bodies, v)
+
+
 def _rate(model: Model, constraints, q: Coordinates, poses: Poses, bodies: BodyMotion, v: Velocities):
     """dphi/dt for given velocities of the body frames and of the coordinates (v)."""
     q_rate = configuration.coordinate_rate(model, q, v)
@@ -178,8 +189,8 @@ def _rate(model: Model, constraints, q: Coordinates, poses: Poses, bodies: BodyM
     def rate(constraint: Constraint, moving):
         poses, rates, bodies = moving
         if isinstance(constraint, VelocityConstraint):
-            return constraint.rate(model, q, poses, bodies, v)
-        return jax.jvp(lambda q, poses: constraint.residual(model, q, poses), (q, poses), (q_rate, rates))[1]
+            return _velocity_rate(constraint, model, q, poses, bodies, v)
+        return jax.jvp(lambda q, poses: _residual(constraint, model, q, poses), (q, poses), (q_rate, rates))[1]
 
     return _stacked(rate, constraints, q, (poses, kinematics.rate_of_poses(model, poses, bodies), bodies))
 
