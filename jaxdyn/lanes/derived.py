@@ -47,6 +47,9 @@ def pruned_jaxpr(jaxpr, needed: tuple[bool, ...]) -> tuple[SampleJaxpr, tuple[bo
     The derivative with respect to any other input is a zero that JAX knows, and not a computed one.
     """
     smaller, used = internals.partial_eval.dce_jaxpr(jaxpr.jaxpr, needed)
+    is_same = all(needed) and all(used) and len(smaller.eqns) == len(jaxpr.eqns)
+    if is_same and isinstance(jaxpr, SampleJaxpr):  # which keeps its program
+        return jaxpr, tuple(used)
     return SampleJaxpr(jex.ClosedJaxpr(smaller, jaxpr.consts)), tuple(used)
 
 

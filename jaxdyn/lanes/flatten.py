@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -244,9 +245,11 @@ class _Prepared:
         inputs: Positions of the constants and of the arguments.
         operations: The equations.
         outputs: Positions of the results.
+        rules: All rules at that time.
     """
 
-    def __init__(self, jaxpr):
+    def __init__(self, jaxpr, rules: tuple[Rule, ...]):
+        self.rules = rules
         self.literals: list[Any] = []
         self._positions: dict[Any, tuple[int, ...]] = {}
         self.inputs = self._places((*jaxpr.constvars, *jaxpr.invars))
@@ -287,6 +290,10 @@ class _Prepared:
         return _Operation(equation, rule, tuple(map(tuple, arguments)), self._places(equation.outvars), refusal)
 
 
+# A function is flattened for one sample and for many, and its derivatives contain the same inner functions.
+_PREPARED: weakref.WeakKeyDictionary[jex.Jaxpr, _Prepared] = weakref.WeakKeyDictionary()
+
+
 class Flattener:
     """Interprets jaxprs on arrays of scalars.
 
@@ -301,7 +308,7 @@ class Flattener:
         self.program = program
         self.of_one_sample = of_one_sample
         self.block = program.block
-        self._prepared: dict[Any, _Prepared] = {}
+        self._rules = tuple(RULES.values())
 
     # -- arrays
 
@@ -365,9 +372,9 @@ class Flattener:
 
     def run(self, jaxpr, consts: Sequence[Value], args: Sequence[Any]) -> list[Any]:
         """Results of a jaxpr; arguments and results may be deferred."""
-        prepared = self._prepared.get(jaxpr)
-        if prepared is None:
-            prepared = self._prepared[jaxpr] = _Prepared(jaxpr)
+        prepared = _PREPARED.get(jaxpr)
+        if prepared is None or prepared.rules != self._rules:
+            prepared = _PREPARED[jaxpr] = _Prepared(jaxpr, self._rules)
         values = prepared.literals.copy()
         for position, value in zip(prepared.inputs, (*consts, *args), strict=True):
             values[position] = value
