@@ -167,6 +167,8 @@ COMPOSED = {
 }
 ALL = {**EXACT, **ROUNDED, **COMPOSED, **INDEXED}
 NAMES = sorted({**EXACT, **ROUNDED, **COMPOSED})
+# Their rounding errors are bounded relative to the largest number of a result.
+_FACTORIZED = ("solve", "cholesky")
 _SUMS = ("add", "subtract", "multiply", "divide", "power", "apply")
 
 
@@ -376,8 +378,9 @@ def _wrong_steps(program: Program, args: Sequence[np.ndarray], found: Sequence, 
             composed = roundings(name) > 1
             with np.errstate(all="ignore"):
                 spread = np.max([np.abs(o[k] - e) for o in others] or [np.zeros_like(e)], 0)
+                size = np.abs(e).max(1, keepdims=True) if name.endswith(_FACTORIZED) else np.abs(e)
                 # Derivatives such as 1 - tanh(x)^2 subtract from one.
-                far = np.abs(y - e) > 30 * spread + 32 * np.finfo(e.dtype).eps * np.maximum(np.abs(e), composed)
+                far = np.abs(y - e) > 30 * spread + 32 * np.finfo(e.dtype).eps * np.maximum(size, composed)
             in_part = composed or any(known[j] for j in ks)
             with_zero = np.any([(x == 0).any(1) for x in xs], 0)[:, None]
             infinite = np.any([~np.isfinite(x).all(1) for x in xs], 0)[:, None]
