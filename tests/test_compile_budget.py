@@ -17,7 +17,9 @@ import jaxdyn
 from jaxdyn import State, System, control, identify, library
 from jaxdyn.compute.hints import written_out
 from jaxdyn.identify.levenberg_marquardt import DampedSearch
+from jaxdyn.lanes import derived
 from jaxdyn.lanes.derived import program_of
+from jaxdyn.lanes.flatten import flatten
 from jaxdyn.lanes.liveness import Liveness, count_operations
 
 HEADROOM = 1.15
@@ -253,13 +255,21 @@ def cost(dynamics, t, x, u):
 
 # name -> what calls a function of the user, that function, how often a first call may trace it.
 TRACES = {
-    "rollout": (rolled, policy, 1268),
-    "gradient of a rollout": (differentiated, policy, 5960),
+    "rollout": (rolled, policy, 4),
+    "gradient of a rollout": (differentiated, policy, 4),
     "batched": (many, jnp.sin, 1),
     "ILQR": (solved(control.ILQR()), cost, 8),  # three of them for the check of the plan
     "multiple shooting": (solved(control.MultipleShooting()), cost, 8),  # one of them for the scale of the cost
     "batch of ILQR": (solved_in_batch, cost, 5),
 }
+
+
+def test_a_compiled_function_is_made_a_scalar_program_once(monkeypatch):
+    programs = []
+    monkeypatch.setattr(derived, "flatten", lambda *args: programs.append(args) or flatten(*args))
+    system, state = linkage()
+    jax.block_until_ready(jaxdyn.acceleration(system, state))
+    assert len(programs) == 1
 
 
 @pytest.mark.thorough
