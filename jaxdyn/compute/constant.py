@@ -1,10 +1,26 @@
-"""Constants of compiled programs."""
+"""Structures and arguments of compiled programs.
 
-from typing import Any
+A program serves all values of its arguments. Its structure is compiled into it: operations with the zeros of an axis vanish. Which
+arrays of a tree are arguments is decided by their values, and by the earlier calls for trees of this structure (`separated`).
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
+
+
+class Argument:
+    """Marks the place of an argument in a structure."""
+
+
+def combined(structure: Iterable, arguments: Iterable) -> list:
+    """The leaves of a structure, with arguments in the places that `Argument` marks."""
+    given = iter(arguments)
+    return [next(given) if x is Argument else x for x in structure]
 
 
 @jax.tree_util.register_static
@@ -21,9 +37,97 @@ class Constant:
             tree,
             *((x.shape, str(x.dtype), np.asarray(x).tobytes()) if eqx.is_array(x) else x for x in leaves),
         )
+        self._hash = hash(self._content)
 
     def __hash__(self) -> int:
-        return hash(self._content)
+        return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and self._content == other._content
+        return self is other or (isinstance(other, Constant) and self._content == other._content)
+
+    def joined(self, arguments: Iterable) -> Any:
+        """The value, with arguments in the places that `Argument` marks."""
+        leaves, tree = jax.tree.flatten(self.value)
+        return jax.tree.unflatten(tree, combined(leaves, arguments))
+
+
+
+def separated(tree: Any, always: Callable[[Any], Any] = lambda tree: ()) -> tuple[Constant, list]:
+    """The arrays of a tree that are arguments of a program, and the rest, which is a part of the program.
+
+    Trees that differ in arguments share a program. An array with zeros, such as an axis, is a part of the program, which omits
+    operations with them, until a tree of the same structure and shapes has other values there: what has changed is an argument from
+    then on. An array with infinite elements, such as bounds that are absent, remains a part of the program.
+
+    Args:
+        tree: The tree.
+        always: Function of the tree that returns those parts of it whose arrays are arguments, whatever their values are.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    memory = _memory(structure)
+    chosen, known = None, memory[0] if memory else None
+    if known is not None:
+        pairs = list(zip(leaves, known.rest, strict=True))
+        same = [eqx.is_array(leaf) if old is Argument else _equal(leaf, old) for leaf, old in pairs]
+        if all(same):
+            return known.constant, _arguments(leaves, known.rest)
+        if all(old is Argument or _type(leaf) == _type(old) for leaf, old in pairs):
+            chosen = [old is Argument or _varies(leaf, zeros=not equal) for (leaf, old), equal in zip(pairs, same)]
+    if chosen is None:
+        named = {id(leaf) for leaf in jax.tree.leaves(always(tree)) if eqx.is_array(leaf)}
+        chosen = [id(leaf) in named or _varies(leaf, zeros=False) for leaf in leaves]
+    found = _divided(leaves, structure, chosen)
+    memory[:] = [found]
+    return found.constant, _arguments(leaves, found.rest)
+
+
+def parted(tree: Any) -> tuple[Constant, list]:
+    """All arrays of a tree, which are arguments of a program, and the rest."""
+    leaves, structure = jax.tree.flatten(tree)
+    found = _divided(leaves, structure, [eqx.is_array(leaf) for leaf in leaves])
+    return found.constant, _arguments(leaves, found.rest)
+
+
+class _Division(NamedTuple):
+    """A tree without its arguments, and the leaves of this rest."""
+
+    constant: Constant
+    rest: list
+
+
+def _divided(leaves: list, structure: Any, chosen: list[bool]) -> _Division:
+    # Arrays of NumPy may change later.
+    rest = [
+        Argument if own else leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf, own in zip(leaves, chosen)
+    ]
+    return _Division(Constant(jax.tree.unflatten(structure, rest)), rest)
+
+
+def _arguments(leaves: list, rest: list) -> list:
+    return [leaf for leaf, old in zip(leaves, rest, strict=True) if old is Argument]
+
+
+@functools.lru_cache(maxsize=64)
+def _memory(structure: Any) -> list[_Division]:
+    """The division of the latest tree of this structure by `separated`; empty before the first one."""
+    return []
+
+
+def _varies(leaf: Any, *, zeros: bool) -> bool:
+    """Whether a leaf is an argument: a finite array, without zeros unless they are admitted."""
+    if not eqx.is_inexact_array(leaf):
+        return False
+    values = np.asarray(leaf)
+    return bool(np.isfinite(values).all() and (zeros or values.ndim == 0 or values.all()))
+
+
+def _equal(leaf: Any, old: Any) -> bool:
+    if eqx.is_array(leaf) and eqx.is_array(old):
+        return (leaf is old and isinstance(leaf, jax.Array)) or (
+            _type(leaf) == _type(old) and np.array_equal(np.asarray(leaf), np.asarray(old))
+        )
+    return leaf is old or (not eqx.is_array(leaf) and not eqx.is_array(old) and bool(leaf == old))
+
+
+def _type(leaf: Any) -> tuple:
+    return (leaf.shape, leaf.dtype) if eqx.is_array(leaf) else ()

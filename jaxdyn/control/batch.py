@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
-from jaxdyn.compute.constant import Constant
+from jaxdyn.compute.constant import Constant, parted, separated
 from jaxdyn.compute.devices import divided, each_on_its_own, whole
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Plan
@@ -31,8 +31,8 @@ from jaxdyn.control.solution import (
     check_arguments,
     continued,
     ended,
+    given_anew,
     recordable,
-    separated,
     verified,
 )
 from jaxdyn.mechanism.messages import checked_count
@@ -131,7 +131,7 @@ def _(solver: IterativeSolver, problem: ControlProblem, initial: Plan, options: 
     """All searches together, in packs; when searches have finished, the remaining ones are packed again."""
     max_steps, history, every, progress, mesh = options
     several = problem.duration.ndim > 0
-    arrays, structure = eqx.partition(problem, eqx.is_array) if several else separated(problem)
+    structure, arrays = parted(problem) if several else separated(problem, given_anew)
     known = (structure, solver, max_steps if history else None)
     count = initial.controls.shape[0]
     compiled, found, shared = _on_devices(mesh), _Found(count), None if several else arrays
@@ -249,14 +249,12 @@ def _on_devices(mesh: Mesh | None) -> Callable:
 
 def _of_each(known: Constant, batch: tuple, shared: tuple) -> Any:
     """Apply one of the functions below to a batch of trees, and to the arrays of their problems if they differ."""
-    function, problem, solver, length = known.value
+    function, structure, solver, length = known.value
     (arrays, trees), (of_all, limit) = batch, shared
     if arrays is None:
-        problem = eqx.combine(of_all, problem)
+        problem = structure.joined(of_all)
         return jax.vmap(lambda tree: function(problem, solver, tree, limit, length))(trees)
-    return jax.vmap(lambda arrays, tree: function(eqx.combine(arrays, problem), solver, tree, limit, length))(
-        arrays, trees
-    )
+    return jax.vmap(lambda arrays, tree: function(structure.joined(arrays), solver, tree, limit, length))(arrays, trees)
 
 
 def _begin(problem: ControlProblem, solver: IterativeSolver, plan: Plan, limit: Array, length: int | None) -> Search:

@@ -428,11 +428,9 @@ class ControlProblem(Displayed, eqx.Module):
         dynamics = self.dynamics
         if not isinstance(dynamics, MultibodyDynamics) or dynamics.integrator is not None:
             return dynamics
-        terms = (*self.running, *self.final, *(c.function for c in (*self.constraints, *self.final_constraints)))
-        targets = [getattr(term, field) for term in terms for field in _state_fields(term)]
         shapes = (dynamics.system.model.nq,), (dynamics.system.model.nv,)
         states = [
-            x for x in (self.initial, *targets) if isinstance(x, State) and (np.shape(x.q), np.shape(x.v)) == shapes
+            x for x in (self.initial, *self.targets) if isinstance(x, State) and (np.shape(x.q), np.shape(x.v)) == shapes
         ]
         if not states or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((dynamics, states, self.duration))):
             return dynamics
@@ -455,6 +453,12 @@ class ControlProblem(Displayed, eqx.Module):
     def dt(self) -> Float[Array, ""]:
         """The length h of a time step (s)."""
         return self.duration / self.steps
+
+    @property
+    def targets(self) -> list[AnyState]:
+        """The states that costs and constraints contain as fields, such as those that the plan should reach."""
+        terms = (*self.running, *self.final, *(c.function for c in (*self.constraints, *self.final_constraints)))
+        return [getattr(term, field) for term in terms for field in _state_fields(term)]
 
     @property
     def size(self) -> int:

@@ -11,11 +11,12 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.compute import stored_outside_jit
-from jaxdyn.compute.constant import Constant
+from jaxdyn.compute.constant import Constant, separated
+from jaxdyn.compute.programs import surrounding_traces
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.verification import Verification, verify_each
+from jaxdyn.control.verification import Verification, is_clear, of_time_steps, verify_each
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.mechanism.messages import checked_count, described
 from jaxdyn.mechanism.quantity import check_settings, quantity
@@ -192,7 +193,7 @@ class IterativeSolver(Solver):
         """The best plan that the search has found so far."""
 
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> Solution:
-        return _searched(problem, self, initial, max_steps, None)
+        return _searched(problem, self, initial, max_steps, None, checks=False)
 
 
 class Search(NamedTuple):
@@ -249,49 +250,44 @@ def ended(problem: ControlProblem, solver: IterativeSolver, search: Search) -> S
 
 
 def _searched(
-    problem: ControlProblem, solver: IterativeSolver, initial: Plan, max_steps: int, length: int | None
+    problem: ControlProblem, solver: IterativeSolver, initial: Plan, max_steps: int, length: int | None, checks: bool
 ) -> Solution:
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, solver))):
+    """The solution of a search, outside of traces with its verification if `checks`; there nothing happens between programs."""
+    if surrounding_traces():
         return _search(problem, solver, initial, max_steps, length)
-    variable, structure = separated(problem)
-    return _stored_search(Constant((structure, solver, length)), variable, initial, np.asarray(max_steps))
+    structure, arguments = separated(problem, given_anew)
+    known = Constant((solver, length, checks))
+    found = _stored_search(structure, known, arguments, initial, np.asarray(max_steps))
+    first = found.verification
+    if first is None or int(found.result) != ControlResult.SUCCESSFUL or is_clear(np.asarray(first.miss)):
+        return found
+    return _stored_check(structure, arguments, found)
 
 
 def _search(problem, solver, initial, max_steps, length):
     return ended(problem, solver, continued(problem, solver, begun(problem, solver, initial, length), max_steps))
 
 
-def separated(problem: ControlProblem) -> tuple[ControlProblem, ControlProblem]:
-    """The arrays of a problem that are arguments of its compiled search, and the rest, which is a part of the program.
-
-    Problems that differ in arguments share a program: another mass, initial state or weight compiles nothing. An array with zeros,
-    such as an axis, is a part of the program, which omits operations with them, as is one with infinite elements, such as bounds
-    that are absent.
-    """
-
-    always = {id(leaf) for leaf in jax.tree.leaves((problem.initial, problem.duration))}
-
-    def varies(leaf: Any) -> bool:
-        if id(leaf) in always or not eqx.is_inexact_array(leaf):
-            return id(leaf) in always
-        values = np.asarray(leaf)
-        return bool(np.isfinite(values).all() and (values.ndim == 0 or values.all()))
-
-    leaves, tree = jax.tree.flatten(problem)
-    chosen = [varies(leaf) for leaf in leaves]
-    parts = (
-        [leaf if own == part else None for leaf, own in zip(leaves, chosen, strict=True)] for part in (True, False)
-    )
-    variable, structure = (jax.tree.unflatten(tree, part) for part in parts)
-    return variable, structure
+def given_anew(problem: ControlProblem) -> Any:
+    """The values that differ between the problems of a controller: the initial state, the duration, and the target states."""
+    return problem.initial, problem.duration, problem.targets
 
 
 @stored_outside_jit
 def _stored_search(
-    known: Constant, variable: ControlProblem, initial: Plan, max_steps: Int[Array | np.ndarray, ""]
+    structure: Constant, known: Constant, arguments: list, initial: Plan, max_steps: Int[Array | np.ndarray, ""]
 ) -> Solution:
-    structure, solver, length = known.value
-    return _search(eqx.combine(variable, structure), solver, initial, max_steps, length)
+    problem, (solver, length, checks) = structure.joined(arguments), known.value
+    found = _search(problem, solver, initial, max_steps, length)
+    if not checks:
+        return found
+    first = of_time_steps(problem, found.value, None)
+    return eqx.tree_at(lambda f: f.verification, found, first, is_leaf=lambda leaf: leaf is None)
+
+
+@stored_outside_jit
+def _stored_check(structure: Constant, arguments: list, found: Solution) -> Solution:
+    return verified(structure.joined(arguments), found)
 
 
 def solve(
@@ -329,26 +325,30 @@ def solve(
     max_steps = max_steps if isinstance(max_steps, Tracer) else checked_count("max_steps", max_steps, 0)
     solver.check(problem)
     initial = guess.simplest(problem) if initial is None else initial
-    if history:
-        found = _searched(problem, recordable(solver), initial, max_steps, max_steps)
+    length = max_steps if history else None
+    solver = recordable(solver) if history else solver
+    if isinstance(solver, IterativeSolver):
+        found = _searched(problem, solver, initial, max_steps, length, checks=True)
     else:
         found = solver.solve(problem, initial, max_steps)
-    found = verified(problem, found)
+    if found.verification is None:
+        found = verified(problem, found)
     if throw:
         raise_unsuccessful(ControlResult, found.result, UnsolvedError)
     return found
 
 
 def verified(problem: ControlProblem, found: Solution) -> Solution:
-    """The solution, or the batch of solutions, with its verification; the result is COARSE where the motion does not happen."""
-    if found.verification is not None:  # `Auto` verifies each of its attempts
-        return found
+    """The solution, or the batch of solutions, with its verification; the result is COARSE where the motion does not happen.
+
+    A verification that the solution has is that of its time steps.
+    """
     problem, plans, feedback = motion = found.motion(problem)
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(motion)):  # the check has no derivative
         arrays, rest = eqx.partition(motion, eqx.is_array)
         problem, plans, feedback = eqx.combine(jax.lax.stop_gradient(arrays), rest)
     solved = found.result == ControlResult.SUCCESSFUL
-    checked = verify_each(problem, plans, feedback, solved)
+    checked = verify_each(problem, plans, feedback, solved, found.verification)
     result = jnp.where(solved & ~checked.happens, ControlResult.COARSE.value, found.result)
     return eqx.tree_at(
         lambda f: (f.result, f.verification), found, (result, checked), is_leaf=lambda leaf: leaf is None

@@ -7,6 +7,7 @@ matters. Distances are measured by the ranges of the motion, one for each unit o
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -118,6 +119,7 @@ def verify_each(
     plans: Plan,
     feedback: Float[Array, "*batch N nu nx"] | None,
     solved: Bool[Array | np.ndarray, "*batch"],
+    checked: Verification | None = None,
 ) -> Verification:
     """`verify` for one plan, for a batch of plans of one problem, or for a batch of problems with one plan each.
 
@@ -125,11 +127,12 @@ def verify_each(
 
     Args:
         solved: Which plans obey their time steps. The miss of other plans is that of the first part of the check.
+        checked: The first part of the check, `of_time_steps`, if it has been made.
     """
     batch = plans.controls.ndim > 2
     several = (problem.duration.ndim > 0) if batch else None
-    checked = _of_steps(problem, plans, several)
-    clear = (checked.miss <= _CLEAR * TOLERANCE) | ~solved
+    checked = of_time_steps(problem, plans, several) if checked is None else checked
+    clear = is_clear(checked.miss) | ~solved
     traced = isinstance(clear, Tracer)
     if not traced and np.all(clear):
         return checked
@@ -150,8 +153,15 @@ def _mapped(function: Callable, several: bool | None) -> Callable:
     )(problem, *plans)
 
 
+def is_clear(miss: Any) -> Any:
+    """Whether the miss of `of_time_steps` is so small that the motion happens, or would miss as little."""
+    return miss <= _CLEAR * TOLERANCE
+
+
 @stored_outside_jit
-def _of_steps(problem: ControlProblem, plans: Plan, several: bool | None) -> Verification:
+def of_time_steps(problem: ControlProblem, plans: Plan, several: bool | None) -> Verification:
+    """The first part of the check, from each time step alone."""
+
     def each(problem: ControlProblem, plan: Plan) -> Verification:
         placed = problem.with_design(plan.design)
         off = jnp.abs(placed.dynamics.difference(placed.initial, jax.tree.map(lambda leaf: leaf[0], plan.states)))

@@ -28,6 +28,7 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from jaxdyn.cache import location
 from jaxdyn.cache.fingerprint import HasNoName, fingerprint
 from jaxdyn.compute import internals
+from jaxdyn.compute.constant import Argument, combined
 from jaxdyn.compute.forked import check_not_forked
 from jaxdyn.compute.hints import writing_out
 from jaxdyn.compute.programs import surrounding_traces, within_jit
@@ -58,7 +59,7 @@ class _Program(NamedTuple):
 
     def results(self, found: list) -> Any:
         """Results of a call from the arrays that the executable returns."""
-        return jax.tree.unflatten(self.out_tree, _combine(found, self.rest))
+        return jax.tree.unflatten(self.out_tree, combined(self.rest, found))
 
 
 # Maximum number of programs of all functions together, in each table below, and of public functions that are batched outside of
@@ -184,7 +185,7 @@ def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable
         given, rest = _partition(leaves, operands)
 
         def of_operands(*given):
-            args, options = jax.tree.unflatten(tree, _combine(given, rest))
+            args, options = jax.tree.unflatten(tree, combined(rest, given))
             return function(*args, **options)
 
         return run(of_operands, tuple(given), name=function.__name__)[0] if given else function(*args, **options)
@@ -224,17 +225,8 @@ _ARGUMENTS = (jax.Array, np.ndarray, np.generic, float, complex)
 def _partition(leaves: list, arguments: type | tuple[type, ...] = _ARGUMENTS) -> tuple[list, tuple]:
     """Arguments of the program, and the remaining leaves, which are part of its structure."""
     which = [isinstance(x, arguments) for x in leaves]
-    rest = tuple(_ARGUMENT if given else x for x, given in zip(leaves, which, strict=True))
+    rest = tuple(Argument if given else x for x, given in zip(leaves, which, strict=True))
     return list(itertools.compress(leaves, which)), rest
-
-
-def _combine(arguments, rest: tuple) -> list:
-    given = iter(arguments)
-    return [next(given) if x is _ARGUMENT else x for x in rest]
-
-
-class _ARGUMENT:
-    """Marks the position of an argument or a result of a program."""
 
 
 class _Stored:
@@ -327,9 +319,9 @@ class _Stored:
         structure = []
 
         def of_arguments(*arguments):
-            args, options = jax.tree.unflatten(tree, _combine(arguments, rest))
+            args, options = jax.tree.unflatten(tree, combined(rest, arguments))
             leaves, out_tree = jax.tree.flatten(self._compiled(*args, **options))
-            structure[:] = [out_tree, tuple(_ARGUMENT if eqx.is_array_like(x) else x for x in leaves)]
+            structure[:] = [out_tree, tuple(Argument if eqx.is_array_like(x) else x for x in leaves)]
             return [x for x in leaves if eqx.is_array_like(x)]
 
         of_arguments.__name__ = self._label
@@ -371,11 +363,13 @@ def _type(x: Any) -> Any:
 def _on_first_cpu(leaves: list) -> bool:
     """True if a program for the first CPU can be used: stored programs are compiled for it."""
     first = jax.devices()[0]
+    # Most arrays share one object, and to ask it takes longer than to find it.
+    shardings = [x.sharding for x in leaves if isinstance(x, jax.Array)]
     return (
         first.platform == "cpu"
         and jax.process_count() == 1
         and internals.config.default_device.value is None
-        and all(x.sharding.device_set == {first} for x in leaves if isinstance(x, jax.Array))
+        and all(x.device_set == {first} for x in {id(x): x for x in shardings}.values())
     )
 
 
