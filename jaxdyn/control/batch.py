@@ -70,7 +70,7 @@ def solve_batch(
             is not solved.
         history: If true, the solutions record cost and violation at every iteration.
         every: Number of iterations between two removals of finished searches.
-        progress: If true, a progress bar shows the number of finished searches.
+        progress: If true, a progress bar shows the number of finished searches and iterations, and the lowest cost of a solution.
         mesh: Devices over which the plans are distributed, from `jaxdyn.compute.lane_mesh`; None for the default device.
 
     Returns:
@@ -334,6 +334,7 @@ def best_of(found: Solution) -> int:
 
 
 def _progress_text(found: Solution) -> str:
-    best = best_of(found)
-    cost, violation, iterations = (np.asarray(x) for x in (found.cost, found.violation, found.stats.iterations))
-    return f"iteration {iterations.max()}, best cost {cost[best]:.6g}, violation {violation[best]:.1e}"
+    best, done = best_of(found), f"iteration {np.max(np.asarray(found.stats.iterations))}"
+    if np.any(np.asarray(found.result) == ControlResult.SUCCESSFUL):
+        return f"{done}, best cost {np.asarray(found.cost)[best]:.6g}"
+    return f"{done}, none solved yet, least violation {np.asarray(found.violation)[best]:.1e}"

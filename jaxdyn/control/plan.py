@@ -18,6 +18,7 @@ from jaxdyn.compute import per_sample, stored_outside_jit
 from jaxdyn.control.problem import (
     AnyState,
     ControlProblem,
+    MultibodyDynamics,
     end_constraints,
     final_cost,
     inequalities,
@@ -25,7 +26,9 @@ from jaxdyn.control.problem import (
     running_cost,
 )
 from jaxdyn.display import Display, Displayed, array_text
+from jaxdyn.mechanism.components import coordinate_names, velocity_names
 from jaxdyn.mechanism.messages import described
+from jaxdyn.simulate.trajectory import data_frame
 
 _FALL = 0.25  # ratio of the violations at two successive updates above which the penalty parameter is increased
 _GROWTH, _MOST_PENALTY = 10.0, 1e8  # factor of an increase of the penalty parameter, and its maximum
@@ -43,6 +46,36 @@ class Plan(Displayed, eqx.Module):
     states: AnyState
     controls: Float[Array, "N nu"]
     design: Float[Array, "P"]
+
+    def to_dataframe(self, problem: ControlProblem) -> Any:
+        """Convert a single plan to a pandas `DataFrame` with one row for each state; `.to_csv(path)` of it writes a file.
+
+        The columns are `time` (s), the coordinates `q_NAME` and velocities `v_NAME` of a mechanism as in `Trajectory.to_dataframe`,
+        and the controls `u_NAME` that begin at this time, NaN in the last row. States of other dynamics are `x_0`, `x_1`, ...
+
+        Args:
+            problem: The problem of the plan, which knows the names and the duration.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+            ValueError: There are several plans; take one, `jax.tree.map(lambda x: x[k], plans)`.
+        """
+        check_problem(problem, "to_dataframe")
+        if self.controls.ndim > 2:
+            raise ValueError("to_dataframe: there are several plans; take one, jax.tree.map(lambda x: x[k], plans)")
+        placed = problem.with_design(self.design)
+        columns = {"time": np.asarray(placed.dt) * np.arange(problem.steps + 1)}
+        u = np.concatenate([self.controls, np.full_like(self.controls[:1], np.nan)])
+        if isinstance(problem.dynamics, MultibodyDynamics):
+            model, drives = problem.dynamics.system.model, problem.dynamics.system.drives
+            driven = velocity_names(model) if drives is None else drives.control_names(model)
+            parts = {"q": (self.states.q, coordinate_names(model)), "v": (self.states.v, velocity_names(model))}
+        else:
+            x = np.concatenate([np.reshape(leaf, (len(u), -1)) for leaf in jax.tree.leaves(self.states)], axis=1)
+            driven, parts = range(u.shape[1]), {"x": (x, range(x.shape[1]))}
+        for letter, (values, names) in (parts | {"u": (u, driven)}).items():
+            columns |= {f"{letter}_{name}": np.asarray(values)[:, k] for k, name in enumerate(names)}
+        return data_frame(columns, "Plan")
 
     def _display(self) -> Display:
         parts = {"states": self.states, "controls": self.controls, "design": self.design}

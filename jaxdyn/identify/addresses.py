@@ -235,3 +235,12 @@ def scatter(
         new = part if rows is None else old.astype(part.dtype).at[np.array(rows)].set(part)
         subject = eqx.tree_at(lambda tree, leaf=leaf: _path(tree, leaf)[-1], subject, new)
     return subject
+
+
+def with_ones(subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[int, ...] | None) -> PyTree:
+    """Return the subject with ones in the selected rows of some arrays."""
+    for leaf in leaves:
+        array = np.array(_path(subject, leaf)[-1])
+        array[... if rows is None else np.array(rows)] = 1.0
+        subject = eqx.tree_at(lambda tree, leaf=leaf: _path(tree, leaf)[-1], subject, jnp.asarray(array))
+    return subject

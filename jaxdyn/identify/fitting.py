@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.constant import Constant
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural
 from jaxdyn.identify.least_squares import (
     Problem,
@@ -21,6 +22,7 @@ from jaxdyn.identify.least_squares import (
     check_problem,
     check_unknowns,
     compiled_parts,
+    separated_values,
 )
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.parameters import Parameters
@@ -173,32 +175,56 @@ def _programs(
 ) -> tuple[Callable[[Unknowns], Any], Callable[[Any], Any]]:
     """Compiled `init` and `step` of a solver."""
     if not isinstance(solver, NormalSolver):
-        return lambda initial: solver.init(problem, initial), stored_jit(lambda search: solver.step(problem, search))
-    each_start = jax.vmap if batched else lambda function, in_axes: function
+        structure, values = separated_values(problem)
+        return lambda initial: solver.init(problem, initial), lambda search: _stepped(structure, values, solver, search)
     parts_of = compiled_parts(problem, batched, mesh)
-    # Data are inputs of the compiled code, so that fits of other data with the same shapes share it.
-    bare = problem.without_data
-
-    @stored_jit
-    def start(solver: NormalSolver, unknowns: Unknowns, parts: PyTree) -> Any:
-        return each_start(lambda u, parts: solver.start(u, bare.assembled(u, parts)), in_axes=(0, 1))(unknowns, parts)
-
-    @stored_jit
-    def propose(solver: NormalSolver, search: Any) -> Any:
-        return each_start(lambda search: solver.propose(bare, search), in_axes=(0,))(search)
-
-    @stored_jit
-    def judge(solver: NormalSolver, search: Any, trial: Any, parts: PyTree) -> Any:
-        def judged(search, trial, parts):
-            return solver.judge(search, trial, bare.assembled(trial.unknowns, parts))
-
-        return each_start(judged, in_axes=(0, 0, 1))(search, trial, parts)
+    structure, values = separated_values(problem.without_data)
+    known = structure, values, solver, batched
 
     def step(search: Any) -> Any:
-        trial = propose(solver, search)
-        return judge(solver, search, trial, parts_of(trial.unknowns))
+        trial = _proposed(*known, search)
+        return _judged(*known, search, trial, parts_of(trial.unknowns))
 
-    return lambda initial: start(solver, initial, parts_of(initial)), step
+    return lambda initial: _started(*known, initial, parts_of(initial)), step
+
+
+@stored_jit
+def _stepped(structure: Constant, values: list, solver: Solver, search: Any) -> Any:
+    return solver.step(structure.joined(values), search)
+
+
+@stored_jit
+def _started(
+    structure: Constant, values: list, solver: NormalSolver, batched: bool, unknowns: Unknowns, parts: PyTree
+) -> Any:
+    bare = structure.joined(values)
+
+    def started(unknowns, parts):
+        return solver.start(unknowns, bare.assembled(unknowns, parts))
+
+    return _each(started, batched, (0, 1))(unknowns, parts)
+
+
+@stored_jit
+def _proposed(structure: Constant, values: list, solver: NormalSolver, batched: bool, search: Any) -> Any:
+    bare = structure.joined(values)
+    return _each(lambda search: solver.propose(bare, search), batched, (0,))(search)
+
+
+@stored_jit
+def _judged(
+    structure: Constant, values: list, solver: NormalSolver, batched: bool, search: Any, trial: Any, parts: PyTree
+) -> Any:
+    bare = structure.joined(values)
+
+    def judged(search, trial, parts):
+        return solver.judge(search, trial, bare.assembled(trial.unknowns, parts))
+
+    return _each(judged, batched, (0, 0, 1))(search, trial, parts)
+
+
+def _each(function: Callable, batched: bool, in_axes: tuple[int, ...]) -> Callable:
+    return jax.vmap(function, in_axes) if batched else function
 
 
 def pattern(problem: Problem, solver: Solver, initial: Unknowns) -> Any:

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.arrays import einsum
+from jaxdyn.compute.constant import Constant, separated
 from jaxdyn.compute.devices import divided, each_on_its_own, rounded_up, whole
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.mechanism.messages import described
@@ -193,12 +194,18 @@ class Problem(eqx.Module):
         """
 
 
-def compiled_parts(problem: Problem, batched: bool = False, mesh: Mesh | None = None) -> Callable[[Unknowns], PyTree]:
-    """`problem.parts`, compiled and divided over devices; the axis of a batch of initial guesses follows the axis of the pieces.
+def separated_values(problem: Problem) -> tuple[Constant, list]:
+    """The structure of a problem and the values that compiled code takes as arguments, see `separated`.
 
-    Data are inputs of the compiled code. The fixed parameters of the machine are constants, so that zeros among them are optimized
-    away.
+    Code does not depend on data, initial values, priors and charts, so that fits from other ones share it. Zeros among the fixed
+    parameters of the machine are optimized away.
     """
+    bare = eqx.tree_at(lambda problem: problem.parameters, problem, problem.parameters.without_values)
+    return separated(bare, lambda bare: (problem.pieces, bare.parameters.declared))
+
+
+def compiled_parts(problem: Problem, batched: bool = False, mesh: Mesh | None = None) -> Callable[[Unknowns], PyTree]:
+    """`problem.parts`, compiled and divided over devices; the axis of a batch of initial guesses follows the axis of the pieces."""
     count = jax.tree.leaves(problem.pieces)[0].shape[0]
     # The last piece is repeated to fill up the last device.
     rows = np.minimum(np.arange(rounded_up(mesh, count)), count - 1)
@@ -207,27 +214,43 @@ def compiled_parts(problem: Problem, batched: bool = False, mesh: Mesh | None = 
         return tree if len(rows) == count else jax.tree.map(lambda leaf: leaf[rows], tree)
 
     pieces = divided(mesh, filled(problem.pieces))
-    problem = problem.without_data
+    structure, values = separated_values(problem.without_data)
+    compiled = _on_devices(mesh, batched)
 
-    def of_pieces(batch: tuple[PyTree, PyTree], x: Array) -> PyTree:
+    def parts(unknowns: Unknowns) -> PyTree:
+        own = divided(mesh, filled(_own(structure, values, unknowns, batched)))
+        found = whole(mesh, compiled(structure, (own, pieces), (np.asarray(unknowns.x), values)))
+        return found if len(rows) == count else jax.tree.map(lambda leaf: leaf[:count], found)
+
+    return parts
+
+
+@stored_jit
+def _own(structure: Constant, values: list, unknowns: Unknowns, batched: bool) -> PyTree:
+    problem = structure.joined(values)
+    if not batched:
+        return problem.own(unknowns)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), jax.vmap(problem.own)(unknowns))
+
+
+@functools.cache
+def _on_devices(mesh: Mesh | None, batched: bool) -> Callable:
+    """The contributions of the pieces that each device of the mesh holds, compiled."""
+
+    def of_pieces(structure: Constant, batch: tuple[PyTree, PyTree], shared: tuple[Array, list]) -> PyTree:
+        x, values = shared
+        problem = structure.joined(values)
+
         def of_piece(own, piece):
             linearized = functools.partial(problem.linearized, piece=piece)
             return jax.vmap(linearized)(x, own) if batched else linearized(x, own)
 
         return jax.vmap(of_piece)(*batch)
 
-    compiled = stored_jit(each_on_its_own(mesh, of_pieces))
+    def over_mesh(structure: Constant, batch: tuple[PyTree, PyTree], shared: tuple[Array, list]) -> PyTree:
+        return each_on_its_own(mesh, functools.partial(of_pieces, structure))(batch, shared)
 
-    @stored_jit
-    def own(unknowns: Unknowns) -> PyTree:
-        found = jax.vmap(problem.own)(unknowns) if batched else problem.own(unknowns)
-        return filled(jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0) if batched else leaf, found))
-
-    def parts(unknowns: Unknowns) -> PyTree:
-        found = whole(mesh, compiled((divided(mesh, own(unknowns)), pieces), np.asarray(unknowns.x)))
-        return jax.tree.map(lambda leaf: leaf[:count], found)
-
-    return parts
+    return stored_jit(over_mesh)
 
 
 def prior_terms(parameters: Parameters, x: Float[Array, "P"]) -> tuple[Float[Array, "r"], Float[Array, "r P"]]:

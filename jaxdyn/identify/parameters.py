@@ -28,6 +28,7 @@ from jaxdyn.identify.addresses import (
     rows_of,
     scatter,
     units_of,
+    with_ones,
 )
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Unconstrained
 from jaxdyn.identify.estimates import Address, Follower
@@ -154,7 +155,7 @@ class _Placed(eqx.Module):
     chart: Chart
     prior_mean: Float[Array, "values"] | None
     prior_std: Float[Array, "values"] | None
-    divergence_weight: float = eqx.field(static=True)
+    divergence_weight: Float[Array, ""] | None
     free: tuple[int, int] = eqx.field(static=True)
 
     def value(self, x: Unconstrained) -> Float[Array, "values"]:
@@ -264,6 +265,19 @@ class Parameters(Displayed, eqx.Module):
         return tuple(f.follower for f in self._following)
 
     @property
+    def without_values(self) -> "Parameters":
+        """The parameters with ones for the values of the subject that `place` replaces."""
+        subject = self.subject
+        for address in (*self.addresses, *(follower.address for follower in self.followers)):
+            subject = with_ones(subject, address.leaves, address.rows)
+        return eqx.tree_at(lambda parameters: parameters.subject, self, subject)
+
+    @property
+    def declared(self) -> PyTree:
+        """What was declared about the free values: priors, charts and ties."""
+        return self._placed, self._following
+
+    @property
     def initial(self) -> Unconstrained:
         """The initial guess: the unconstrained parameters of the subject."""
         return self.unconstrained(self.subject)
@@ -300,8 +314,8 @@ class Parameters(Displayed, eqx.Module):
             if p.prior_std is not None and p.prior_mean is not None:
                 mean, std = p.prior_mean.astype(x.dtype), p.prior_std.astype(x.dtype)
                 rows.append((p.value(x) - mean) / std)
-            if p.divergence_weight and isinstance(p.chart, PhysicalInertia):
-                rows.append(np.sqrt(2.0 * p.divergence_weight) * p.chart.divergence_roots(p.own(x)))
+            if p.divergence_weight is not None and isinstance(p.chart, PhysicalInertia):
+                rows.append(jnp.sqrt(2.0 * p.divergence_weight.astype(x.dtype)) * p.chart.divergence_roots(p.own(x)))
         return jnp.concatenate(rows) if rows else jnp.zeros(0, x.dtype)
 
     @kernel_function
@@ -360,10 +374,10 @@ def _chart(parameter: Parameter, subject: PyTree, leaves: tuple[tuple[str, ...],
     return Real()
 
 
-def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None, Array | None, float]:
+def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None, Array | None, Array | None]:
     prior = parameter.prior
     if prior is None:
-        return None, None, 0.0
+        return None, None, None
     if isinstance(prior, DivergencePrior):
         if not isinstance(parameter.chart, PhysicalInertia):
             raise ParameterError(
@@ -371,7 +385,7 @@ def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None
             )
         if not prior.weight >= 0:
             raise ParameterError(f"parameter {name!r}: the weight of its prior is {prior.weight}; give 0 or more")
-        return None, None, float(prior.weight)
+        return None, None, jnp.asarray(prior.weight, values.dtype) if prior.weight else None
     mean = np.asarray(values) if prior.mean is None else np.asarray(prior.mean, float)
     std = np.asarray(prior.std, float)
     for what, array in (("mean", mean), ("std", std)):
@@ -384,7 +398,7 @@ def _prior(parameter: Parameter, values: Array, name: str) -> tuple[Array | None
     if not np.all(np.isfinite(mean)):
         raise ParameterError(f"parameter {name!r}: mean of its prior is {mean.tolist()}; give finite values")
     mean, std = (jnp.asarray(np.broadcast_to(x, values.shape), values.dtype) for x in (mean, std))
-    return mean, std, 0.0
+    return mean, std, None
 
 
 def _labels(

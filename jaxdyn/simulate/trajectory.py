@@ -209,16 +209,11 @@ class Trajectory(Displayed, eqx.Module):
             ModuleNotFoundError: pandas is not installed.
             TypeError: The records are not states.
         """
-        try:
-            import pandas
-        except ModuleNotFoundError:
-            remedy = "install it with pip install pandas"
-            raise ModuleNotFoundError(f"Trajectory.to_dataframe needs pandas; {remedy}", name="pandas") from None
         time, q, v = self._records(None, None)
         columns = {"time": time.ravel(), "sample": np.repeat(np.arange(len(time)), time.shape[1])}
         for letter, names, values in (("q", coordinate_names, q), ("v", velocity_names, v)):
             columns |= {f"{letter}_{name}": values[..., k].ravel() for k, name in enumerate(names(self.topology))}
-        return pandas.DataFrame(columns)
+        return data_frame(columns, "Trajectory")
 
     def _records(self, samples: Sequence[int] | None, most: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Times (samples, T), coordinates and velocities of some samples; of the first `most` if none are given.
@@ -384,6 +379,24 @@ def rollout(
         result = report(result, end.steps, end.state.v, topology, throw, groups, errors)
     passive = isinstance(source, NoControls)
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend, passive)
+
+
+def data_frame(columns: dict[str, np.ndarray], owner: str) -> Any:
+    """A pandas `DataFrame` of columns.
+
+    Args:
+        columns: Values by the name of the column.
+        owner: Name of the class that is converted, for the message.
+
+    Raises:
+        ModuleNotFoundError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        remedy = "install it with pip install pandas"
+        raise ModuleNotFoundError(f"{owner}.to_dataframe needs pandas; {remedy}", name="pandas") from None
+    return pandas.DataFrame(columns)
 
 
 @stored_outside_jit

@@ -2,23 +2,14 @@
 
 import equinox as eqx
 import jax
-import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import no_compilation
 
 import jaxdyn
 from jaxdyn import control
 
-_COMPILED: list[str] = []
-
-
-def _note(event: str, _: float, **about) -> None:
-    if event.endswith("backend_compile_duration"):
-        _COMPILED.append(str(about))
-
-
-jax.monitoring.register_event_duration_secs_listener(_note)
 SYSTEM = jaxdyn.library.system("pendulum")
 
 
@@ -42,9 +33,8 @@ def problem(k: int) -> control.ControlProblem:
 )
 def test_values_are_arguments_of_the_search(solver, values):
     first = control.solve(problem(1), solver)
-    _COMPILED.clear()
-    found = [control.solve(problem(k), solver) for k in range(values)]
-    assert not _COMPILED
+    with no_compilation():
+        found = [control.solve(problem(k), solver) for k in range(values)]
     costs = np.array([float(one.cost) for one in found])
     assert costs[1] == float(first.cost)
     assert len(np.unique(costs)) == values
@@ -60,8 +50,7 @@ def test_values_are_arguments_of_a_batch_of_searches():
         return control.solve_batch(problem(k), control.ILQR(), guesses, progress=False).cost
 
     found(1)
-    _COMPILED.clear()
-    costs = np.array([found(k) for k in (2, 3)])
-    assert not _COMPILED
+    with no_compilation():
+        costs = np.array([found(k) for k in (2, 3)])
     single = control.solve(problem(3), control.ILQR())
     np.testing.assert_allclose(costs[1], float(single.cost), rtol=1e-6)
