@@ -27,7 +27,7 @@ def test_values_are_arguments_of_a_rollout():
         u = np.full((5, 1), 0.01 * k)
         return jaxdyn.rollout(heavier(k), start, u, dt=0.01 + 1e-4 * k, steps=5, t0=0.1 * k).final.q
 
-    end(1)
+    end(0)
     with no_compilation():
         found = np.array([end(k) for k in range(100)])
     assert len(np.unique(found, axis=0)) == 100
@@ -40,7 +40,7 @@ def test_values_are_arguments_of_inverse_kinematics():
         target = FrameTarget("tip", there, position=1.0 + k, rotation=0.1 * (k % 2))
         return jaxdyn.inverse_kinematics(SYSTEM.model, q + 0.1 * (k % 3), target).q, q
 
-    solution(1)
+    solution(0)
     with no_compilation():
         found = [solution(k) for k in range(100)]
     for q, wanted in found:
@@ -69,12 +69,10 @@ def test_values_are_arguments_of_a_fit():
             identify.Parameter("inputs.offset"),
         ]
         data = identify.Motions(q, v, a, u)
-        problem = identify.InverseDynamicsError(
-            identify.Parameters(guess, free), data, jnp.full(2, 0.1 + 0.01 * k)
-        )
+        problem = identify.InverseDynamicsError(identify.Parameters(guess, free), data, jnp.full(2, 0.1 + 0.01 * k))
         return identify.fit(problem, progress=False).value
 
-    fitted(1)
+    fitted(0)
     with no_compilation():
         found = [fitted(k) for k in range(30)]
     for plant in found:

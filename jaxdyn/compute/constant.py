@@ -51,13 +51,13 @@ class Constant:
         return jax.tree.unflatten(tree, combined(leaves, arguments))
 
 
-
 def separated(tree: Any, always: Callable[[Any], Any] = lambda tree: ()) -> tuple[Constant, list]:
     """The arrays of a tree that are arguments of a program, and the rest, which is a part of the program.
 
     Trees that differ in arguments share a program. An array with zeros, such as an axis, is a part of the program, which omits
-    operations with them, until a tree of the same structure and shapes has other values there: what has changed is an argument from
-    then on. An array with infinite elements, such as bounds that are absent, remains a part of the program.
+    operations with them, until a tree of the same structure has other values there; such an array is an argument from then on. An
+    array with infinite elements, such as bounds that are absent, remains a part of the program. If an array of the program gets
+    another shape or type, only the values of this tree decide.
 
     Args:
         tree: The tree.
@@ -72,7 +72,10 @@ def separated(tree: Any, always: Callable[[Any], Any] = lambda tree: ()) -> tupl
         if all(same):
             return known.constant, _arguments(leaves, known.rest)
         if all(old is Argument or _type(leaf) == _type(old) for leaf, old in pairs):
-            chosen = [old is Argument or _varies(leaf, zeros=not equal) for (leaf, old), equal in zip(pairs, same)]
+            chosen = [
+                old is Argument or _varies(leaf, zeros=not equal)
+                for (leaf, old), equal in zip(pairs, same, strict=True)
+            ]
     if chosen is None:
         named = {id(leaf) for leaf in jax.tree.leaves(always(tree)) if eqx.is_array(leaf)}
         chosen = [id(leaf) in named or _varies(leaf, zeros=False) for leaf in leaves]
@@ -97,9 +100,8 @@ class _Division(NamedTuple):
 
 def _divided(leaves: list, structure: Any, chosen: list[bool]) -> _Division:
     # Arrays of NumPy may change later.
-    rest = [
-        Argument if own else leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf, own in zip(leaves, chosen)
-    ]
+    held = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
+    rest = [Argument if own else leaf for leaf, own in zip(held, chosen, strict=True)]
     return _Division(Constant(jax.tree.unflatten(structure, rest)), rest)
 
 

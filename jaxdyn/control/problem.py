@@ -430,7 +430,9 @@ class ControlProblem(Displayed, eqx.Module):
             return dynamics
         shapes = (dynamics.system.model.nq,), (dynamics.system.model.nv,)
         states = [
-            x for x in (self.initial, *self.targets) if isinstance(x, State) and (np.shape(x.q), np.shape(x.v)) == shapes
+            x
+            for x in (self.initial, *self.targets)
+            if isinstance(x, State) and (np.shape(x.q), np.shape(x.v)) == shapes
         ]
         if not states or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((dynamics, states, self.duration))):
             return dynamics

@@ -274,7 +274,7 @@ class Parameters(Displayed, eqx.Module):
 
     @property
     def declared(self) -> PyTree:
-        """What was declared about the free values: priors, charts and ties."""
+        """Priors, charts and ties."""
         return self._placed, self._following
 
     @property

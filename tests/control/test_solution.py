@@ -2,13 +2,27 @@
 
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from control_problems import regulator, start_of
+from results_of_searches import unfinished_solution
 
-from jaxdyn.control import ILQR, Collocation, ControlResult, UnsolvedError, optima, rollout_controls, solve, solve_batch
+import jaxdyn
+from jaxdyn import control
+from jaxdyn.control import (
+    ILQR,
+    Collocation,
+    ControlResult,
+    UnsolvedError,
+    batch,
+    optima,
+    rollout_controls,
+    solve,
+    solve_batch,
+)
 from jaxdyn.results import UnsuccessfulError
 
 
@@ -84,3 +98,31 @@ def test_optima_whose_costs_differ_by_rounding_are_one(as_a_user):
     costs = jnp.array([0.0, 1e-30, 1.7e-43, 1.0, 1.00005, 1.2])
     found = SimpleNamespace(cost=costs, result=jnp.full(6, ControlResult.SUCCESSFUL.value))
     assert [(group.cost, group.starts) for group in optima(found)] == [(0.0, 3), (1.0, 2), (1.2, 1)]
+
+
+def test_a_plan_is_a_table():
+    """Names of joints and drives of a mechanism; the controls of the last row do not exist. Other states have numbers."""
+    system = jaxdyn.library.system("acrobot")
+    start = system.at_rest(jnp.array([0.1, 0.2]))
+    problem = control.ControlProblem(
+        control.MultibodyDynamics(system), start, duration=1.0, steps=4, running=control.Effort()
+    )
+    plan = control.guess.rest(problem)
+    table = plan.to_dataframe(problem)
+    assert list(table) == ["time", "q_shoulder", "q_elbow", "v_shoulder", "v_elbow", "u_elbow"]
+    np.testing.assert_allclose(table.to_numpy()[:4], [[0.25 * k, 0.1, 0.2, 0.0, 0.0, 0.0] for k in range(4)])
+    assert table["time"].iloc[4] == 1.0
+    assert np.isnan(table["u_elbow"].iloc[4])
+    rates = control.with_rates(problem, 0.1)
+    assert list(control.guess.rest(rates).to_dataframe(rates)) == ["time", "x_0", "x_1", "x_2", "x_3", "x_4", "u_0"]
+    with pytest.raises(ValueError, match="several plans"):
+        jax.tree.map(lambda x: x[None], plan).to_dataframe(problem)
+
+
+def test_progress_of_a_batch_has_no_cost_of_plans_that_are_no_solutions():
+    ended = ControlResult.OUT_OF_STEPS.value, ControlResult.SUCCESSFUL.value
+    one = unfinished_solution()
+    found = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), one)
+    assert batch._progress_text(found) == "iteration 7, none solved yet, least violation 1.0e-03"
+    found = eqx.tree_at(lambda f: (f.result, f.cost), found, (jnp.array(ended), jnp.array([1.0, 2.0])))
+    assert batch._progress_text(found) == "iteration 7, best cost 2"
