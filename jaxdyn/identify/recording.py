@@ -116,6 +116,74 @@ class Recording(eqx.Module):
         held = not isinstance(controls, Knots) or controls.interpolation == "zero_order"
         return Recording(name, trajectory.time, states.q, states.v, u, inputs="held" if held else "linear")
 
+    @staticmethod
+    def of_streams(
+        name: str,
+        time: Any,
+        q: Any,
+        u_time: Any,
+        u: Any,
+        *,
+        v: Any = None,
+        a: Any = None,
+        inputs: Literal["held", "linear"] = "held",
+    ) -> "Recording":
+        """A recording of measurements and inputs that have their own time stamps, and so their own rates.
+
+        The inputs keep their meaning, as they are also known between their time stamps. A constant shift between the two clocks is
+        the parameter `inputs.delay` of a plant.
+
+        Args:
+            name: Name of the recording, for messages.
+            time: Time stamps of the measurements, s, ascending.
+            q, v, a: Coordinates, velocities and accelerations at these times, as in `Recording`.
+            u_time: Time stamps of the inputs, s, ascending.
+            u: Inputs at these times.
+            inputs: Meaning of the inputs between their time stamps.
+
+        Raises:
+            RecordingError: One of the streams is not valid, or the two do not overlap in time.
+
+        Example:
+            ```python
+            import jaxdyn
+
+            # Angles at 100 Hz and torques at 200 Hz.
+            recording = jaxdyn.identify.Recording.of_streams(
+                "run", [0.0, 0.01, 0.02], [[0.0], [0.1], [0.3]], [0.0, 0.005, 0.01, 0.015], [[1.0], [2.0], [2.0], [0.0]]
+            )
+            print(recording.u[:, 0])  # at 0, 0.005, 0.01, 0.015 and 0.02 s
+            ```
+        """
+        measured = Recording(name, time, q, v, np.zeros((len(time), 0)), a)
+        driven = Recording(name, u_time, np.zeros((len(u_time), 0)), None, u, inputs=inputs)
+        # Inputs are not known before their first time stamp, and linear ones not after their last.
+        end = driven.time[-1] if inputs == "linear" else np.inf
+        stamps = np.union1d(measured.time, driven.time)
+        stamps = stamps[(stamps >= driven.time[0]) & (stamps <= end)]
+        before = np.searchsorted(driven.time, stamps, side="right") - 1
+        if inputs == "held":
+            inside = driven.u[before]
+        else:
+            inside = np.reshape([np.interp(stamps, driven.time, column) for column in driven.u.T], (-1, len(stamps))).T
+        rows, at = np.isin(measured.time, stamps), np.isin(stamps, measured.time)
+        if rows.sum() < 2:
+            raise RecordingError(
+                f"{name}: measurements from {measured.time[0]:g} to {measured.time[-1]:g} s, and inputs from {driven.time[0]:g} to "
+                f"{driven.time[-1]:g} s do not overlap; give both in seconds of the same origin"
+            )
+
+        def spread(table: Samples | None) -> Samples | None:
+            if table is None:
+                return None
+            found = np.full((len(stamps), table.shape[1]), np.nan)
+            found[at] = table[rows]
+            return found
+
+        return Recording(
+            name, stamps, spread(measured.q), spread(measured.v), inside, spread(measured.a), inputs=inputs
+        )
+
     @property
     def duration(self) -> float:
         """Time from the first to the last time stamp, s."""
@@ -247,6 +315,10 @@ class Part:
         Raises:
             RecordingError: No samples are left.
         """
+        return self.smoothed_with_inputs()[0]
+
+    def smoothed_with_inputs(self) -> tuple[Recording, Float[np.ndarray, "samples knots nu"]]:
+        """The smoothed samples, and the inputs around each of them: up to `lead` before and after it, on the grid of the filter."""
         how = self.processed.smoothing
         grid = self.recording.smoothed(how.interval, cutoff=how.cutoff or None, order=how.order)
         since = grid.time - grid.time[0]
@@ -257,7 +329,9 @@ class Part:
                 f"{grid.name}: no samples are left after removing {how.drop} at both ends; lower motion.drop, or use a longer part"
             )
         v, a, forces = (None if table is None else table[kept] for table in (grid.v, grid.a, grid.forces))
-        return Recording(grid.name, grid.time[kept], grid.q[kept], v, grid.u[kept], a, forces, grid.inputs)
+        smooth = Recording(grid.name, grid.time[kept], grid.q[kept], v, grid.u[kept], a, forces, grid.inputs)
+        ahead = int(np.ceil(self.processed.lead / how.interval - 1e-9))
+        return smooth, grid.u[np.clip(kept[:, None] + np.arange(-ahead, ahead + 1), 0, len(since) - 1)]
 
 
 class Windows(eqx.Module):
@@ -328,7 +402,8 @@ def cut(
         stride: Time from the start of a window to the start of the next one, s, a multiple of the interval; by default the
             duration.
         first: Start of the first window, measured from the start of each recording, s; it is rounded to a step.
-        lead: Duration by which the inputs of each window begin before the window, for inputs with delay, s.
+        lead: Duration by which the inputs of each window begin before the window and end after it, for inputs with delay, s; the
+            largest delay of either sign.
         velocity_cutoff: Cutoff frequency of the zero-phase low-pass filter for the guess of the initial velocities, Hz; one value,
             or one per recording. The filter is applied to measured velocities or, without them, to q before d/dt is computed; so
             machines whose velocities are not the rates of their coordinates need measured velocities.
@@ -447,7 +522,7 @@ def _pieces(
         raise RecordingError(f"{recording.name}: a coordinate or velocity was never measured; remove the recording")
     found = []
     for k in starts:
-        rows = np.clip(np.arange(k - ahead, k + steps + 1), 0, len(grid.time) - 1)
+        rows = np.clip(np.arange(k - ahead, k + steps + 1 + ahead), 0, len(grid.time) - 1)
         times = recording.time - (recording.time[0] + k * interval)
         inside = (times >= -1e-9) & (times <= steps * interval + 1e-9)
         if np.any(np.isfinite(measurements[inside & (times < steps * interval - 1e-9)])):

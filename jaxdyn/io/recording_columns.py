@@ -1,6 +1,7 @@
 """Names of the arrays or columns with the times, coordinates, velocities, accelerations and inputs in the file of a recording."""
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 
@@ -18,6 +19,10 @@ class Columns:
         u: Names of the arrays or columns with the inputs (N m or N); empty for a mechanism without inputs.
         inputs: Meaning of an input between time stamps: "held" if it acts until the next time stamp, as the commands of a digital
             controller do; "linear" if inputs are samples of a continuous signal, such as measured torques.
+        file: Name of the file of a recording, in which {} stands for the name of the recording.
+        u_file: Name of the file of the inputs, as in `file`, if they have their own time stamps and rate; empty if they are in the
+            same file.
+        u_time: Names of the time stamps in this file; by default those of `time`.
     """
 
     time: tuple[str, ...] = ("t",)
@@ -26,3 +31,19 @@ class Columns:
     a: tuple[str, ...] = ()
     u: tuple[str, ...] = ("tau",)
     inputs: Literal["held", "linear"] = "held"
+    file: str = "{}"
+    u_file: str = ""
+    u_time: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if self.u_time and not self.u_file:
+            raise ValueError("u_time is not used, because the inputs are in the same file; give u_file")
+
+    def paths(self, path: Path) -> tuple[Path, ...]:
+        """The files of a recording: that of its measurements, and that of its inputs if it is another one.
+
+        Args:
+            path: Folder and name of the recording.
+        """
+        files = (self.file, self.u_file) if self.u_file else (self.file,)
+        return tuple(path.parent / file.replace("{}", path.name) for file in files)

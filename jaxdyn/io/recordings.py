@@ -36,40 +36,61 @@ _OTHERS = {
 
 
 def load_recording(path: Path | str, columns: Columns) -> Recording:
-    """Read a recording from a file.
+    """Read a recording from a file, or from two files if measurements and inputs have their own time stamps.
 
     Args:
-        path: File.
-        columns: Names of the time stamps, coordinates, velocities, accelerations and inputs in the file.
+        path: Folder and name of the recording; by default the name is that of the file.
+        columns: Names of the files, and of the time stamps, coordinates, velocities, accelerations and inputs in them.
 
     Raises:
         ConfigError: The file cannot be used; the message is one line with the file, the name and the remedy.
     """
-    source = Path(path)
+    source, *of_inputs = columns.paths(Path(path))
+    u_time, u = None, None
     with _arrays(source) as arrays:
         time = _table(source, arrays, columns.time, ("s",)).ravel()
-        q = _table(source, arrays, columns.q, ("rad", "m"))
-        v = _table(source, arrays, columns.v, ("rad/s", "m/s")) if columns.v else None
-        a = _table(source, arrays, columns.a, ("rad/s^2", "m/s^2")) if columns.a else None
-        u = _table(source, arrays, columns.u, ("N m", "N")) if columns.u else np.zeros((len(time), 0))
-    for name, table in (("q", q), ("v", v), ("a", a), ("u", u)):
-        if table is not None and len(table) != len(time):
-            raise ConfigError(
-                f"{source}: {name} has {len(table)} rows, but there are {len(time)} time stamps; give one row per time stamp"
-            )
-    kept = np.ones(len(time), bool)
-    kept[1:] = time[1:] > np.maximum.accumulate(time)[:-1]  # loggers sometimes write a sample twice
-    v, a = (None if table is None else table[kept] for table in (v, a))
+        kept = _once(time)
+        q = _rows(source, arrays, columns.q, ("rad", "m"), kept)
+        v = _rows(source, arrays, columns.v, ("rad/s", "m/s"), kept) if columns.v else None
+        a = _rows(source, arrays, columns.a, ("rad/s^2", "m/s^2"), kept) if columns.a else None
+        if not of_inputs:
+            u = _rows(source, arrays, columns.u, ("N m", "N"), kept) if columns.u else np.zeros((kept.sum(), 0))
+    for source in of_inputs:
+        with _arrays(source) as arrays:
+            u_time = _table(source, arrays, columns.u_time or columns.time, ("s",)).ravel()
+            u = _rows(source, arrays, columns.u, ("N m", "N"), _once(u_time))
+            u_time = u_time[_once(u_time)]
+    assert u is not None  # from one file or the other
+    stamps = time[kept] if u_time is None else u_time
     missing = np.flatnonzero(~np.all(np.isfinite(u), axis=1))
     if len(missing):
         raise ConfigError(
             f"{source}: {', '.join(columns.u)}: {len(missing)} of {len(u)} rows lack a value of the inputs, the first one at "
-            f"{time[missing[0]]:g} s; interpolate the inputs, or remove these rows (other columns may have gaps)"
+            f"{stamps[missing[0]]:g} s; interpolate the inputs, or remove these rows (other columns may have gaps)"
         )
     try:
-        return Recording(source.stem, time[kept], q[kept], v, u[kept], a, inputs=columns.inputs)
+        if of_inputs:
+            return Recording.of_streams(Path(path).stem, time[kept], q, stamps, u, v=v, a=a, inputs=columns.inputs)
+        return Recording(Path(path).stem, stamps, q, v, u, a, inputs=columns.inputs)
     except RecordingError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def _once(time: np.ndarray) -> np.ndarray:
+    """Rows that are later than all before them, since loggers sometimes write a sample twice."""
+    return np.append(True, time[1:] > np.maximum.accumulate(time)[:-1])
+
+
+def _rows(
+    path: Path, arrays: Mapping[str, Any], names: tuple[str, ...], units: tuple[str, ...], kept: np.ndarray
+) -> np.ndarray:
+    """The kept rows of a table that has one row for each time stamp."""
+    table = _table(path, arrays, names, units)
+    if len(table) != len(kept):
+        raise ConfigError(
+            f"{path}: {', '.join(names)} has {len(table)} rows, but there are {len(kept)} time stamps; give one row per time stamp"
+        )
+    return table[kept]
 
 
 @contextlib.contextmanager

@@ -62,6 +62,30 @@ class TestRecording:
             recording(times)
 
 
+class TestStreams:
+    """Measurements and inputs with their own time stamps."""
+
+    @pytest.mark.parametrize("inputs", ["held", "linear"])
+    def test_their_union_is_what_one_clock_would_have_recorded(self, inputs):
+        stamps, of_inputs = irregular(2.0, 1), np.linspace(0.1, 1.9, 50)
+        q, u = np.sin(stamps)[:, None], np.cos(7.0 * of_inputs)[:, None]
+        merged = Recording.of_streams("two", stamps, q, of_inputs, u, inputs=inputs)
+        known = Recording("inputs", of_inputs, np.zeros((50, 0)), None, u, inputs=inputs)
+        for interval in (0.01, 0.03):
+            np.testing.assert_allclose(merged.resampled(interval).u[:55], known.resampled(interval).u[:55], atol=1e-12)
+        measured = np.isfinite(merged.q[:, 0])
+        np.testing.assert_array_equal(merged.q[measured, 0], np.sin(merged.time[measured]))
+        expected = stamps[(stamps >= 0.1) & (stamps <= (1.9 if inputs == "linear" else np.inf))]
+        np.testing.assert_array_equal(merged.time[measured], expected)
+        assert merged.inputs == inputs
+
+    def test_other_origins_of_time_are_refused(self):
+        with pytest.raises(
+            RecordingError, match=r"two: measurements from 0 to 1 s, and inputs from 5 to 6 s do not overlap"
+        ):
+            Recording.of_streams("two", [0.0, 1.0], [[0.0], [1.0]], [5.0, 6.0], [[0.0], [1.0]])
+
+
 class TestHeldInputs:
     """An input acts from its time stamp until the next one; u = 3 t at the stamps."""
 
@@ -84,7 +108,8 @@ class TestHeldInputs:
     def test_windows_contain_these_intervals(self):
         windows = cut([self.given], duration=0.5, interval=0.01, lead=0.05, first=0.3)
         assert windows.controls.interpolation == "zero_order"
-        expected = [self.impulse(t, t + 0.01) / 0.01 for t in 0.25 + 0.01 * np.arange(56)]
+        # From 0.05 s before the window to 0.05 s after it.
+        expected = [self.impulse(t, t + 0.01) / 0.01 for t in 0.25 + 0.01 * np.arange(61)]
         np.testing.assert_allclose(windows.controls.values[0, :, 0], expected, rtol=1e-9)
 
     def test_smoothed_inputs_are_centered_at_their_samples(self):
