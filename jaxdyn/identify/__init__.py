@@ -12,6 +12,7 @@ Nonlinear fits
     inverse_dynamics_error  comparison of the forces required by a motion with measured forces
     fitting, solver         the function `fit`, which all solvers share, its result, and result codes
     levenberg_marquardt     the default solver, for one initial guess or many
+    stages                  the usual way: parameters, noise, and problems that are fitted in turn
     gradient_descent        first-order fits by the adjoint, on random batches of windows
 Linear fits
     regression, identifiability, linear_fit
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from jaxdyn.identify.regression import remaining_forces as remaining_forces
     from jaxdyn.identify.regression import with_linear_parameters as with_linear_parameters
     from jaxdyn.identify.solver import FitResult as FitResult
+    from jaxdyn.identify.stages import recipe as recipe
     from jaxdyn.identify.validation import predicted_measurements as predicted_measurements
     from jaxdyn.identify.verdict import judge as judge
     from jaxdyn.identify.zeros import estimated_zeros as estimated_zeros

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.estimates import QUANTILE
-from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.measurement import Plant, check_lead
 from jaxdyn.identify.prediction_intervals import prediction_deviations, start_deviations
 from jaxdyn.identify.recording import Part, Recording, RecordingError, Windows, cut
 from jaxdyn.identify.validation import (
@@ -206,6 +206,7 @@ class ForcesCheck(Check):
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
         motions, how = smoothed_motions(parts), _filter_in_words(parts)
+        check_lead(plant, False, motions.around)
         errors, deviations = force_errors(plant.bare, motions), prediction_deviations(plant, motions)
         names = component_names(plant.system.model, Quantity(along="velocity"))
         found = {f"relative{how}": errors.relative}

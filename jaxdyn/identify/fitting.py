@@ -1,6 +1,7 @@
 """Fits: the function `fit`, which all solvers share, and its result."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -29,6 +30,8 @@ from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.solver import FitResult, NormalSolver, Search, Solver
 from jaxdyn.mechanism.messages import check_count, described
 from jaxdyn.results import UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
+
+_LIFTED = 0.01  # part of the first guess of a positive value, from which one that tends to zero continues
 
 
 class FitError(UnsuccessfulError):
@@ -106,7 +109,7 @@ class Fit(Displayed, eqx.Module):
 
 @announced_as("the fit")
 def fit(
-    problem: Problem,
+    problem: Problem | Sequence[Problem],
     solver: Solver = LevenbergMarquardt(),  # noqa: B008 (immutable)
     initial: Unknowns | None = None,
     *,
@@ -124,7 +127,9 @@ def fit(
         found.value  # the fitted plant
 
     Args:
-        problem: An `OutputError`, an `InverseDynamicsError`, or another `Problem`.
+        problem: An `OutputError`, an `InverseDynamicsError`, or another `Problem`. Several problems with the same parameters, such
+            as those of `recipe`, are fitted in turn, each from the parameters that the one before has found; the result is that of
+            the last one, to which `throw`, `history`, `resume` and `after_step` apply.
         solver: `LevenbergMarquardt` or `GradientDescent`.
         initial: Initial guess; by default the initial guess of the problem. An initial guess with a leading axis is a batch, whose
             fits are computed at once.
@@ -143,8 +148,15 @@ def fit(
     Raises:
         FitError: The fit did not succeed, and `throw` is true.
         TypeError: An argument has the wrong type.
-        ValueError: The solver cannot solve this problem.
+        ValueError: The solver cannot solve this problem, or there is none.
     """
+    problems = list(problem) if isinstance(problem, Sequence) else [problem]
+    if not problems:
+        raise ValueError("there is no problem; give at least one, such as those of recipe(plant, recordings)")
+    problem = problems[-1]
+    for earlier, later in itertools.pairwise(problems) if resume is None else ():
+        found = fit(earlier, solver, initial, max_steps=max_steps, throw=False, progress=progress, mesh=mesh)
+        initial = continued(later, found.unknowns)
     _check(problem, solver, initial, max_steps)
     start = problem.initial if initial is None else initial
     earlier: Any = resume
@@ -168,6 +180,16 @@ def fit(
         raise_unsuccessful(FitResult, search.result, FitError)
     recorded = jnp.stack(losses) if losses else jnp.zeros((0, *search.loss.shape), search.loss.dtype)
     return Fit(problem.parameters, search, recorded if history else None)
+
+
+def continued(problem: Problem, earlier: Unknowns) -> Unknowns:
+    """Initial guess with the parameters of the fit of an earlier problem with the same parameters.
+
+    Values that the earlier fit moved to their lower bound, which no search can leave, start at a small part of their first guess.
+    """
+    first, away = problem.initial, np.isfinite(problem.longest_steps)
+    x = jnp.where(away, jnp.maximum(earlier.x, first.x + np.log(_LIFTED)), earlier.x)
+    return Unknowns(x, first.local)
 
 
 def _programs(

@@ -21,10 +21,11 @@ from jaxdyn.dynamics.system import State
 from jaxdyn.identify.charts import Unconstrained
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by_fewer_sweeps, prior_terms
 from jaxdyn.identify.losses import Loss, Squares, check_loss
-from jaxdyn.identify.measurement import Plant, check_plant
+from jaxdyn.identify.measurement import Plant, check_lead, check_plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, invalid, plain, quantity
+from jaxdyn.simulate.controls import Knots
 
 
 class Motions(eqx.Module):
@@ -35,12 +36,15 @@ class Motions(eqx.Module):
         v: Velocities.
         a: Accelerations.
         u: Recorded inputs.
+        around: Recorded inputs around each sample, as functions of the time since the sample, for inputs with delays; None if
+            inputs act at once. `smoothed_motions` makes them for parts with a `lead`.
     """
 
     q: Float[Array, "*samples nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
     v: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(VELOCITY))
     a: Float[Array, "*samples nv"] = eqx.field(converter=floating, metadata=quantity(ACCELERATION))
     u: Float[Array, "*samples nu"] = eqx.field(converter=floating, metadata=quantity(EFFORT, along="input"))
+    around: Knots | None = eqx.field(default=None, kw_only=True)
 
 
 def needed_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
@@ -51,8 +55,13 @@ def needed_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
 
 
 def drive_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
-    """Forces that the drives exert with the recorded inputs, including gain and offset, N m or N."""
-    u = plant.inputs.gain * motion.u + plant.inputs.offset
+    """Forces that the drives exert with the recorded inputs, including gain, offset and, with inputs `around`, delay, N m or N."""
+    if motion.around is None:
+        u = plant.inputs.changed(motion.u)
+    else:
+        acting = plant.inputs.acting(motion.around)
+        assert isinstance(acting, Knots)  # as the argument
+        u = acting(jnp.zeros((), motion.u.dtype))
     drives = plant.system.drives
     return u if drives is None else drives.forces(plant.system.model, motion.q, motion.v, u)
 
@@ -70,6 +79,7 @@ class InverseDynamicsError(Problem):
     Raises:
         TypeError: An argument has the wrong type.
         ValueError: The noise is not positive or does not have one value per velocity component, or the system has constraints.
+        MeasurementError: The inputs have delays, or these are free, and the motions do not contain the inputs around the samples.
     """
 
     channels: ClassVar[str] = "forces"
@@ -94,6 +104,7 @@ class InverseDynamicsError(Problem):
                 f"{system.model.name!r} has closed loops or couplings, so that its motion does not determine the forces of its "
                 "drives; use OutputError"
             )
+        check_lead(self.parameters.subject, self.parameters.frees("inputs.delay"), self.motions.around)
 
     @property
     def initial(self) -> Unknowns:

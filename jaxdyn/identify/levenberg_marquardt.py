@@ -13,6 +13,7 @@ from jaxdyn.identify.solver import FitResult, NormalSolver, Search
 from jaxdyn.mechanism.quantity import plain, quantity
 
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e12
+_LITTLE, _STEPS = 1e4, 4  # decrease of a settled loss in multiples of the tolerance, and the number of such steps
 
 
 class DampedSearch(Search):
@@ -24,6 +25,7 @@ class DampedSearch(Search):
         damping: Relative increase of the diagonal in the next step.
         growth: Factor by which the damping increases if the next step fails.
         iterations: Number of steps taken.
+        settled: Number of successive steps that have decreased the loss by very little.
         result: Code of `FitResult`.
     """
 
@@ -32,6 +34,7 @@ class DampedSearch(Search):
     damping: Float[Array, "*starts"]
     growth: Float[Array, "*starts"]
     iterations: Int[Array, "*starts"]
+    settled: Int[Array, "*starts"]
     result: Int[Array, "*starts"]
 
     @property
@@ -60,7 +63,9 @@ class LevenbergMarquardt(NormalSolver):
 
     The damping is adapted as in Nielsen 1999. A step changes the values of the chart `Positive` by a factor of at most 4, because
     the linear approximation does not hold farther away. A fit has converged when the damping is at most 1 and the next step is
-    predicted to decrease the loss by less than `tolerance` times the loss, or by less than the rounding error.
+    predicted to decrease the loss by less than `tolerance` times the loss, or by less than the rounding error. It has also
+    converged when the loss has settled: each of four successive accepted steps has decreased it by less than 10000 times that, as
+    along directions that the data hardly determine.
 
     Attributes:
         tolerance: Predicted relative decrease of the loss in the next step below which the fit has converged.
@@ -73,7 +78,8 @@ class LevenbergMarquardt(NormalSolver):
         dtype = initial.x.dtype
         code = jnp.where(jnp.isfinite(normal.loss), FitResult.OUT_OF_STEPS.value, FitResult.NOT_FINITE.value)
         damping, growth = jnp.asarray(FIRST_DAMPING, dtype), jnp.asarray(FIRST_GROWTH, dtype)
-        return DampedSearch(initial, normal, damping, growth, jnp.zeros((), int), code.astype(int))
+        none = jnp.zeros((), int)
+        return DampedSearch(initial, normal, damping, growth, none, none, code.astype(int))
 
     def propose(self, problem: Problem, search: DampedSearch) -> Trial:
         dx, ds = gauss_newton_step(search.normal, search.damping, problem.longest_steps)
@@ -88,10 +94,14 @@ class LevenbergMarquardt(NormalSolver):
         damping, eps = jnp.clip(after.damping, _LEAST_DAMPING, _MOST_DAMPING), jnp.finfo(loss.dtype).eps
         tolerance = jnp.maximum(jnp.asarray(self.tolerance, loss.dtype), 10.0 * eps)
         small = (decrease <= tolerance * loss + eps) & ~trial.rising
-        result = jnp.where(small & (search.damping <= 1.0), FitResult.SUCCESSFUL.value, FitResult.OUT_OF_STEPS.value)
+        accepted, little = normal.loss < loss, loss - normal.loss <= _LITTLE * tolerance * loss
+        little = little & ~trial.rising & (search.damping <= 1.0)
+        settled = jnp.where(accepted, jnp.where(little, search.settled + 1, 0), search.settled)
+        ended = (small & (search.damping <= 1.0)) | (settled >= _STEPS)
+        result = jnp.where(ended, FitResult.SUCCESSFUL.value, FitResult.OUT_OF_STEPS.value)
         stuck = (result == FitResult.OUT_OF_STEPS) & (damping >= _MOST_DAMPING)
         result = jnp.where(stuck, FitResult.STUCK.value, result).astype(search.result.dtype)
         unknowns, best = after.point
-        new = DampedSearch(unknowns, best, damping, jnp.asarray(after.growth), search.iterations + 1, result)
+        new = DampedSearch(unknowns, best, damping, jnp.asarray(after.growth), search.iterations + 1, settled, result)
         running = search.result == FitResult.OUT_OF_STEPS
         return jax.tree.map(lambda new, old: jnp.where(running, new, old), new, search)

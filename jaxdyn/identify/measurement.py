@@ -391,6 +391,28 @@ class Plant(Displayed, eqx.Module):
         return units or ("",) * count
 
 
+def check_lead(plant: Plant, free: bool, inputs: Knots | None) -> None:
+    """Check that data contain the earlier and later inputs that delays require; otherwise a delay would extend the outermost ones.
+
+    Args:
+        plant: Plant with the delays.
+        free: Whether a fit changes the delays.
+        inputs: Inputs from before to after each piece of data; None for those at single times.
+
+    Raises:
+        MeasurementError: The inputs begin later than a delay requires.
+    """
+    delay, start = plant.inputs.delay, np.zeros(1) if inputs is None else inputs.start
+    if isinstance(delay, Tracer) or isinstance(start, Tracer):
+        return
+    longest, lead = float(np.max(np.abs(np.asarray(delay)), initial=0.0)), 0.0 - float(np.max(np.asarray(start)))
+    if longest > lead or (free and lead <= 0.0):
+        raise MeasurementError(
+            f"inputs: they have delays up to {longest:g} s or free delays, but the data contain {lead:g} s of inputs before and "
+            "after them; give a larger lead to `cut`, or to the `Processing` of parts"
+        )
+
+
 def check_plant(parameters: Any) -> None:
     """Check that an argument is an instance of `Parameters` whose subject is a plant.
 

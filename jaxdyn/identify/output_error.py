@@ -26,7 +26,7 @@ from jaxdyn.identify.least_squares import (
     prior_terms,
 )
 from jaxdyn.identify.losses import Loss, Squares, check_loss
-from jaxdyn.identify.measurement import MeasurementError, Plant, check_plant
+from jaxdyn.identify.measurement import MeasurementError, Plant, check_lead, check_plant
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.recording import Windows
 from jaxdyn.mechanism import configuration
@@ -97,19 +97,6 @@ def check_prediction(name: str, plant: Any, windows: Any) -> None:
     """
     check_instance(f"the plant of {name}", plant, Plant, "Plant(system, sensors)")
     check_instance(f"the data of {name}", windows, Windows, "windows, cut(recordings, duration=..., interval=...)")
-
-
-def _check_lead(parameters: Parameters, windows: Windows) -> None:
-    """Check that windows contain the earlier inputs that delays require; otherwise the first input would be extended backwards."""
-    delay, start = parameters.subject.inputs.delay, windows.controls.start
-    if isinstance(delay, Tracer) or isinstance(start, Tracer):
-        return
-    longest, lead = float(np.max(np.asarray(delay), initial=0.0)), 0.0 - float(np.max(np.asarray(start)))
-    if longest > lead or (parameters.frees("inputs.delay") and lead <= 0.0):
-        raise MeasurementError(
-            f"inputs: they have delays up to {longest:g} s or free delays, but windows contain {lead:g} s of inputs before their "
-            "start; cut the recordings with a larger lead"
-        )
 
 
 def check_zeros(plant: Plant, windows: Windows) -> None:
@@ -194,7 +181,7 @@ class OutputError(Problem):
         if wrong is not None:
             raise ValueError(f"output error: {wrong}")
         check_zeros(self.parameters.subject, self.windows)
-        _check_lead(self.parameters, self.windows)
+        check_lead(self.parameters.subject, self.parameters.frees("inputs.delay"), self.windows.controls)
         for path in ("sensors.noise", "sensors.quantization"):
             if self.parameters.frees(path):
                 raise ParameterError(

@@ -16,8 +16,9 @@ from jaxdyn.identify.charts import PhysicalInertia
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_prediction, check_zeros, moved, predict
-from jaxdyn.identify.recording import Part, Windows
+from jaxdyn.identify.recording import Part, RecordingError, Windows
 from jaxdyn.mechanism.model import Model
+from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.spatial import factorizations
 
@@ -212,15 +213,23 @@ def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
 
 
 def smoothed_motions(parts: Sequence[Part]) -> Motions:
-    """Smoothed motions and forces of all parts in sequence.
+    """Smoothed motions and forces of all parts in sequence, with the inputs around each sample if the parts have a `lead`.
 
     Raises:
-        RecordingError: No samples of a part are left.
+        RecordingError: No samples of a part are left, or the parts differ in their lead or in the interval of their grid.
     """
-    smoothed = [part.smoothed() for part in parts]
-    return Motions(
-        *(jnp.asarray(np.concatenate([getattr(r, name) for r in smoothed])) for name in ("q", "v", "a", "u"))
-    )
+    smoothed, around = zip(*(part.smoothed_with_inputs() for part in parts), strict=True)
+    columns = [np.concatenate([getattr(r, name) for r in smoothed]) for name in ("q", "v", "a", "u")]
+    leads = {(part.processed.lead, part.processed.smoothing.interval) for part in parts}
+    if all(lead == 0.0 for lead, _ in leads):
+        return Motions(*columns)
+    if len(leads) > 1:
+        raise RecordingError(
+            f"{smoothed[0].name}: recordings of inputs with delays need the same lead and the same motion.interval"
+        )
+    values, interval = jnp.asarray(np.concatenate(around)), leads.pop()[1]
+    every = np.full(len(values), interval)
+    return Motions(*columns, around=jax.vmap(Knots)(values, every, -(values.shape[1] // 2) * every))
 
 
 @checked_model

@@ -1,6 +1,7 @@
 """Inverse-dynamics error: forces of measured motions give the parameters back."""
 
 import dataclasses
+import functools
 
 import equinox as eqx
 import jax
@@ -14,16 +15,26 @@ from jaxdyn.identify.charts import Positive
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions, needed_forces
 from jaxdyn.identify.losses import Cauchy
+from jaxdyn.identify.measurement import MeasurementError
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
+from jaxdyn.identify.processing import Processing, Smoothing
+from jaxdyn.identify.recording import Part, Recording
 from jaxdyn.identify.solver import FitResult
+from jaxdyn.identify.validation import smoothed_motions
+
+
+@jax.jit
+@functools.partial(jax.vmap, in_axes=(None, 0))
+def forces_of(plant, motion):
+    return needed_forces(plant, motion)
 
 
 def test_recovery_gradient_and_scores():
-    truth = double_pendulum_plant()
+    truth = eqx.tree_at(lambda p: p.inputs.delay, double_pendulum_plant(), jnp.zeros(2))
     rng = np.random.default_rng(0)
     q, v, a = (jnp.asarray(rng.normal(size=(60, 2))) for _ in range(3))
     zero = jnp.zeros((60, 2))
-    needed = jax.jit(jax.vmap(lambda m: needed_forces(truth, m)))(Motions(q, v, a, zero))
+    needed = forces_of(truth, Motions(q, v, a, zero))
     motions = Motions(q, v, a, (needed - truth.inputs.offset[None]) / truth.inputs.gain[None])
     wrong = eqx.tree_at(lambda p: (p.system.model.mass, p.inputs.offset), truth, (jnp.array([1.5, 0.4]), jnp.zeros(2)))
     free = [
@@ -57,3 +68,34 @@ def test_loops_are_refused():
     motions = Motions(*(jnp.zeros((3, 2)) for _ in range(4)))
     with pytest.raises(ValueError, match=r"'double pendulum' has closed loops .* OutputError"):
         InverseDynamicsError(Parameters(closed, [Parameter("system.model.mass")]), motions, jnp.ones(2))
+
+
+def test_delays_are_estimated_and_need_inputs_around_the_samples():
+    """A smooth motion, whose torques are recorded earlier or later than they act."""
+    delays, t = np.array([0.012, -0.017]), 0.005 * np.arange(1200)
+    phases = (2.0 * t[:, None] + np.array([0.0, 1.0]), 5.3 * t[:, None] + np.array([2.0, 0.5]))
+    q = sum(np.sin(x) for x in phases)
+    plant = double_pendulum_plant()
+
+    def needed(late):
+        """Torques at times that are later by `late`, which act in the motion."""
+        x, y = (phase + rate * late for phase, rate in zip(phases, (2.0, 5.3), strict=True))
+        q, v, a = np.sin(x) + np.sin(y), 2.0 * np.cos(x) + 5.3 * np.cos(y), -4.0 * np.sin(x) - 5.3**2 * np.sin(y)
+        tau = forces_of(plant, Motions(q, v, a, np.zeros_like(q)))
+        return (np.asarray(tau) - np.asarray(plant.inputs.offset)) / np.asarray(plant.inputs.gain)
+
+    u = np.stack([needed(late)[:, k] for k, late in enumerate(delays)], axis=1)
+    recording = Recording("late", t, q, None, u, inputs="linear")
+    free = [Parameter("inputs.delay"), Parameter("system.forces.0.viscous"), Parameter("system.model.mass")]
+    start = eqx.tree_at(lambda p: (p.inputs.delay, p.system.model.mass), plant, (jnp.zeros(2), jnp.ones(2)))
+    smoothing = Smoothing(interval=0.005, cutoff=0.0, drop=20, decimate=5)
+    at_once, around = (
+        smoothed_motions([Part(recording, processing=Processing(smoothing, lead))]) for lead in (0.0, 0.03)
+    )
+    for known in (plant, start):
+        with pytest.raises(MeasurementError, match="0 s of inputs before and after them; give a larger lead"):
+            InverseDynamicsError(Parameters(known, free), at_once, jnp.ones(2))
+    found = fit(InverseDynamicsError(Parameters(start, free), around, jnp.ones(2)), progress=False).value
+    np.testing.assert_allclose(found.inputs.delay, delays, atol=1e-4)  # errors of differences of second order: 1e-4
+    np.testing.assert_allclose(found.system.model.mass, plant.system.model.mass, rtol=1e-3)
+    np.testing.assert_allclose(found.system.forces[0].viscous, plant.system.forces[0].viscous, atol=3e-3)
