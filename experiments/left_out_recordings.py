@@ -37,7 +37,7 @@ from jaxdyn.identify.cross_validation import CrossValidation
 from jaxdyn.io import RunDirectory, read_config, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.jobs.identify.config import IdentifyConfig, StudyConfig
-from jaxdyn.jobs.identify.study import parameters_of, plant_of, problem_of, recordings_of, with_sensors
+from jaxdyn.jobs.identify.study import parameters_of, plant_of, problems_of, recordings_of, with_sensors
 
 ROOT = Path(__file__).parents[1]
 UNFITTED, PLAIN, WHOLE = "initial parameters", "plain output error", "fit of the config"
@@ -139,7 +139,7 @@ def fitting(own: IdentifyConfig, plant: Plant) -> Callable[[list[Any]], Plant]:
     """A candidate: a function from training recordings to the plant that is fitted to them."""
 
     def fitted(train: list[Part]) -> Plant:
-        problem = problem_of(own, parameters_of(own, with_sensors(own, plant, len(train))), train)
+        (problem,) = problems_of(own, parameters_of(own, with_sensors(own, plant, len(train))), train)
         solver = LevenbergMarquardt(own.fit.tolerance)
         found = fit(problem, solver, max_steps=own.fit.max_steps, throw=False, progress=False)
         return found.value.without_zeros

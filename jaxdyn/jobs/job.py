@@ -108,8 +108,9 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
     )
     text += "" if job.of_mechanism is None else ", or a mechanism file, which is simulated with default settings"
     text += f"; default {default_config}" if default_config else ""
+    text += "; with --resume, default is the config of the run in --out" if job.inputs is not None else ""
     # The config is a positional argument like key=value, so a script distinguishes them by the "=".
-    parser.add_argument("config", nargs=None if default_config is None else "?", default=default_config, help=text)
+    parser.add_argument("config", nargs=None if default_config is None and job.inputs is None else "?", help=text)
     parser.add_argument(
         "overrides",
         nargs="*",

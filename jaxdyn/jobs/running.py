@@ -115,13 +115,20 @@ def main(job: Job, argv: Sequence[str] | None = None, *, default_config: str | N
 def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: str | None = None) -> int:
     """Run a job with parsed arguments; invalid input results in one line on standard error and exit status 2."""
     config, overrides = arguments.config, list(arguments.overrides)
-    if default_config is not None and "=" in config and not Path(config).exists():
+    resumable = job.inputs is not None
+    resume = resumable and arguments.resume
+    if resume and arguments.out is not None and (arguments.out / "config.toml").is_file():
+        default_config = str(arguments.out / "config.toml")
+    if config is None:
+        config = default_config
+    elif default_config is not None and "=" in config and not Path(config).exists():
         config, overrides = default_config, [config, *overrides]
 
-    resumable = job.inputs is not None
-
     def act() -> str | None:
-        resume = resumable and arguments.resume
+        if config is None:
+            raise ConfigError(
+                "there is no config; give a config file, or --resume with --out DIR, the directory of a run"
+            )
         directory = run(job, config, out=arguments.out, overrides=overrides, smoke=arguments.smoke, resume=resume)
         print(f"Results are in {directory.root}")
         if job.then:

@@ -6,23 +6,28 @@ import json
 import re
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from small_jobs import interrupt_at_arrays, write_configs
 
-from jaxdyn import State, rollout
+from jaxdyn import JointFriction, State, rollout
 from jaxdyn.cli import main
+from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.recording import Part, Recording
 from jaxdyn.identify.verdict import UNRELIABLE
 from jaxdyn.io.archive.plant import load_plant
 from jaxdyn.io.config import read_config
+from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.io.system_file import load_system
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.jobs.identify.config import IdentifyConfig
 from jaxdyn.jobs.identify.study import note_on_units, plant_of, processing_of
 from jaxdyn.jobs.identify.work import verdict
+from jaxdyn.simulate.controls import Knots
+from jaxdyn.simulate.integrators import RungeKutta4
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ARM = str(CONFIGS / "identify_synthetic_arm.toml")
@@ -142,6 +147,79 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(small, tmp_path, cap
         assert files[0].files == files[1].files
         for key in files[0].files:
             np.testing.assert_array_equal(files[0][key], files[1][key])
+    # Other checks of a complete run need neither its config nor another fit.
+    before = (tmp_path / "halted" / "arm_estimates.npz").read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LevenbergMarquardt, "propose", lambda *_: pytest.fail("the search goes on"))
+        assert main(["identify", "--resume", "--out", str(tmp_path / "halted"), 'check=[{kind="forces"}]']) == 3
+    assert (tmp_path / "halted" / "arm_estimates.npz").read_bytes() == before
+    assert RunDirectory(tmp_path / "halted").read_metrics()["arm"]["figures"]
+    capsys.readouterr()
+    assert main(["identify", "--resume", "--out", str(tmp_path / "halted")]) == 3
+    assert "already complete" in capsys.readouterr().out
+
+
+POLE = """
+name = "pole"
+source = "invented for this test"
+[[body]]
+name = "rod"
+joint = {kind = "revolute", axis = [0, 1, 0], name = "hinge", position_limits = [-3, 3]}
+mass = 1
+com = [0, 0, -0.4]
+inertia = [0.06, 0.06, 0.01]
+"""
+
+SHORTEST = """
+data = "."
+[[study]]
+name = "pole"
+mechanism = "pole.toml"
+train = ["run"]
+[columns]
+file = "{}_angle.csv"
+u_file = "{}_torque.csv"
+q = ["angle"]
+u = ["torque"]
+"""
+
+
+@pytest.mark.thorough
+def test_the_shortest_config_finds_a_machine_from_two_files_with_their_own_clocks(tmp_path, capsys):
+    """A weight that the file does not know, friction, and stamps of angles that are 12 ms late."""
+    (tmp_path / "pole.toml").write_text(POLE)
+    (tmp_path / "short.toml").write_text(SHORTEST)
+    drawing = load_system(tmp_path / "pole.toml")
+    friction = JointFriction([0.2], [0.4], [0.01])
+    truth = eqx.tree_at(lambda s: (s.model.mass, s.model.armature), drawing, (jnp.array([1.4]), jnp.array([0.02])))
+    truth = truth.changed(forces=(friction,))
+    rng, n = np.random.default_rng(0), 3000
+    t = 0.004 * np.arange(n)
+    u = 4.0 * np.sin(2.7 * t) + 3.0 * np.sin(7.1 * t + 1.0) + 1.5 * np.sin(13.0 * t)
+    controls = Knots(jnp.asarray(u)[:, None], 0.004, 0.0, "zero_order")
+    start, method = truth.at_rest(jnp.zeros(1)), RungeKutta4()
+    motion = rollout(truth, start, controls, dt=0.002, steps=2 * n, integrator=method)
+    at = np.arange(0.0, 12.0, 0.01)
+    q = np.interp(at, motion.time, motion.saved.q[:, 0]) + 3e-4 * rng.normal(size=len(at))
+    for name, columns in (("angle", (at + 0.012, q)), ("torque", (t, u))):
+        np.savetxt(
+            tmp_path / f"run_{name}.csv", np.stack(columns, axis=1), delimiter=",", header=f"t,{name}", comments=""
+        )
+    assert main(["identify", str(tmp_path / "short.toml"), "pictures=false", "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "stage 1 of 3, inverse dynamics" in said
+    assert "stage 3 of 3, output error in windows of 0.3 s" in said
+    known = load_plant(tmp_path / "run").estimates
+    assert known is not None
+    found = {
+        name.split(" [")[0]: (float(x), float(s))
+        for (name, _), x, s in zip(known.labels, known.values, known.std, strict=True)
+    }
+    for name, value in (("viscous", 0.2), ("coulomb", 0.4), ("delay", 0.012), ("mass", 1.4), ("armature", 0.02)):
+        estimate, spread = found[name]
+        assert abs(estimate - value) < 1.96 * spread, (name, estimate, spread)
+    for name, most in (("viscous", 0.02), ("coulomb", 0.02), ("delay", 5e-4)):
+        assert found[name][1] < most, name  # the intervals are not empty words
 
 
 @pytest.mark.parametrize(
@@ -172,7 +250,7 @@ def test_bad_input_is_one_line_with_a_remedy(overrides, fragments, small, tmp_pa
 
 
 def test_a_check_that_does_not_fit_the_recordings_does_not_cost_a_fit(small, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("jaxdyn.jobs.identify.work._fit_in_rounds", lambda *_: pytest.fail("the fit began"))
+    monkeypatch.setattr("jaxdyn.jobs.identify.work._fit_in_stages", lambda *_: pytest.fail("the fit began"))
     check = 'check=[{kind="windows", durations=[100]}]'
     assert main(["identify", small, "--out", str(tmp_path / "run"), check]) == 2
     assert "100" in capsys.readouterr().err

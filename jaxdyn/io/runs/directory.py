@@ -46,8 +46,10 @@ CONFIG = "config.toml"
 PROVENANCE = "provenance.json"
 METRICS = "metrics.json"
 LOCK, _CLAIM = "run.lock", ".claim"  # claim of the directory, and suffix of those of chunks
-# Keys of configs that change no result, so that a run is resumed with other values.
-_FREE = ("devices", "memory", "pictures", "animation")
+# Keys of configs that change no result, so that a run is resumed with other values, and those that change no result but the
+# judgments and pictures of a complete run, which are then made again.
+_FREE = ("devices", "memory")
+_REPORTS = ("pictures", "animation", "check", "reference")
 _PATIENCE = 1.0  # s, after which claims of other processes are looked at again
 _SEAL = "seal"  # of a JSON file
 
@@ -161,7 +163,7 @@ class RunDirectory:
             print(f"note: {self.path(CONFIG)} is damaged; it is written again")
             self.write_text(CONFIG, config)
         before = self.path(CONFIG).read_text(encoding="utf-8")
-        if before != config and _pinned(before) != _pinned(config):
+        if before != config and _pinned(before, *_REPORTS) != _pinned(config, *_REPORTS):
             lines = difflib.ndiff(before.splitlines(), config.splitlines())
             was = "; ".join([line for line in lines if line[0] in "+-"][:4])
             raise RunError(
@@ -170,6 +172,10 @@ class RunDirectory:
         differing = changes(self._provenance(), _json(provenance))
         if differing:
             raise RunError(f"{self.root}: {'; '.join(differing)}; or choose another directory")
+        if _pinned(before) != _pinned(config):
+            print(f"note: {self.root} is continued with other checks or pictures")
+            self.path(METRICS).unlink(missing_ok=True)
+            self.write_text(CONFIG, config)
 
     def is_complete(self) -> bool:
         """Whether the run has ended, and all files that its metrics list exist and are intact.
@@ -195,7 +201,9 @@ class RunDirectory:
 
     def _has_damaged_config(self, config: str) -> bool:
         """Whether the run began with this config, although its file has changed since."""
-        return digest(config.encode()) == self._provenance()["config"] != digest_of_file(self.path(CONFIG))
+        path = self.path(CONFIG)
+        same = digest(config.encode()) == self._provenance()["config"] != digest_of_file(path)
+        return same and _pinned(path.read_text("utf-8", "replace"), *_REPORTS) != _pinned(config, *_REPORTS)
 
     def _not_empty(self) -> RunError:
         return RunError(f"{self.root}: the run directory is not empty; choose another one or delete it")
@@ -450,10 +458,10 @@ class Chunks:
         return self.name if self.count == 1 else f"{self.name}-{k + 1:05d}-of-{self.count:05d}"
 
 
-def _pinned(config: str) -> dict[str, Any] | str:
-    """The values of a config that can change a result; the text, if it is damaged."""
+def _pinned(config: str, *more: str) -> dict[str, Any] | str:
+    """The values of a config that can change a result, without those of `more` keys; the text, if it is damaged."""
     try:
-        return {key: value for key, value in tomllib.loads(config).items() if key not in _FREE}
+        return {key: value for key, value in tomllib.loads(config).items() if key not in (*_FREE, *more)}
     except tomllib.TOMLDecodeError:
         return config
 

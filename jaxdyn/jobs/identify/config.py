@@ -18,6 +18,7 @@ from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import Tie
 from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.identify.recording import cut
+from jaxdyn.identify.stages import DURATIONS, LEAD
 from jaxdyn.io.config import default_of, seed_setting, setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.recording_columns import Columns
@@ -157,11 +158,12 @@ class WindowsConfig:
     """Windows into which recordings are cut for output error.
 
     Attributes:
-        duration: Duration of each window.
+        duration: Duration of each window; if there are several, there is a fit for each of them, from short to long windows.
         interval: Time step of the simulation.
         stride: Time from the start of a window to the start of the next one; by default the duration.
         first: Start time of the first window of a recording.
-        lead: Duration by which the inputs of each window begin before the window; at least the largest input delay.
+        lead: Duration by which the inputs of each window or sample begin before it and end after it; at least the largest input
+            delay. By default it is 0.05 s if delays are free, and otherwise 0.
         velocity_cutoff: Cutoff frequency of the low-pass filter with which the initial guess of the velocities is computed.
         free_starts: If true, the initial states of the windows are estimated. Otherwise the measured states are used, and
             `fit.noise` must include the effect of errors in the initial states.
@@ -169,16 +171,16 @@ class WindowsConfig:
             along a window. By default it is constant. With growing errors, predictions over all times up to `duration` have similar
             weights, and `stride` may be shorter than `duration`.
         start_noise: Standard deviations of the errors of the guessed initial states (coordinates, then velocities); if empty,
-            deviations from the guesses do not enter the loss.
+            deviations from the guesses do not enter the loss, or by little with `fit.method` "stages".
         continuity: Standard deviations of the jumps of the state from the end of a window to the start of the next one
             (coordinates, then velocities); if empty, jumps do not enter the loss.
     """
 
-    duration: float = setting(0.5, unit="s", positive=True)
+    duration: tuple[float, ...] = setting(DURATIONS, unit="s", positive=True, broadcast=True)
     interval: float = setting(0.002, unit="s", positive=True)
     stride: float | None = setting(default_of(cut, "stride"), unit="s", positive=True)
     first: float = setting(default_of(cut, "first"), unit="s", minimum=0.0)
-    lead: float = setting_of(Processing, "lead")
+    lead: float | None = setting_of(Processing, "lead", None)
     velocity_cutoff: float = setting_of(Processing, "velocity_cutoff")
     free_starts: bool = setting_of(OutputError, "free_starts")
     growth_time: float | None = setting_of(OutputError, "growth_time")
@@ -186,6 +188,8 @@ class WindowsConfig:
     continuity: tuple[float, ...] = setting_of(OutputError, "continuity", ())
 
     def __post_init__(self):
+        if not self.duration:
+            raise ValueError("duration is empty; give the duration of the windows")
         if not self.free_starts and (self.start_noise or self.continuity):
             raise ValueError(
                 "with free_starts = false initial states are not estimated; remove start_noise and continuity"
@@ -215,9 +219,9 @@ class FitConfig:
 
     Attributes:
         method: Method of the fit: "output_error" minimizes the errors of simulated motions, "inverse_dynamics" the errors of
-            computed forces.
-        noise: Standard deviation of the measurements (output error) or of the forces (inverse dynamics), one value for all
-            components or one per component.
+            computed forces, and "stages" does both, first inverse dynamics, then output error with the windows of each duration.
+        noise: Standard deviation of the measurements or, for "inverse_dynamics", of the forces, one value for all components or one
+            per component; if empty, that of the recordings, or 5 % of the typical forces.
         quantization: Resolution of the measurements, for output error.
         rounds: Number of repetitions of a fit by inverse dynamics; in each of them, the noise of each force is its RMS error in the
             previous fit.
@@ -231,8 +235,8 @@ class FitConfig:
         seed: Seed of the random initial guesses.
     """
 
-    method: Literal["output_error", "inverse_dynamics"] = "output_error"
-    noise: tuple[float, ...] = setting((1e-2,), positive=True, broadcast=True)
+    method: Literal["stages", "output_error", "inverse_dynamics"] = "stages"
+    noise: tuple[float, ...] = setting((), positive=True, broadcast=True)
     quantization: tuple[float, ...] = setting((0.0,), minimum=0.0, broadcast=True)
     rounds: int = setting(0, minimum=0.0)
     block_length: int = setting(1, positive=True)
@@ -245,6 +249,8 @@ class FitConfig:
     seed: int = seed_setting()
 
     def __post_init__(self):
+        if self.rounds and self.method != "inverse_dynamics":
+            raise ValueError('rounds are for method = "inverse_dynamics"; set rounds = 0')
         losses = named_subclasses(Loss).items()
         robust = [name for name, cls in losses if "threshold" in {field.name for field in dataclasses.fields(cls)}]
         if self.threshold is not None and self.loss not in robust:
@@ -307,6 +313,9 @@ class ReferenceConfig:
 class IdentifyConfig:
     """Config of `jaxdyn identify`.
 
+    The shortest config names a mechanism, its recordings and their columns. Its inertias, armature, friction and the delays of its
+    inputs are then identified in stages, first by inverse dynamics, then by output error with short and with longer windows.
+
     The Levenberg-Marquardt method with exact derivatives minimizes the errors of simulated motions in windows of the recordings
     (output error) or of computed forces (inverse dynamics). Inertial parameters remain physically valid. For each study the run
     directory contains a table of parameters with 95 % intervals, figures of merit on training and held-out recordings beside
@@ -316,7 +325,9 @@ class IdentifyConfig:
 
     Attributes:
         study: Fits; each table describes one fit.
-        free: Free parameters; each table selects the inertia of some bodies, or one array.
+        free: Free parameters; each table selects the inertia of some bodies, or one array. Without these tables, inertias,
+            armature, friction and the delays of inputs are free, and start at values of the order of magnitude of the recordings;
+            without tables [[force]] too, all joints have viscous, Coulomb and Stribeck friction.
         data: Folder of the recordings.
         source: Address from which the recordings can be obtained; the error message for missing recordings states it.
         synthetic: Synthetic recordings instead of `data`; they are simulated with the mechanism and the forces of the config.
@@ -336,7 +347,7 @@ class IdentifyConfig:
     """
 
     study: tuple[StudyConfig, ...]
-    free: tuple[FreeConfig, ...]
+    free: tuple[FreeConfig, ...] = ()
     data: Path | None = None
     source: str = ""
     synthetic: SyntheticConfig | None = None
@@ -351,6 +362,12 @@ class IdentifyConfig:
     reference: tuple[ReferenceConfig, ...] = ()
     devices: HostChoice = "all"
     pictures: bool = True
+
+    @property
+    def lead(self) -> float:
+        """Duration of the inputs before and after each piece of data, s."""
+        delayed = not self.free or any(entry.path == "inputs.delay" for entry in self.free)
+        return self.windows.lead if self.windows.lead is not None else LEAD if delayed else 0.0
 
     @property
     def folder(self) -> Path:
@@ -372,6 +389,8 @@ class IdentifyConfig:
             )
         if self.synthetic is not None and self.fit.method != "inverse_dynamics":
             raise ValueError('synthetic recordings contain forces only; set fit.method = "inverse_dynamics"')
+        if self.synthetic is not None and not self.free:
+            raise ValueError("nothing is free; write [[free]]")
         if not self.study:
             raise ValueError("there is no study; write [[study]]")
         names = [study.name for study in self.study]

@@ -38,7 +38,7 @@ def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Par
     else:
         h = config.windows.interval
         regular = [Part(part.alone.resampled(h), processing=part.processing) for part in parts]
-        windows = windows_of(config, regular, stride=config.windows.duration)
+        windows = windows_of(config, regular, stride=config.windows.duration[-1])
         measurements = predicted_measurements(bare, windows)
         errors = window_errors(windows, measurements).errors
         since = np.asarray(windows.times[0])
@@ -46,7 +46,7 @@ def draw(run: StudyRun, plant: Plant, known: Uncertainty | None, parts: list[Par
             names, since, errors, units=units, title=f"{study.name}: errors of {windows.count} held-out predictions"
         )
         shown = slice(0, min(_SHOWN, windows.count))
-        starts = config.windows.duration * np.arange(windows.count)[shown]
+        starts = config.windows.duration[-1] * np.arange(windows.count)[shown]
         measured, predicted = (
             np.asarray(x)[shown].reshape(-1, len(names))
             for x in (np.where(np.asarray(windows.weights) > 0, windows.measurements, np.nan), measurements)

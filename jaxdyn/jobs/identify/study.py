@@ -13,6 +13,7 @@ from jaxdyn.dynamics.drives import JointDrives
 from jaxdyn.dynamics.forces import JointForce, friction
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
+from jaxdyn.identify import stages
 from jaxdyn.identify.charts import Chart, Real
 from jaxdyn.identify.evaluation import evaluate
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
@@ -30,7 +31,7 @@ from jaxdyn.identify.parameters import (
     body_inertia,
 )
 from jaxdyn.identify.processing import Processing
-from jaxdyn.identify.recording import Part, RecordingError, Windows, cut
+from jaxdyn.identify.recording import Part, RecordingError, Windows
 from jaxdyn.identify.validation import smoothed_motions
 from jaxdyn.io.archive.plant import holds_plant, load_plant
 from jaxdyn.io.errors import ConfigError
@@ -95,7 +96,9 @@ def files_of_studies(config: IdentifyConfig) -> list[tuple[str, Path]]:
 
 def recording_files(config: IdentifyConfig, names: Iterable[str]) -> list[tuple[str, Path]]:
     """Files of recordings in the data folder, as pairs of the role "recording" and a path."""
-    return [("recording", config.folder / name) for name in names]
+    own = {recording.name: recording.columns for recording in config.recording}
+    named = ((own.get(name) or config.columns, config.folder / name) for name in names)
+    return [("recording", file) for columns, path in named for file in columns.paths(path)]
 
 
 def _mechanism(config: IdentifyConfig, study: StudyConfig) -> Path:
@@ -119,15 +122,36 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     return with_sensors(config, Plant(system, sensors, inputs), len(study.train))
 
 
-def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int) -> Plant:
-    """The plant with the noise and the resolution of a config, for a number of training recordings."""
+@as_config_errors()
+def prepared(config: IdentifyConfig, plant: Plant, parts: Sequence[Part]) -> Plant:
+    """The plant with initial guesses and noise that neither the config nor the mechanism states, from its training recordings."""
+    if config.synthetic is not None:
+        return plant
+    if config.fit.method == "stages":
+        stages.check_parts(plant, parts)
+    if not config.free:
+        plant = stages.usual_plant(plant, parts, friction=not config.force)
+    noise = config.fit.noise or tuple(stages.measured_noise(parts).tolist())
+    return with_sensors(config, plant, len(parts), noise)
+
+
+def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int, noise: tuple[float, ...] = (1.0,)) -> Plant:
+    """The plant with the noise and the resolution of a config, for a number of training recordings.
+
+    Args:
+        config: Config of `jaxdyn identify`.
+        plant: Plant whose sensors are replaced.
+        recordings: Number of recordings, each of which may have separate zeros.
+        noise: Noise of the measurements, if the config does not state it.
+    """
     ny = plant.system.model.nq
-    noise = one_each(config.fit.noise, ny, "measurement", "fit.noise") * np.sqrt(config.fit.block_length)
+    given = one_each(config.fit.noise or noise, ny, "measurement", "fit.noise")
+    deviations = given * np.sqrt(config.fit.block_length)
     each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
     zeros = jnp.zeros((recordings if each_its_own else 0, ny))
     quantization = one_each(config.fit.quantization, ny, "measurement", "fit.quantization")
     scale, offset = plant.sensors.scale, plant.sensors.offset
-    sensors = Sensors(noise, scale=scale, offset=offset, quantization=quantization, zeros=zeros)
+    sensors = Sensors(deviations, scale=scale, offset=offset, quantization=quantization, zeros=zeros)
     return Plant(plant.system, sensors, plant.inputs)
 
 
@@ -166,7 +190,7 @@ def parameters_of(config: IdentifyConfig, plant: Plant) -> Parameters:
             plant = _started(plant, parameter, entry.start)
         free.append(parameter)
     ties = [Tie(tie.path, tie.to, _entries(tie.entries), factor=tie.factor, offset=tie.offset) for tie in config.tie]
-    return Parameters(plant, free, ties)
+    return Parameters(plant, free or stages.usual_parameters(plant), ties)
 
 
 def _parameter(entry: FreeConfig) -> Parameter:
@@ -273,15 +297,14 @@ def processing_of(
         own: Settings of the recording that differ from those of the config.
     """
     cutoff = own.velocity_cutoff or config.windows.velocity_cutoff
-    return Processing(own.motion or config.motion, config.windows.lead, cutoff, config.check)
+    return Processing(own.motion or config.motion, config.lead, cutoff, config.check)
 
 
 @as_config_errors()
 def windows_of(config: IdentifyConfig, parts: Sequence[Part], **changes) -> Windows:
-    """Windows of recordings with the settings of the config; `changes` replace some of these settings."""
-    options = {name: getattr(config.windows, name) for name in ("duration", "interval", "stride", "first", "lead")}
-    options["velocity_cutoff"] = [part.processed.velocity_cutoff for part in parts]
-    return cut([part.alone for part in parts], **(options | changes))
+    """Windows of recordings with the settings of the config, the longest ones; `changes` replace some of these settings."""
+    options = {name: getattr(config.windows, name) for name in ("interval", "stride", "first")}
+    return stages.windows_of(parts, **({"duration": config.windows.duration[-1]} | options | changes))
 
 
 @as_config_errors()
@@ -303,24 +326,30 @@ def loss_of(config: IdentifyConfig) -> Loss:
 
 
 @as_config_errors()
-def problem_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> Problem:
-    """The least-squares problem of a fit.
+def problems_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part]) -> list[Problem]:
+    """The least-squares problems of a fit, in the order in which they are solved.
 
     Raises:
         ConfigError: The recordings or the free parameters do not fit the method.
     """
-    system = parameters.subject.system
-    if config.fit.method == "inverse_dynamics":
-        noise = each(config.fit.noise, "nv", system, "fit.noise") * np.sqrt(config.fit.block_length)
-        return InverseDynamicsError(parameters, motions_of(parts), noise, loss_of(config))
-    windows, w = windows_of(config, parts), config.windows
+    plant, settings, loss = parameters.subject, config.fit, loss_of(config)
+    if settings.method == "inverse_dynamics":
+        motions = motions_of(parts)
+        if settings.noise:
+            noise = each(settings.noise, "nv", plant.system, "fit.noise") * np.sqrt(settings.block_length)
+        else:
+            noise = stages.usual_force_noise(plant, motions, parts)
+        return [InverseDynamicsError(parameters, motions, noise, loss)]
+    w = config.windows
     deviations = {"start_noise": w.start_noise, "continuity": w.continuity}
     given: dict[str, Any] = {
-        key: each(values, "nx", system, f"windows.{key}") for key, values in deviations.items() if values
+        key: each(values, "nx", plant.system, f"windows.{key}") for key, values in deviations.items() if values
     }
-    return OutputError(
-        parameters, windows, loss_of(config), free_starts=w.free_starts, growth_time=w.growth_time, **given
-    )
+    windows = [windows_of(config, parts, duration=duration) for duration in w.duration]
+    options = given | {"free_starts": w.free_starts, "growth_time": w.growth_time}
+    if settings.method == "output_error":
+        return [OutputError(parameters, one, loss, **options) for one in windows]
+    return stages.staged_problems(parameters, parts, windows, loss, **options)
 
 
 @as_config_errors()

@@ -2,8 +2,9 @@
 
 import contextlib
 import dataclasses
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,11 +17,12 @@ from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.diagnosis import diagnose
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.extrapolation import undetermined_predictions
-from jaxdyn.identify.fitting import Fit, fit, pattern
+from jaxdyn.identify.fitting import Fit, continued, fit, pattern
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError
 from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt
 from jaxdyn.identify.measurement import Plant
+from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.recording import Part
 from jaxdyn.identify.solver import FitResult
 from jaxdyn.identify.validation import force_errors, unphysical_bodies
@@ -39,7 +41,8 @@ from jaxdyn.jobs.identify.study import (
     note_on_units,
     parameters_of,
     plant_of,
-    problem_of,
+    prepared,
+    problems_of,
     recordings_of,
     windows_of,
 )
@@ -64,9 +67,10 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     config, study, _ = run
     made = experiment_of(run, config.synthetic, plant) if config.synthetic is not None else None
     train, validation = recorded if made is None else (made.train, made.validation)
-    start_plant = plant if made is None else made.start
+    start_plant = prepared(config, plant if made is None else made.start, train)
     parameters = parameters_of(config, start_plant)
-    problem = problem_of(config, parameters, train)
+    problems = problems_of(config, parameters, train)
+    problem = problems[-1]
     print(f"\n{study.name}: {parameters.size} free parameters, {problem.count} measurements in {len(train)} recordings")
     if (note := note_on_units(plant, [*train, *validation])) is not None:
         print(note)
@@ -74,7 +78,7 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     # The checks judge the initial plant before the fit, so that their mistakes do not cost a fit.
     merit = _merit(run, "start", parameters.subject.without_zeros, train, validation)
     begun = time.perf_counter()
-    problem, best, result, found = _fit_in_rounds(run, problem, study.name)
+    problem, best, result, found = _fit_in_stages(run, problems, study.name)
     seconds = time.perf_counter() - begun
     steps = int(np.max(found.stats.iterations))
     print(f"{steps} steps, {seconds:.1f} s: {result.message}")
@@ -130,18 +134,28 @@ class _Round(NamedTuple):
     found: Fit
 
 
-def _fit_in_rounds(
-    run: StudyRun,
-    problem: Problem,
-    name: str,
-) -> _Round:
-    """Fit a problem in all rounds; each round has a checkpoint whose name begins with `name`."""
-    settings = run.config.fit
-    search = _round(run, f"{name}_checkpoint_0", problem, _initial_guesses(settings, problem))
-    for k in range(1, settings.rounds + 1):
-        problem = reweighted(problem, search.best, settings.block_length)
-        search = _round(run, f"{name}_checkpoint_{k}", problem, search.best)
+def _fit_in_stages(run: StudyRun, problems: Sequence[Problem], name: str) -> _Round:
+    """Fit problems in turn, each in all its rounds; each round has a checkpoint whose name begins with `name`."""
+    settings, checkpoints = run.config.fit, itertools.count()
+    initial, search = _initial_guesses(settings, problems[0]), None
+    for k, problem in enumerate(problems, start=1):
+        if search is not None:
+            initial = continued(problem, search.best)
+        search = _round(run, f"{name}_checkpoint_{next(checkpoints)}", problem, initial)
+        for _ in range(settings.rounds):
+            problem = reweighted(problem, search.best, settings.block_length)
+            search = _round(run, f"{name}_checkpoint_{next(checkpoints)}", problem, search.best)
+        if len(problems) > 1:
+            steps = int(np.max(search.found.stats.iterations))
+            print(f"stage {k} of {len(problems)}, {_in_words(problem)}: {steps} steps, {search.result.message}")
+    assert search is not None  # there is at least one problem
     return search
+
+
+def _in_words(problem: Problem) -> str:
+    if not isinstance(problem, OutputError):
+        return "inverse dynamics"
+    return f"output error in windows of {problem.windows.interval * problem.windows.steps:g} s"
 
 
 def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns) -> _Round:
@@ -179,8 +193,7 @@ def _saved_search(checkpoint: str, pattern: Callable[[], DampedSearch], director
 
 def reweighted(problem: Problem, unknowns: Unknowns, block_length: int) -> Problem:
     """The problem with the noise of each force set to the RMS of its current errors."""
-    if not isinstance(problem, InverseDynamicsError):
-        raise ConfigError('fit.rounds are for method = "inverse_dynamics"; set rounds = 0')
+    assert isinstance(problem, InverseDynamicsError)  # configs with rounds for others are refused
     errors = force_errors(problem.parameters.place(unknowns.x), problem.motions)
     return dataclasses.replace(problem, noise=jnp.asarray(errors.rms * np.sqrt(block_length), problem.noise.dtype))
 
