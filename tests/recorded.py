@@ -117,7 +117,11 @@ def torques(
     # By hand: weight, inertia about the hinge, friction.
     exact = 1.2 * 9.81 * 0.4 * np.sin(q) + (0.03 + 1.2 * 0.4**2) * a + 0.05 * v
     u = exact + (errors(q, v, a) if callable(errors) else errors)
-    motions = Motions(*(jnp.asarray(x)[:, None] for x in (q, v, a, u)))
+    around = None
+    if any(parameter.path == "inputs.delay" for parameter in free):
+        near = jnp.asarray(u)[np.clip(np.arange(400)[:, None] + np.array([-1, 0, 1]), 0, 399)]
+        around = jax.vmap(lambda values: Knots(values[:, None], 0.05, -0.05))(near)
+    motions = Motions(*(jnp.asarray(x)[:, None] for x in (q, v, a, u)), around=around)
     return InverseDynamicsError(
         Parameters(plant or pendulum_plant(), free), motions, jnp.array([noise]), block=20, **options
     )
