@@ -273,7 +273,7 @@ def test_delays_need_inputs_from_before_the_windows(delay, free, lead):
     plant = eqx.tree_at(lambda p: p.inputs.delay, pendulum_plant(), jnp.array([delay]))
     parameters = Parameters(plant, [Parameter("inputs.delay" if free else "system.model.mass")])
     windows = cut([sine(joints=1)], duration=0.3, interval=STEP, lead=lead)
-    with pytest.raises(MeasurementError, match=r"cut the recordings with a larger lead"):
+    with pytest.raises(MeasurementError, match=r"give a larger lead to `cut`"):
         OutputError(parameters, windows)
 
 
