@@ -49,7 +49,7 @@ def test_values_are_arguments_of_inverse_kinematics():
 
 def test_values_are_arguments_of_a_fit():
     """Recording, initial guess, prior, noise and fixed values, of which some are zero at times."""
-    truth = double_pendulum_plant()
+    truth = eqx.tree_at(lambda plant: plant.inputs.delay, double_pendulum_plant(), jnp.zeros(2))
     forces = jax.jit(jax.vmap(needed_forces, in_axes=(None, 0)))
 
     def fitted(k):
