@@ -27,6 +27,7 @@ Experiments and validation
     zeros                   zeros of encoders in recordings that a fit has not seen
     cross_validation        comparison of candidates of a fit by their errors on recordings that are left out in turn
     prediction_intervals    standard deviations of predictions
+    posterior               machines drawn from the distribution of the estimates
     extrapolation           predictions that depend on parameters that the training data do not determine
 """
 
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from jaxdyn.identify.parameters import Parameters as Parameters
     from jaxdyn.identify.parameters import Tie as Tie
     from jaxdyn.identify.parameters import body_inertia as body_inertia
+    from jaxdyn.identify.posterior import samples as samples
     from jaxdyn.identify.processing import Processing as Processing
     from jaxdyn.identify.processing import Smoothing as Smoothing
     from jaxdyn.identify.recording import Part as Part

@@ -105,6 +105,7 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
         parameters.followers,
         jnp.asarray((G * scale_of) @ unseen),
         held_out_errors(problem, unknowns, parts, F) if kind == "groups" else None,
+        parameters.charts,
     )
 
 

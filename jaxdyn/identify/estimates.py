@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute import kernel_function
 from jaxdyn.display import Display, Displayed, known, number_text
+from jaxdyn.identify.charts import Chart
 from jaxdyn.mechanism.quantity import plain
 
 QUANTILE = 1.959963984540054  # 97.5 % quantile of the normal distribution
@@ -77,6 +78,7 @@ class Uncertainty(Displayed, eqx.Module):
         followers: Values of the plant that depend on estimated values.
         undetermined: Changes of the values, one column per direction, that neither data nor priors determine.
         held_out: Errors of predictions of training data that are left out; None if they were not computed.
+        charts: Chart of each entry of `addresses`, in whose unconstrained parameters `samples` draws.
     """
 
     labels: tuple[tuple[str, str], ...] = eqx.field(static=True)
@@ -91,6 +93,7 @@ class Uncertainty(Displayed, eqx.Module):
     followers: tuple[Follower, ...] = ()
     undetermined: Float[Array, "values directions"] | None = None
     held_out: HeldOut | None = None
+    charts: tuple[Chart, ...] = ()
 
     def noise_after(self, times: Float[Array | np.ndarray, "*times"]) -> Float[np.ndarray, "*times channels"]:
         """Standard deviations of the errors of predictions that exact estimates would have, some times (s) after their start.
@@ -135,6 +138,7 @@ class Uncertainty(Displayed, eqx.Module):
             addresses=tuple(self.addresses[k] for k in kept),
             followers=tuple(followers),
             undetermined=None if self.undetermined is None else self.undetermined[rows],
+            charts=tuple(chart for k, chart in enumerate(self.charts) if k in kept),
         )
 
     @property

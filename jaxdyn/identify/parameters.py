@@ -260,6 +260,11 @@ class Parameters(Displayed, eqx.Module):
         return tuple(p.address for p in self._placed)
 
     @property
+    def charts(self) -> tuple[Chart, ...]:
+        """Chart of each parameter, in the order of `addresses`."""
+        return tuple(p.chart for p in self._placed)
+
+    @property
     def followers(self) -> tuple[Follower, ...]:
         """The values that depend on free values by ties."""
         return tuple(f.follower for f in self._following)

@@ -37,13 +37,20 @@ def moved_values(plant: Plant, estimates: Uncertainty, step: Float[Array, "value
 
 
 def _moved(plant: Plant, estimates: Uncertainty, step: Float[Array, "values"]) -> Plant:
-    ends = np.cumsum([address.count for address in estimates.addresses])
-    steps = jnp.split(step, ends[:-1])
-    changes = [*zip(estimates.addresses, steps, strict=True)]
-    changes += [(follower.address, follower.factor * steps[follower.leader]) for follower in estimates.followers]
-    for address, change in changes:
-        values = gather(plant, address.leaves, address.rows)
-        plant = scatter(plant, address.leaves, address.rows, values + change.astype(values.dtype))
+    now = [gather(plant, address.leaves, address.rows) for address in estimates.addresses]
+    return with_values(plant, estimates, jnp.concatenate(now) + step.astype(now[0].dtype))
+
+
+def with_values(plant: Plant, estimates: Uncertainty, values: Float[Array, "values"]) -> Plant:
+    """The plant with other values of its estimates; values that depend on them by ties change, too."""
+    each = jnp.split(values, np.cumsum([address.count for address in estimates.addresses])[:-1])
+    placed = [*zip(estimates.addresses, each, strict=True)]
+    for follower in estimates.followers:
+        leader, address = estimates.addresses[follower.leader], follower.address
+        change = follower.factor * (each[follower.leader] - gather(plant, leader.leaves, leader.rows))
+        placed.append((address, gather(plant, address.leaves, address.rows) + change))
+    for address, part in placed:
+        plant = scatter(plant, address.leaves, address.rows, part)
     return plant
 
 
@@ -134,6 +141,8 @@ def start_deviations(plant: Plant, parts: Sequence[Part]) -> Float[np.ndarray, "
 
 def root_of_covariance(estimates: Uncertainty) -> Float[Array, "values rank"]:
     """Matrix L with L L' = covariance along the directions that data or priors determine."""
-    eigenvalues, vectors = np.linalg.eigh(np.asarray(estimates.determined, np.float64))
+    covariance = np.asarray(estimates.determined, np.float64)
+    deviations = np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))  # values of all units count alike
+    eigenvalues, vectors = np.linalg.eigh(covariance / np.outer(deviations, deviations))
     kept = eigenvalues > _LEAST * eigenvalues.max(initial=0.0)
-    return jnp.asarray(vectors[:, kept] * np.sqrt(eigenvalues[kept]), estimates.values.dtype)
+    return jnp.asarray(deviations[:, None] * vectors[:, kept] * np.sqrt(eigenvalues[kept]), estimates.values.dtype)

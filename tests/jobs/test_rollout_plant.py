@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from recorded import STEP, double_pendulum_plant
 
-from jaxdyn import State, io
+from jaxdyn import RungeKutta4, State, io, rollout, total_energy
 from jaxdyn.cli import main
-from jaxdyn.identify import Inputs, Plant, cut
+from jaxdyn.identify import Inputs, Plant, Positive, Real, cut
+from jaxdyn.identify.estimates import Address, Uncertainty
+from jaxdyn.identify.prediction_intervals import with_values
 from jaxdyn.identify.recording import Recording
 from jaxdyn.identify.validation import predicted_measurements
+from jaxdyn.simulate.controls import Knots
 
 STEPS = 40
 CONFIG = f"""
@@ -87,6 +90,45 @@ def test_random_torques_are_delayed_and_offset(folder):
     np.testing.assert_array_equal(io.load_run(folder / "run").arrays["q"][0, -1], ends["as commanded"])
     for one, other in itertools.combinations(ends.values(), 2):
         assert np.max(np.abs(one - other)) > 1e-3
+
+
+def test_each_sample_has_its_own_machine(folder, capsys):
+    """Machines of the posterior move as rollouts of the same machines in Python; the estimates are those of all other samples."""
+    masses = double_pendulum_plant().system.model.mass
+    values = jnp.concatenate([masses, double_pendulum_plant().inputs.gain])
+    known = Uncertainty(
+        tuple((f"value {k}", "") for k in range(4)),
+        values,
+        jnp.diag((0.5 * values) ** 2),
+        jnp.asarray(1.0),
+        (),
+        jnp.diag((0.5 * values) ** 2),
+        addresses=(Address(("system.model.mass",), None, 2), Address(("inputs.gain",), None, 2)),
+        charts=(Positive(), Real()),
+    )
+    plant = dataclasses.replace(double_pendulum_plant(), estimates=known)
+    io.save_plant(plant, folder / "fit")
+    words = [f"control.replay={folder / 'plan' / 'plan.npz'}", "batch=3", "initial.spread=0.1"]
+    assert run(folder, *words, "spread=posterior") == 0
+    found = io.load_run(folder / "run").arrays
+    assert json.loads((folder / "run" / "metrics.json").read_text())["parameters"][3] == "value 3 "
+    assert np.all(found["parameters"][:, :2] > 0.0)
+    assert np.all(np.std(found["parameters"], axis=0) > 0.05 * values)
+    with np.load(folder / "plan" / "plan.npz") as arrays:
+        commands = Knots(jnp.asarray(arrays["controls"]), STEP, interpolation="zero_order")
+    for k in range(3):
+        machine = with_values(plant, known, jnp.asarray(found["parameters"][k]))
+        start = State(jnp.asarray(found["q"][k, 0]), jnp.asarray(found["v"][k, 0]))
+        moved = rollout(
+            machine.system, start, machine.controls(commands), dt=STEP, steps=STEPS, integrator=RungeKutta4()
+        )
+        np.testing.assert_allclose(found["q"][k], moved.saved.q, rtol=1e-9, atol=1e-9)
+        for record, state in ((0, start), (-1, moved.final)):
+            energy = total_energy(machine.system, state)
+            np.testing.assert_allclose(found["energy"][k, record], energy, rtol=1e-9, atol=1e-9)
+    io.save_plant(dataclasses.replace(plant, estimates=None), folder / "fit")
+    assert run(folder, *words, "spread=posterior", out="none") == 2
+    assert "the plant has no estimates of a fit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

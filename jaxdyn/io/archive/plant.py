@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxdyn.identify import checks
 from jaxdyn.identify.addresses import declared_at, gather, leaf_at
+from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Rotation, UnitVector
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
 from jaxdyn.identify.measurement import OBSERVED, Inputs, Plant, Sensors
 from jaxdyn.identify.processing import Processing, Smoothing
@@ -37,6 +38,7 @@ _LARGEST_TEXT = 2**24  # bytes
 _CHECKS = tuple(cls for cls in vars(checks).values() if isinstance(cls, type) and issubclass(cls, checks.Check))
 _CLASSES = (
     *(Plant, Sensors, Inputs, Processing, Smoothing, Uncertainty, Address, Follower, HeldOut),
+    *(Real, Positive, Bounded, UnitVector, Rotation, PhysicalInertia),
     *(cls for cls in _CHECKS if cls is not checks.Check),
     *OBSERVED,
 )
@@ -213,7 +215,7 @@ def _check_estimates(plant: Plant, known: Uncertainty) -> None:
     count = len(known.labels)
     if any(len(label) != 2 for label in known.labels):
         raise StructureError("estimates.labels: they are not pairs of a name and a unit; write the file again")
-    check_fields(known, "estimates", {"values": count}, leave_out=("followers", "held_out"))
+    check_fields(known, "estimates", {"values": count}, leave_out=("followers", "held_out", "charts"))
     if known.held_out is not None:
         channels = 0 if known.noise is None else known.noise.size
         check_fields(known.held_out, "estimates.held_out", {"channels": channels})
@@ -223,6 +225,8 @@ def _check_estimates(plant: Plant, known: Uncertainty) -> None:
         values = gather(plant, address.leaves, address.rows)
         if values.size != address.count:
             raise StructureError(f"estimates.addresses: {', '.join(address.paths)} has another number of values")
+    if len(known.charts) not in (0, len(known.addresses)) or not all(isinstance(c, Chart) for c in known.charts):
+        raise StructureError("estimates.charts: they do not match the addresses")
     if sum(address.count for address in known.addresses) != count:
         raise StructureError("estimates.addresses: they do not match the labels")
     for follower in known.followers:

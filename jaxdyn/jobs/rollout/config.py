@@ -103,6 +103,9 @@ class RolloutConfig:
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
         batch: Number of samples that are simulated.
+        spread: With "posterior", each sample has its own machine, drawn from the covariance of the estimates of the identified
+            plant (`jaxdyn.identify.samples`); states.npz contains the estimated values of each machine as `parameters`. Controllers
+            know only the estimates. With "none", all samples have the same machine.
         seed: Seed of all random values.
         dtype: Precision of all computations.
         method: Algorithm of the forward dynamics; by default that of the mechanism, see `jaxdyn.forward_dynamics`.
@@ -131,6 +134,7 @@ class RolloutConfig:
     mechanism: Path
     time: TimeConfig
     batch: int = setting(positive=True)
+    spread: Literal["none", "posterior"] = "none"
     base: BaseName | None = None
     repair: bool = False
     seed: int = seed_setting()

@@ -20,6 +20,7 @@ from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.equations_of_motion import total_energy
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.measurement import Inputs
+from jaxdyn.identify.posterior import Posterior
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.jobs.rollout.config import ControlConfig, RolloutConfig
 from jaxdyn.jobs.rollout.contacts import contact_record
@@ -32,6 +33,7 @@ from jaxdyn.simulate.diagnostics import output
 
 # Number of samples that are drawn by one call. It is fixed, because the rounding of the code depends on it.
 _DRAWN_AT_ONCE = 256
+_OF_MACHINE = 3  # index of the random key of the machine; the initial state and the torques have other keys
 
 
 class SamplePlan(eqx.Module):
@@ -40,10 +42,12 @@ class SamplePlan(eqx.Module):
     Attributes:
         target: Configuration that the PD control holds.
         torques: Torque sequence that is added to the PD control.
+        parameters: Estimated values of the machine of the sample; none if all samples have the same machine.
     """
 
     target: Float[Array, "*batch nq"]
     torques: Knots
+    parameters: Float[Array, "*batch values"] | None
 
 
 class SampleProgress(eqx.Module):
@@ -64,6 +68,27 @@ class SampleProgress(eqx.Module):
     steps: Int[Array, "*batch"]
 
 
+class Machines(eqx.Module):
+    """The machines of the samples.
+
+    Attributes:
+        system: Mechanism with the estimates of the parameters, for controllers.
+        inputs: Inputs through which the controls act, or None.
+        posterior: Distribution of the machines; None if all samples have the same machine.
+    """
+
+    system: System
+    inputs: Inputs | None
+    posterior: Posterior | None
+
+    def of(self, parameters: Float[Array, "values"] | None) -> tuple[System, Inputs | None]:
+        """The system and the inputs of a sample."""
+        if self.posterior is None or parameters is None:
+            return self.system, self.inputs
+        plant = self.posterior.machine(parameters)
+        return plant.system, None if self.inputs is None else plant.inputs
+
+
 def record(
     system: System,
     outputs: tuple[str, ...],
@@ -79,7 +104,7 @@ def record(
 
 
 def controls_of_samples(
-    config: RolloutConfig, system: System, replay: ReplayedPlan | None, inputs: Inputs | None
+    config: RolloutConfig, machines: Machines, replay: ReplayedPlan | None
 ) -> Callable[[SamplePlan], Policy | Controls]:
     """Return a function from the plan of a sample to the controls that act, in the limits of the efforts.
 
@@ -89,7 +114,8 @@ def controls_of_samples(
     Raises:
         ConfigError: Controls that depend on the state would act with a delay.
     """
-    control, delayed = config.control, inputs is not None and inputs.delayed
+    system, inputs, control = machines.system, machines.inputs, config.control
+    delayed = inputs is not None and inputs.delayed
     if inputs is not None and delayed and control.depends_on_state:
         remedy = "set stiffness = 0, damping = 0 and compensate_gravity = false"
         remedy = remedy if replay is None else "set replay_feedback = false"
@@ -107,7 +133,11 @@ def controls_of_samples(
             return eqx.tree_at(lambda knots: knots.values, plan.torques, jnp.clip(plan.torques.values, -effort, effort))
         return PDControl(system.model, plan.target, stiffness, damping, plan.torques, control.compensate_gravity)
 
-    return lambda plan: commands(plan) if inputs is None else inputs.acting(commands(plan))
+    def acting(plan: SamplePlan) -> Policy | Controls:
+        own = machines.of(plan.parameters)[1]
+        return commands(plan) if own is None else own.acting(commands(plan))
+
+    return acting
 
 
 def _gains(control: ControlConfig, system: System, name: str) -> Float[Array, "nv"]:
@@ -115,14 +145,14 @@ def _gains(control: ControlConfig, system: System, name: str) -> Float[Array, "n
 
 
 def sample_source(
-    config: RolloutConfig, system: System, replay: ReplayedPlan | None
+    config: RolloutConfig, machines: Machines, replay: ReplayedPlan | None
 ) -> Callable[[np.ndarray], tuple[SamplePlan, SampleProgress, dict[str, Array]]]:
     """Return a function that draws the controls, the initial states and their records of the samples with given indices.
 
     Raises:
         ConfigError: The loops cannot be closed; raised when the function is called.
     """
-    model, dtype = system.model, system.model.dtype
+    system, model, dtype = machines.system, machines.system.model, machines.system.model.dtype
     initial, control, seed = config.initial, config.control, jax.random.key(config.seed)
     spread, speed = initial.spread, jnp.asarray(each(initial.speed, "nv", system, "initial.speed"), dtype)
     torque = _gains(control, system, "random_torque")
@@ -135,6 +165,9 @@ def sample_source(
 
     def sample(seed, index):
         key = jax.random.fold_in(seed, index)
+        posterior = machines.posterior
+        parameters = None if posterior is None else posterior.values(jax.random.fold_in(key, _OF_MACHINE))
+        system = machines.of(parameters)[0]
         q_key, v_key, torque_key = jax.random.split(key, 3)
         v = speed * jax.random.normal(v_key, (model.nv,), dtype)
         if replay is None:
@@ -148,9 +181,9 @@ def sample_source(
         target = start.q if middle is None else middle
         state = State(start.q, project_velocity(system, State(start.q, v)))
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), dtype)
-        progress = SampleProgress(state, zero, kinetic_energy(model, state.q, state.v), none, none)
+        progress = SampleProgress(state, zero, kinetic_energy(system.model, state.q, state.v), none, none)
         first = record(system, config.outputs, progress, zero)
-        return (SamplePlan(target, torques), progress, first), start.closed
+        return (SamplePlan(target, torques, parameters), progress, first), start.closed
 
     draw = stored_jit(jax.vmap(per_sample(sample, name="start"), (None, 0)))
 

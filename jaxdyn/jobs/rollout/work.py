@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,7 @@ from jaxdyn.dynamics.contact.points import contact_forces, contact_names
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.system import System
 from jaxdyn.identify.measurement import Inputs
+from jaxdyn.identify.posterior import Posterior, posterior
 from jaxdyn.io.archive.plant import holds_plant, load_plant
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import with_limits
@@ -37,7 +39,7 @@ from jaxdyn.jobs.pictures import draw_pictures
 from jaxdyn.jobs.rollout.config import RolloutConfig
 from jaxdyn.jobs.rollout.contacts import ARRAYS, contact_lines, contact_metrics, contact_summary
 from jaxdyn.jobs.rollout.replay import load_replay
-from jaxdyn.jobs.rollout.samples import SamplePlan, SampleProgress, controls_of_samples, record, sample_source
+from jaxdyn.jobs.rollout.samples import Machines, SamplePlan, SampleProgress, controls_of_samples, record, sample_source
 from jaxdyn.jobs.source import load
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import as_dtype
@@ -50,17 +52,19 @@ from jaxdyn.simulate.trajectory import rollout
 _WORKING_NUMBERS = 400
 # Bytes that the samples of a chunk need together, if the config does not state their count.
 _CHUNK = 4e9
+_DRIVES = "system.drives."  # beginning of the paths of parameters of drives
 # Error of the power balance, in percent of the energy turned over, up to which no remedy is named.
 _SMALL_ERROR = 1.0
 
 
 def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any] | None:
     """Run the rollouts of a config; returns their metrics, or None if another process completes the run."""
-    system, inputs = _machine(config)
+    machines = _machines(config)
+    system, inputs = machines.system, machines.inputs
     _check_outputs(config, system)
     each, mesh = _bytes_per_sample(config, system), mesh_of(config.devices)
     chunk = min(config.batch, config.chunk or max(1, int(_CHUNK // each)))
-    simulate = _Simulator(config, system, inputs, min(chunk, rounded_up(mesh, 1) * int(config.memory // each)), mesh)
+    simulate = _Simulator(config, machines, min(chunk, rounded_up(mesh, 1) * int(config.memory // each)), mesh)
     chunks = np.split(np.arange(config.batch), range(chunk, config.batch, chunk))
     files = Chunks(directory, "states", len(chunks))
 
@@ -100,6 +104,8 @@ def work(config: RolloutConfig, directory: RunDirectory) -> dict[str, Any] | Non
         metrics |= contact_metrics(system, samples, samples["result"] == RolloutResult.SUCCESSFUL)
     if inputs is not None:
         metrics["inputs"] = vars(inputs)
+    if machines.posterior is not None:
+        metrics["parameters"] = [" ".join(label) for label in machines.posterior.estimates.labels]
     if config.outputs:
         metrics["outputs"] = {name: output_columns(system, name) for name in config.outputs}
     _report(metrics, inputs)
@@ -149,13 +155,13 @@ class _Simulator:
         backends: Backends that ran the simulation.
     """
 
-    def __init__(self, config: RolloutConfig, system: System, inputs: Inputs | None, count: int, mesh: Mesh | None):
+    def __init__(self, config: RolloutConfig, machines: Machines, count: int, mesh: Mesh | None):
         self.config, self.mesh = config, mesh
         self.size = rounded_up(mesh, count)
-        replay = load_replay(config, system)
-        self.source = sample_source(config, system, replay)
-        driven = controls_of_samples(config, system, replay, inputs)
-        self.stretch = stored_jit(jax.vmap(_stretch(config, system, driven), in_axes=(0, 0, None)))
+        replay = load_replay(config, machines.system)
+        self.source = sample_source(config, machines, replay)
+        driven = controls_of_samples(config, machines, replay)
+        self.stretch = stored_jit(jax.vmap(_stretch(config, machines, driven), in_axes=(0, 0, None)))
         self.compile_s, self.run_s, self.made = 0.0, 0.0, 0
         self.backends: set[str] = set()
         self.advance: Any = None
@@ -188,6 +194,8 @@ class _Simulator:
             bar.update(count * self.config.time.save_every)
         self.run_s += time.perf_counter() - start
         arrays = {name: np.stack([h[name] for h in history], axis=1) for name in history[0]}
+        if plans.parameters is not None:
+            arrays |= self._kept({"parameters": plans.parameters}, count)
         arrays["time"] = np.arange(self.config.records + 1) * interval
         arrays |= self._kept({name: getattr(samples, name) for name in ("result", "steps", "largest_kinetic")}, count)
         self.made += int(arrays["steps"].sum())
@@ -199,15 +207,17 @@ class _Simulator:
 
 
 def _stretch(
-    config: RolloutConfig, system: System, driven: Callable[[SamplePlan], Policy | Controls]
+    config: RolloutConfig, machines: Machines, driven: Callable[[SamplePlan], Policy | Controls]
 ) -> Callable[..., tuple[Any, compute.Served]]:
     """Function that simulates one sample from one record to the next; the state of a sample that has ended is not changed."""
-    time, has_contacts = config.time, bool(contact_names(system))
-
-    def depths(t, state, u):
-        return contact_forces(system, state, t).depth if has_contacts else None
+    time, has_contacts = config.time, bool(contact_names(machines.system))
 
     def stretch(sample: SampleProgress, plan: SamplePlan, t0: Float[Array, ""]):
+        system = machines.of(plan.parameters)[0]
+
+        def depths(t, state, u):
+            return contact_forces(system, state, t).depth if has_contacts else None
+
         trajectory = rollout(
             system,
             sample.state,
@@ -242,8 +252,12 @@ def _stretch(
     return served
 
 
-def _machine(config: RolloutConfig) -> tuple[System, Inputs | None]:
-    """The system of a config, and the inputs through which its controls act if the mechanism is a plant."""
+def _machines(config: RolloutConfig) -> Machines:
+    """The system of a config, the inputs through which its controls act if the mechanism is a plant, and the spread of machines.
+
+    Raises:
+        ConfigError: The machines shall be spread, but the mechanism has no estimates.
+    """
     path, inputs = config.mechanism, None
     # Exact files and plants are in double precision; other files are read in the precision of the computations.
     exact = path.is_dir() or holds_plant(path) or path.suffix in (".json", ".npz")
@@ -268,7 +282,27 @@ def _machine(config: RolloutConfig) -> tuple[System, Inputs | None]:
         method=config.method or loaded.method,
         stabilization=loaded.stabilization if config.stabilization is None else config.stabilization,
     )
-    return system, None if inputs is None else as_dtype(inputs, config.dtype)
+    distribution = _posterior(config, system) if config.spread == "posterior" else None
+    return as_dtype(Machines(system, inputs, distribution), config.dtype)
+
+
+def _posterior(config: RolloutConfig, system: System) -> Posterior:
+    """The distribution of the machines about the system of the rollouts, which may have other forces and drives than the plant."""
+    if not holds_plant(config.mechanism):
+        raise ConfigError(
+            f'spread = "posterior": {config.mechanism} has no estimates; give the directory of a run of jaxdyn identify'
+        )
+    with jax.enable_x64(True):
+        plant = load_plant(config.mechanism)
+        known = plant.estimates
+        if known is not None and system.drives is None:
+            for path in (path for address in known.addresses for path in address.paths if path.startswith(_DRIVES)):
+                known = known.without(path)
+        try:
+            found = posterior(plant._changed(estimates=known))
+        except ValueError as error:
+            raise ConfigError(f'{config.mechanism}: spread = "posterior": {error}') from None
+    return eqx.tree_at(lambda p: p.plant.system, found, system)
 
 
 def inputs(config: RolloutConfig) -> list[tuple[str, Path]]:
