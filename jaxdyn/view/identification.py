@@ -38,7 +38,9 @@ def predictions(
     for k, (above, below) in enumerate(axes):
         if half_widths is not None:
             half, shade = np.asarray(half_widths)[:, k], {"color": BLUE, "alpha": 0.2, "lw": 0}
-            above.fill_between(time, predicted[:, k] - half, predicted[:, k] + half, label="95 % band", **shade)
+            above.fill_between(
+                time, predicted[:, k] - half, predicted[:, k] + half, label="95 % band of this machine", **shade
+            )
             below.fill_between(time, -half, half, **shade)
         above.plot(time, measured[:, k], color=GRAY, lw=2.2, alpha=0.7, label="measured")
         above.plot(time, predicted[:, k], color=BLUE, lw=1.1, label="predicted")

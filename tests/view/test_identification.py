@@ -30,5 +30,9 @@ def test_predictions_and_their_errors_have_the_band_of_the_prediction():
             corners = {tuple(corner) for corner in np.round(band.get_paths()[0].vertices, 9)}
             for sign in (-1.0, 1.0):
                 assert corners >= {*zip(np.round(time, 9), np.round(middle + sign * half_widths[:, k], 9), strict=True)}
-    assert [text.get_text() for text in above[0].get_legend().get_texts()] == ["95 % band", "measured", "predicted"]
+    assert [text.get_text() for text in above[0].get_legend().get_texts()] == [
+        "95 % band of this machine",
+        "measured",
+        "predicted",
+    ]
     assert not any(axis.collections for axis in predictions(names, time, predicted, predicted, units=units).axes)

@@ -50,6 +50,11 @@ from jaxdyn.jobs.identify.synthetic import compare_with_truth, experiment_of
 from jaxdyn.jobs.pictures import draw_pictures
 from jaxdyn.mechanism.model import Model
 
+# The machine to which prediction intervals belong.
+BAND = (
+    "95 % bands are those of the same specimen, with its sensors and their zeros as in the recordings of the fit; they do not "
+    "contain the differences to other specimens, and those of a fit of one recording not the differences to later ones"
+)
 _ERRORS = ("rms", "relative", "median end")  # beginnings of the names of figures of merit that are errors
 
 
@@ -267,7 +272,8 @@ def merit_table(merit: dict[tuple[str, str], dict[str, float]]) -> str:
     for (who, split), row in merit.items():
         rows.append((who, split, *(f"{row[name]:.4g}" if name in row else "" for name in names)))
     transposed = list(zip(*rows, strict=True)) if len(names) > 6 else rows
-    return aligned(transposed, left=(0,))
+    table = aligned(transposed, left=(0,))
+    return f"{table}\n{BAND}" if any("95 % band" in name for name in names) else table
 
 
 @announced_as("the judgment")
