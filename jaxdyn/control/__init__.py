@@ -2,6 +2,7 @@
 
 problem           discrete-time dynamics, costs, bounds, constraints, design parameters
 costs, rates      predefined costs and constraints of mechanisms; problems with rates of the controls as new controls
+ensembles         problems of one plan for several machines
 guess             initial guesses
 plan              states, controls and design parameters, with their costs, constraint values and multipliers
 solution, batch   the function `solve` for all solvers, result codes and histories; batches of searches and their local optima
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from jaxdyn.control.costs import Deviation as Deviation
     from jaxdyn.control.costs import Effort as Effort
     from jaxdyn.control.costs import ElapsedTime as ElapsedTime
+    from jaxdyn.control.ensembles import ensemble as ensemble
+    from jaxdyn.control.ensembles import nominal_plan as nominal_plan
     from jaxdyn.control.frame_costs import ContactForce as ContactForce
     from jaxdyn.control.frame_costs import FramePose as FramePose
     from jaxdyn.control.frame_costs import FrameVelocity as FrameVelocity
