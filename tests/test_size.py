@@ -15,8 +15,8 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 32_970, "jaxdyn/lanes": 6_680, "tests": 36_010, "experiments": 5_880}
-PUBLIC_NAMES = 382  # of all packages together, each counted once
+BUDGETS = {"jaxdyn": 33_640, "jaxdyn/lanes": 6_680, "tests": 36_460, "experiments": 6_010}
+PUBLIC_NAMES = 386  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
