@@ -26,7 +26,7 @@ JOBS = {
     "optimize": [
         "max_steps=5",
         "chunk=3",
-        "solver={kind='predictive', samples=8, knots=4}",
+        "solver={kind='sampling', update='predictive', samples=8, knots=4}",
         "time.integrator=semi_implicit_euler",
     ],
 }
