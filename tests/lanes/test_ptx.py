@@ -323,7 +323,7 @@ def test_the_interpreter_finds_wrong_accesses():
 
 
 def test_random_programs(exhaustive):
-    for number in range(3000 if exhaustive else 18):
+    for number in range(3000 if exhaustive else 10):
         rng = np.random.default_rng(number)
         dtypes = types(rng)
         program, args = programs(rng, *dtypes), inputs(rng, (*dtypes, "bool"))
