@@ -56,8 +56,9 @@ def separated(tree: Any, always: Callable[[Any], Any] = lambda tree: ()) -> tupl
 
     Trees that differ in arguments share a program. An array with zeros, such as an axis, is a part of the program, which omits
     operations with them, until a tree of the same structure has other values there; such an array is an argument from then on. An
-    array with infinite elements, such as bounds that are absent, remains a part of the program. If an array of the program gets
-    another shape or type, only the values of this tree decide.
+    array with infinite elements, such as bounds that are absent, is a part of the program unless it was finite before. If an array
+    of the program gets another shape or type, only the values of this tree decide. Programs round differently, so the last digits
+    of results may depend on the trees before.
 
     Args:
         tree: The tree.

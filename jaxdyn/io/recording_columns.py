@@ -38,6 +38,11 @@ class Columns:
     def __post_init__(self):
         if self.u_time and not self.u_file:
             raise ValueError("u_time is not used, because the inputs are in the same file; give u_file")
+        for name, file in (("file", self.file), ("u_file", self.u_file)):
+            if file and "{}" not in file:
+                raise ValueError(
+                    f"{name} = {file!r} is one file for all recordings; write {{}} for the name of a recording"
+                )
 
     def paths(self, path: Path) -> tuple[Path, ...]:
         """The files of a recording: that of its measurements, and that of its inputs if it is another one.

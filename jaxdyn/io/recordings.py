@@ -55,30 +55,33 @@ def load_recording(path: Path | str, columns: Columns) -> Recording:
         a = _rows(source, arrays, columns.a, ("rad/s^2", "m/s^2"), kept) if columns.a else None
         if not of_inputs:
             u = _rows(source, arrays, columns.u, ("N m", "N"), kept) if columns.u else np.zeros((kept.sum(), 0))
-    for source in of_inputs:
-        with _arrays(source) as arrays:
-            u_time = _table(source, arrays, columns.u_time or columns.time, ("s",)).ravel()
-            u = _rows(source, arrays, columns.u, ("N m", "N"), _once(u_time))
+    for other in of_inputs:
+        with _arrays(other) as arrays:
+            u_time = _table(other, arrays, columns.u_time or columns.time, ("s",)).ravel()
+            u = _rows(other, arrays, columns.u, ("N m", "N"), _once(u_time))
             u_time = u_time[_once(u_time)]
     assert u is not None  # from one file or the other
     stamps = time[kept] if u_time is None else u_time
     missing = np.flatnonzero(~np.all(np.isfinite(u), axis=1))
     if len(missing):
         raise ConfigError(
-            f"{source}: {', '.join(columns.u)}: {len(missing)} of {len(u)} rows lack a value of the inputs, the first one at "
-            f"{stamps[missing[0]]:g} s; interpolate the inputs, or remove these rows (other columns may have gaps)"
+            f"{[source, *of_inputs][-1]}: {', '.join(columns.u)}: {len(missing)} of {len(u)} rows lack a value of the inputs, the "
+            f"first one at {stamps[missing[0]]:g} s; interpolate the inputs, or remove these rows (other columns may have gaps)"
         )
+    name = Path(path).stem if columns.file == Columns.file else Path(path).name
     try:
         if of_inputs:
-            return Recording.of_streams(Path(path).stem, time[kept], q, stamps, u, v=v, a=a, inputs=columns.inputs)
-        return Recording(Path(path).stem, stamps, q, v, u, a, inputs=columns.inputs)
+            return Recording.of_streams(name, time[kept], q, stamps, u, v=v, a=a, inputs=columns.inputs)
+        return Recording(name, stamps, q, v, u, a, inputs=columns.inputs)
     except RecordingError as error:
-        raise ConfigError(f"{source}: {error}") from None
+        raise ConfigError(f"{' and '.join(map(str, (source, *of_inputs)))}: {error}") from None
 
 
 def _once(time: np.ndarray) -> np.ndarray:
     """Rows that are later than all before them, since loggers sometimes write a sample twice."""
-    return np.append(True, time[1:] > np.maximum.accumulate(time)[:-1])
+    kept = np.ones(len(time), bool)
+    kept[1:] = time[1:] > np.maximum.accumulate(time)[:-1]
+    return kept
 
 
 def _rows(

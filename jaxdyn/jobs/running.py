@@ -42,8 +42,9 @@ def run(
         out: Run directory; None for a new directory below runs/.
         overrides: Texts "dotted.key=value" that change values of the config.
         smoke: If true, the table [smoke] of the config applies.
-        resume: If true, an interrupted run in `out` is continued. The run must have the same config, files, versions and device; if
-            there is no run, a new one begins. A complete run is not changed.
+        resume: If true, an interrupted run in `out` is continued. The run must have the same config,
+            files, versions and device, and may have other checks and pictures, which are made again if it is complete. If there is
+            no run, a new one begins.
 
     Raises:
         ConfigError, MechanismError, RunError: The job cannot be run; the message has one line.

@@ -100,14 +100,19 @@ def test_a_file_of_another_kind_is_refused_by_its_kind(tmp_path, first, kind, na
 
 
 def test_measurements_and_inputs_of_two_files_have_their_own_time_stamps(tmp_path):
-    (tmp_path / "run_angle.csv").write_text("t,q [deg]\n0,0\n0.01,90\n0.02,180\n")
-    (tmp_path / "run_torque.csv").write_text("time [ms],tau\n0,1\n15,2\n")
+    (tmp_path / "run.1_angle.csv").write_text("t,q [deg]\n0,0\n0.01,90\n0.02,180\n")
+    (tmp_path / "run.1_torque.csv").write_text("time [ms],tau\n0,1\n15,2\n")
     columns = Columns(q=("q [deg]",), file="{}_angle.csv", u_file="{}_torque.csv", u_time=("time [ms]",))
-    found = load_recording(tmp_path / "run", columns)
-    assert found.name == "run"
+    found = load_recording(tmp_path / "run.1", columns)
+    assert found.name == "run.1"
     np.testing.assert_allclose(found.time, [0.0, 0.01, 0.015, 0.02])
     np.testing.assert_allclose(found.u[:, 0], [1.0, 1.0, 2.0, 2.0])  # held
     np.testing.assert_allclose(found.q[:, 0], [0.0, np.pi / 2, np.nan, np.pi])
     assert [path.name for path in columns.paths(tmp_path / "run")] == ["run_angle.csv", "run_torque.csv"]
     with pytest.raises(ValueError, match="u_time is not used"):
         Columns(u_time=("t",))
+    with pytest.raises(ValueError, match="one file for all recordings"):
+        Columns(u_file="torque.csv")
+    (tmp_path / "run.1_angle.csv").write_text("t,q [deg]\n")
+    with pytest.raises(ConfigError, match=r"run.1_angle.csv"):
+        load_recording(tmp_path / "run.1", columns)
