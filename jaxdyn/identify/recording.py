@@ -130,8 +130,9 @@ class Recording(eqx.Module):
     ) -> "Recording":
         """A recording of measurements and inputs that have their own time stamps, and so their own rates.
 
-        The inputs keep their meaning, as they are also known between their time stamps. A constant shift between the two clocks is
-        the parameter `inputs.delay` of a plant.
+        The inputs keep their meaning, as they are also known between their time stamps. The recording ends with the inputs: at the
+        last of linear inputs, or one median interval later, until which the last held input acts. A constant shift between the two
+        clocks is the parameter `inputs.delay` of a plant.
 
         Args:
             name: Name of the recording, for messages.
@@ -157,8 +158,8 @@ class Recording(eqx.Module):
         """
         measured = Recording(name, time, q, v, np.zeros((len(time), 0)), a)
         driven = Recording(name, u_time, np.zeros((len(u_time), 0)), None, u, inputs=inputs)
-        # Inputs are not known before their first time stamp, and linear ones not after their last.
-        end = driven.time[-1] if inputs == "linear" else np.inf
+        # Inputs are not known before their first time stamp. The last held input acts for one interval, apart from rounding.
+        end = driven.time[-1] + (0.0 if inputs == "linear" else (1.0 + 1e-6) * np.median(np.diff(driven.time)))
         stamps = np.union1d(measured.time, driven.time)
         stamps = stamps[(stamps >= driven.time[0]) & (stamps <= end)]
         before = np.searchsorted(driven.time, stamps, side="right") - 1
