@@ -13,7 +13,8 @@ from jaxdyn.identify.solver import FitResult, NormalSolver, Search
 from jaxdyn.mechanism.quantity import plain, quantity
 
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e12
-_LITTLE, _STEPS = 1e4, 4  # decrease of a settled loss in multiples of the tolerance, and the number of such steps
+# Decrease of a settled loss in multiples of the tolerance, and at most; and the number of such steps.
+_LITTLE, _MOST_LITTLE, _STEPS = 1e4, 1e-4, 4
 
 
 class DampedSearch(Search):
@@ -64,8 +65,8 @@ class LevenbergMarquardt(NormalSolver):
     The damping is adapted as in Nielsen 1999. A step changes the values of the chart `Positive` by a factor of at most 4, because
     the linear approximation does not hold farther away. A fit has converged when the damping is at most 1 and the next step is
     predicted to decrease the loss by less than `tolerance` times the loss, or by less than the rounding error. It has also
-    converged when the loss has settled: each of four successive accepted steps has decreased it by less than 10000 times that, as
-    along directions that the data hardly determine.
+    converged when the loss has settled: each of four successive accepted steps has decreased it by less than 10000 times the
+    tolerance and by less than 1e-4 of the loss, and was predicted to do so, as along directions that the data hardly determine.
 
     Attributes:
         tolerance: Predicted relative decrease of the loss in the next step below which the fit has converged.
@@ -94,8 +95,9 @@ class LevenbergMarquardt(NormalSolver):
         damping, eps = jnp.clip(after.damping, _LEAST_DAMPING, _MOST_DAMPING), jnp.finfo(loss.dtype).eps
         tolerance = jnp.maximum(jnp.asarray(self.tolerance, loss.dtype), 10.0 * eps)
         small = (decrease <= tolerance * loss + eps) & ~trial.rising
-        accepted, little = normal.loss < loss, loss - normal.loss <= _LITTLE * tolerance * loss
-        little = little & ~trial.rising & (search.damping <= 1.0)
+        accepted, most = normal.loss < loss, jnp.minimum(_LITTLE * tolerance, _MOST_LITTLE) * loss
+        # In a curved valley, a step gains little of its predicted decrease, and later steps gain the rest.
+        little = (jnp.maximum(decrease, loss - normal.loss) <= most) & ~trial.rising & (search.damping <= 1.0)
         settled = jnp.where(accepted, jnp.where(little, search.settled + 1, 0), search.settled)
         ended = (small & (search.damping <= 1.0)) | (settled >= _STEPS)
         result = jnp.where(ended, FitResult.SUCCESSFUL.value, FitResult.OUT_OF_STEPS.value)

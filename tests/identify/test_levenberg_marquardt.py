@@ -1,6 +1,7 @@
 """How fits of Levenberg and Marquardt end: converged, or stuck."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ import pytest
 
 from jaxdyn.identify import FitResult, Parameters
 from jaxdyn.identify.least_squares import Normal, Problem, Unknowns
-from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt
+from jaxdyn.identify.levenberg_marquardt import DampedSearch, LevenbergMarquardt, Trial
 
 
 class OneResidual(Problem):
@@ -53,6 +54,26 @@ class OneResidual(Problem):
 
     def moved(self, unknowns, dx, ds) -> Unknowns:
         return Unknowns(unknowns.x + dx, None)
+
+
+class Valley(OneResidual):
+    """The residuals 10 (y - x^2), 1 - x and 10 of Rosenbrock's valley, most of whose loss stays at the minimum (1, 1)."""
+
+    dtype: Any = eqx.field(static=True, default=float)
+
+    longest_steps = np.full(2, math.inf)
+
+    @property
+    def initial(self) -> Unknowns:
+        return Unknowns(jnp.asarray([-1.2, 1.0], self.dtype), None)
+
+    def assembled(self, unknowns, parts) -> Normal:
+        def residuals(x):
+            return jnp.stack([10.0 * (x[1] - x[0] ** 2), 1.0 - x[0], jnp.full_like(x[0], 10.0)])
+
+        r, J = residuals(unknowns.x), jax.jacfwd(residuals)(unknowns.x)
+        none = jnp.zeros((0, 0, 2), r.dtype)
+        return Normal(0.5 * r @ r, J.T @ J, J.T @ r, none, none[:, :, :0], none[:, :, 0], None)
 
 
 def iterated(problem: OneResidual, damping: float, iterations: int) -> list[DampedSearch]:
@@ -115,3 +136,23 @@ def test_steps_have_a_limit_and_only_a_limited_decrease_is_convergence():
     rising = iterated(OneResidual(1.0, -1.0, 1e-7), 1e-9, 1)[1]
     np.testing.assert_allclose(rising.unknowns.x, -1.0 + 1e-7, rtol=1e-12)
     assert int(rising.result) == FitResult.OUT_OF_STEPS
+
+
+@pytest.mark.parametrize(("tolerance", "dtype", "error"), [(1e-8, float, 1e-4), (1e-8, np.float32, 2e-3), (1e-4, float, 0.03)])
+def test_a_slow_valley_is_not_called_settled(tolerance, dtype, error):
+    """The loss falls by about 1 % in each of thirty steps; a step below 1e-4 of the loss is within `error` of the minimum."""
+    problem, solver = Valley(1.0, dtype=dtype), LevenbergMarquardt(tolerance)
+    found, step = solver.init(problem, problem.initial), jax.jit(lambda found: solver.step(problem, found))
+    while int(found.result) == FitResult.OUT_OF_STEPS:
+        found = step(found)
+    assert int(found.result) == FitResult.SUCCESSFUL
+    np.testing.assert_allclose(found.unknowns.x[0], 1.0, atol=error)
+
+
+@pytest.mark.parametrize(("predicted", "settled"), [(1e-5, 1), (1e-3, 0)])
+def test_a_step_that_promised_more_has_not_settled(predicted, settled):
+    problem, solver = OneResidual(1.0), LevenbergMarquardt()
+    start = solver.init(problem, problem.initial)
+    trial = Trial(start.unknowns, predicted * start.loss, jnp.asarray(False))
+    after = solver.judge(start, trial, eqx.tree_at(lambda normal: normal.loss, start.normal, (1.0 - 1e-5) * start.loss))
+    assert int(after.settled) == settled
