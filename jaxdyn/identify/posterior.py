@@ -5,7 +5,9 @@ covariance follows from the covariance C of the values by the inverse of the slo
 
     x ~ N(x_0, G^-1 C G^-T)
 
-Values are drawn by these x, so that every machine is physically valid: masses are positive, and inertias are those of bodies.
+Values are drawn by these x, so that every machine is physically valid: masses are positive, and inertias are those of bodies. If
+log(value) has the standard deviation sigma, the 97.5 % quantile of a positive value is exp(2 sigma) times its estimate. Where only
+a wide prior determines the value, this tail is far longer than that of the prior.
 """
 
 import warnings
@@ -17,9 +19,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jaxdyn.compute import stored_jit
+from jaxdyn.identify.charts import Positive
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.prediction_intervals import root_of_covariance, with_values
+
+_LONGEST = 1.0  # standard deviation of the logarithm of a positive value without a warning
 
 
 class Posterior(eqx.Module):
@@ -73,14 +78,23 @@ def posterior(plant: Plant) -> Posterior:
     counts = [address.count for address in known.addresses]
     parts = zip(known.charts, np.split(np.asarray(known.values), np.cumsum(counts)[:-1]), strict=True)
     center, first, root = [], 0, np.asarray(root_of_covariance(known), np.float64)
-    rows = []
+    rows, wide = [], []
     for chart, values in parts:
         x = chart.unconstrained(jnp.asarray(values))
         G = np.asarray(jax.jacfwd(chart.value)(x), np.float64)
         sizes = np.maximum(np.linalg.norm(G, axis=1, keepdims=True), np.finfo(float).tiny)  # values have several units
         rows.append(np.linalg.pinv(G / sizes) @ (root[first : first + len(values)] / sizes))
+        if isinstance(chart, Positive):
+            spread = np.linalg.norm(rows[-1], axis=1) > _LONGEST
+            wide += [known.labels[first + k][0] for k in np.flatnonzero(spread)]
         center.append(x)
         first += len(values)
+    if wide:
+        warnings.warn(
+            f"the standard deviation sigma of the logarithm of {', '.join(wide)} is larger than {_LONGEST:g}; samples reach "
+            "exp(2 sigma) times the estimate, so record motions that determine these values, or give them narrower priors",
+            stacklevel=3,
+        )
     return Posterior(
         plant._changed(estimates=None), known, tuple(center), jnp.asarray(np.concatenate(rows), known.values.dtype)
     )
@@ -91,7 +105,9 @@ def samples(plant: Plant, key: PRNGKeyArray, count: int) -> Plant:
 
     The unconstrained parameters of the charts are normally distributed about the estimates, with the covariance of the fit, so that
     every machine is physically valid. Where the data determine nothing, priors do; where both determine nothing, all samples keep
-    the estimates, and a warning names the parameters. An estimate at a bound of its chart stays there.
+    the estimates, and a warning names the parameters. An estimate at a bound of its chart stays there. The 97.5 % quantile of a
+    positive value is exp(2 sigma) times its estimate, where sigma is the standard deviation of its logarithm; a warning names the
+    values whose sigma is larger than 1, because the tail of their true posterior is shorter.
 
     Args:
         plant: Plant with its estimates, for example from `jaxdyn.io.load_plant`.
