@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -148,20 +148,22 @@ def fit(
     Raises:
         FitError: The fit did not succeed, and `throw` is true.
         TypeError: An argument has the wrong type.
-        ValueError: The solver cannot solve this problem, or there is none.
+        ValueError: The solver cannot solve a problem, there is none, or several problems have different parameters.
     """
     problems = list(problem) if isinstance(problem, Sequence) else [problem]
     if not problems:
         raise ValueError("there is no problem; give at least one, such as those of recipe(plant, recordings)")
-    problem = problems[-1]
-    for earlier, later in itertools.pairwise(problems) if resume is None else ():
-        found = fit(earlier, solver, initial, max_steps=max_steps, throw=False, progress=progress, mesh=mesh)
-        initial = continued(later, found.unknowns)
-    _check(problem, solver, initial, max_steps)
-    start = problem.initial if initial is None else initial
-    earlier: Any = resume
+    for each in problems:
+        _check(each, solver, initial, max_steps)
+    _check_same_parameters(problems)
+    problem, earlier = problems[-1], cast(Any, resume)
+    start = problems[0].initial if initial is None else initial
     batched = (start.x if resume is None else earlier.unknowns.x).ndim == 2
-    solver.check(problem, batched, mesh)
+    for each in problems:
+        solver.check(each, batched, mesh)
+    for before, after in itertools.pairwise(problems) if resume is None else ():
+        found = fit(before, solver, start, max_steps=max_steps, throw=False, progress=progress, mesh=mesh)
+        start = continued(after, found.unknowns)
     init, step = _programs(problem, solver, batched, mesh)
     search: Any = init(start) if resume is None else earlier
     done, losses = int(np.max(search.iterations)), []
@@ -185,11 +187,16 @@ def fit(
 def continued(problem: Problem, earlier: Unknowns) -> Unknowns:
     """Initial guess with the parameters of the fit of an earlier problem with the same parameters.
 
-    Values that the earlier fit moved to their lower bound, which no search can leave, start at a small part of their first guess.
+    In a batch, the local unknowns of all fits start at the initial guess of the problem. Values that the earlier fit moved to their
+    lower bound, which no search can leave, start at a small part of their first guess.
     """
     first, away = problem.initial, np.isfinite(problem.longest_steps)
-    x = jnp.where(away, jnp.maximum(earlier.x, first.x + np.log(_LIFTED)), earlier.x)
-    return Unknowns(x, first.local)
+    batch = earlier.x.shape[:-1]
+    least, local = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(leaf, (*batch, *leaf.shape)),
+        (jnp.where(away, first.x + np.log(_LIFTED), -jnp.inf), first.local),
+    )
+    return Unknowns(jnp.maximum(earlier.x, least), local)
 
 
 def _programs(
@@ -253,6 +260,30 @@ def pattern(problem: Problem, solver: Solver, initial: Unknowns) -> Any:
     """Shapes and types of the arrays of the `Search` of a fit from this initial guess or batch of initial guesses."""
     init = jax.vmap(solver.init, in_axes=(None, 0)) if initial.x.ndim == 2 else solver.init
     return eqx.filter_eval_shape(init, problem, initial)
+
+
+def _check_same_parameters(problems: Sequence[Problem]) -> None:
+    """Check that all problems have the parameters of the first one, in the same order and with equal charts.
+
+    Raises:
+        ValueError: There is a difference, which the message names.
+    """
+    for number, problem in enumerate(problems[1:], start=2):
+        pairs = itertools.zip_longest(_places(problems[0]), _places(problem), fillvalue=("nothing", None))
+        for (expected, chart), (found, other) in pairs:
+            if expected != found or not eqx.tree_equal(chart, other):
+                what = f"{found} instead of {expected}" if expected != found else f"another chart of {found}"
+                raise ValueError(f"problem {number} has {what}; make all problems from the same Parameters")
+
+
+def _places(problem: Problem) -> list[tuple[str, Any]]:
+    """Names and place of the values of each parameter of a problem, and their chart."""
+    parameters = problem.parameters
+    names = iter(name for name, _ in parameters.labels)
+    return [
+        (f"{', '.join(itertools.islice(names, address.count))} ({', '.join(address.paths)})", chart)
+        for address, chart in zip(parameters.addresses, parameters.charts, strict=True)
+    ]
 
 
 def _check(problem: Any, solver: Any, initial: Any, max_steps: Any) -> None:

@@ -1,16 +1,20 @@
 """The call that all solvers share: its result, its errors, and its answers to wrong arguments."""
 
+import dataclasses
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import optax
 import pytest
 from recorded import pendulum_plant, simulated
 
-from jaxdyn.identify.charts import Positive
+from jaxdyn.identify import fitting
+from jaxdyn.identify.charts import Positive, Real
 from jaxdyn.identify.covariance import uncertainty
 from jaxdyn.identify.fitting import FitError, fit
 from jaxdyn.identify.gradient_descent import GradientDescent
+from jaxdyn.identify.least_squares import Unknowns
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import Parameter, Parameters
@@ -93,3 +97,40 @@ def test_solvers_of_optax_are_wrapped(problem):
     found = fit(problem, GradientDescent(optax.sgd(1e-9)), max_steps=2, progress=False)
     assert found.result is FitResult.SUCCESSFUL
     assert int(found.stats.iterations) == 2
+
+
+class TestSeveralProblems:
+    """All problems are checked before the first of them is fitted."""
+
+    free = Parameter("system.forces.0.viscous", chart=Positive())
+
+    @pytest.mark.parametrize(
+        ("other", "says"),
+        [
+            (
+                [Parameter("system.forces.0.coulomb")],
+                r"coulomb \[1_joint\] \(system.forces.0.coulomb\) instead of viscous \[1_joint\]",
+            ),
+            ([free, Parameter("system.model.mass")], r"mass \[1\] \(system.model.mass\) instead of nothing"),
+            ([Parameter("system.forces.0.viscous", chart=Real())], r"another chart of viscous \[1_joint\]"),
+        ],
+    )
+    def test_other_parameters_are_refused(self, problem, other, says, monkeypatch):
+        monkeypatch.setattr(fitting, "_programs", lambda *_: pytest.fail("a fit began"))
+        later = dataclasses.replace(problem, parameters=Parameters(pendulum_plant(), other))
+        with pytest.raises(ValueError, match=rf"^problem 2 has {says}.*; make all problems from the same Parameters$"):
+            fit([problem, later], progress=False)
+
+    def test_each_problem_is_checked_first(self, problem, monkeypatch, as_a_user):
+        monkeypatch.setattr(fitting, "_programs", lambda *_: pytest.fail("a fit began"))
+        with pytest.raises(TypeError, match="give a problem, such as OutputError"):
+            fit([problem, problem.parameters], progress=False)
+
+    def test_a_batch_goes_through_all_problems(self, problem):
+        """The fits are those from each initial guess alone."""
+        x = problem.initial.x[None] + np.array([[0.3], [-0.2]])
+        starts = jax.vmap(lambda x: Unknowns(x, problem.initial.local))(x)
+        batch = fit([problem, problem], initial=starts, progress=False)
+        alone = fit([problem, problem], initial=Unknowns(x[1], problem.initial.local), progress=False)
+        assert batch.unknowns.x.shape == (2, 1)
+        np.testing.assert_allclose(batch.unknowns.x[1], alone.unknowns.x, atol=1e-6)

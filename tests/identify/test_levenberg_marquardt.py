@@ -138,7 +138,9 @@ def test_steps_have_a_limit_and_only_a_limited_decrease_is_convergence():
     assert int(rising.result) == FitResult.OUT_OF_STEPS
 
 
-@pytest.mark.parametrize(("tolerance", "dtype", "error"), [(1e-8, float, 1e-4), (1e-8, np.float32, 2e-3), (1e-4, float, 0.03)])
+@pytest.mark.parametrize(
+    ("tolerance", "dtype", "error"), [(1e-8, float, 1e-4), (1e-8, np.float32, 2e-3), (1e-4, float, 0.03)]
+)
 def test_a_slow_valley_is_not_called_settled(tolerance, dtype, error):
     """The loss falls by about 1 % in each of thirty steps; a step below 1e-4 of the loss is within `error` of the minimum."""
     problem, solver = Valley(1.0, dtype=dtype), LevenbergMarquardt(tolerance)
