@@ -53,7 +53,7 @@ def usual_plant(plant: Plant, parts: Sequence[Part], *, friction: bool = True) -
         parts: Recordings.
         friction: If false, the forces of the plant are kept as they are.
     """
-    model, motions = plant.system.model, smoothed_motions(parts)
+    model, motions = plant.system.model, smoothed_motions(parts, delays=plant.inputs.delayed)
     force = np.std(np.asarray(needed_and_acting(plant, motions)[1]), axis=0) + np.finfo(float).tiny
     speed = np.std(np.asarray(motions.v), axis=0) + np.finfo(float).tiny
     own = JointFriction(_COULOMB * force / speed, _COULOMB * force, _VELOCITY_SCALE * speed)
@@ -197,10 +197,9 @@ def staged_problems(
     """The problems of all stages; `loss` and further options are those of `OutputError`."""
     found: list[Problem] = []
     if not parameters.subject.system.constraints:
-        motions = smoothed_motions(parts)
-        found.append(
-            InverseDynamicsError(parameters, motions, usual_force_noise(parameters.subject, motions, parts), loss)
-        )
+        plant = parameters.subject
+        motions = smoothed_motions(parts, delays=plant.inputs.delayed or parameters.frees("inputs.delay"))
+        found.append(InverseDynamicsError(parameters, motions, usual_force_noise(plant, motions, parts), loss))
     for cut_to in windows:
         own: dict[str, Any] = {"start_noise": usual_start_noise(cut_to)} if options.get("free_starts", True) else {}
         found.append(OutputError(parameters, cut_to, loss, **(own | options)))

@@ -16,7 +16,7 @@ from jaxdyn.identify.charts import PhysicalInertia
 from jaxdyn.identify.inverse_dynamics_error import Motions, drive_forces, needed_forces
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.output_error import check_prediction, check_zeros, moved, predict
-from jaxdyn.identify.recording import Part, RecordingError, Windows
+from jaxdyn.identify.recording import Part, Windows
 from jaxdyn.mechanism.model import Model
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
@@ -212,24 +212,25 @@ def force_errors(plant: Plant, motions: Motions) -> ForceErrors:
     return ForceErrors(recorded + error, recorded, rms, normalized, relative)
 
 
-def smoothed_motions(parts: Sequence[Part]) -> Motions:
+def smoothed_motions(parts: Sequence[Part], *, delays: bool = True) -> Motions:
     """Smoothed motions and forces of all parts in sequence, with the inputs around each sample if the parts have a `lead`.
 
+    Args:
+        parts: Parts of recordings.
+        delays: If false, inputs act at once, and those around the samples, which need memory, are left out.
+
     Raises:
-        RecordingError: No samples of a part are left, or the parts differ in their lead or in the interval of their grid.
+        RecordingError: No samples of a part are left.
     """
-    smoothed, around = zip(*(part.smoothed_with_inputs() for part in parts), strict=True)
+    spacings = [part.input_spacing * part.processed.smoothing.interval for part in parts]
+    leads = [part.processed.lead / spacing for part, spacing in zip(parts, spacings, strict=True)]
+    ahead = int(np.ceil(max(leads) - 1e-9)) if delays else 0  # all samples have the same number of inputs
+    smoothed, around = zip(*(part.smoothed_with_inputs(ahead) for part in parts), strict=True)
     columns = [np.concatenate([getattr(r, name) for r in smoothed]) for name in ("q", "v", "a", "u")]
-    leads = {(part.processed.lead, part.processed.smoothing.interval) for part in parts}
-    if all(lead == 0.0 for lead, _ in leads):
+    if not ahead:
         return Motions(*columns)
-    if len(leads) > 1:
-        raise RecordingError(
-            f"{smoothed[0].name}: recordings of inputs with delays need the same lead and the same motion.interval"
-        )
-    values, interval = jnp.asarray(np.concatenate(around)), leads.pop()[1]
-    every = np.full(len(values), interval)
-    return Motions(*columns, around=jax.vmap(Knots)(values, every, -(values.shape[1] // 2) * every))
+    every = np.repeat(spacings, [len(r.time) for r in smoothed])
+    return Motions(*columns, around=jax.vmap(Knots)(jnp.asarray(np.concatenate(around)), every, -ahead * every))
 
 
 @checked_model

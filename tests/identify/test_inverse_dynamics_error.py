@@ -99,3 +99,21 @@ def test_delays_are_estimated_and_need_inputs_around_the_samples():
     np.testing.assert_allclose(found.inputs.delay, delays, atol=1e-4)  # errors of differences of second order: 1e-4
     np.testing.assert_allclose(found.system.model.mass, plant.system.model.mass, rtol=1e-3)
     np.testing.assert_allclose(found.system.forces[0].viscous, plant.system.forces[0].viscous, atol=3e-3)
+
+
+def test_inputs_around_samples_of_several_grids():
+    """A ramp of time and a sine; grids and leads differ, and inputs are spaced as widely as their filter allows."""
+    t = 0.001 * np.arange(3000)
+    u = np.stack([t, np.sin(2 * np.pi * t)], axis=1)
+    recording = Recording("run", t, u, None, u, inputs="linear")
+    parts = [
+        Part(recording, processing=Processing(Smoothing(0.001, 10.0, drop=300, decimate=50), 0.03)),
+        Part(recording, processing=Processing(Smoothing(0.004, 0.0, drop=75, decimate=20), 0.05)),
+    ]
+    motions = smoothed_motions(parts)
+    assert motions.around.values.shape[1] == 2 * 15 + 1  # 0.03 s in steps of 0.002 s
+    for late in (-0.03, -0.013, 0.0, 0.03):
+        times = motions.u[:, 0] + late
+        found = jax.vmap(lambda knots, late: knots(late), (0, None))(motions.around, jnp.asarray(late))
+        np.testing.assert_allclose(found, np.stack([times, np.sin(2 * np.pi * times)], axis=1), atol=2e-4)
+    assert smoothed_motions(parts, delays=False).around is None
