@@ -54,8 +54,8 @@ def usual_plant(plant: Plant, parts: Sequence[Part], *, friction: bool = True) -
         friction: If false, the forces of the plant are kept as they are.
     """
     model, motions = plant.system.model, smoothed_motions(parts, delays=plant.inputs.delayed)
-    force = np.std(np.asarray(needed_and_acting(plant, motions)[1]), axis=0) + np.finfo(float).tiny
-    speed = np.std(np.asarray(motions.v), axis=0) + np.finfo(float).tiny
+    needed, acting = (np.std(np.asarray(forces), axis=0) for forces in needed_and_acting(plant, motions))
+    force, speed = _typical(acting, needed), _typical(np.std(np.asarray(motions.v), axis=0))
     own = JointFriction(_COULOMB * force / speed, _COULOMB * force, _VELOCITY_SCALE * speed)
     at_low_speed = StribeckFriction(_STRIBECK * force, _STRIBECK_VELOCITY * speed, _VELOCITY_SCALE * speed)
     given: dict[Any, Any] = {type(known): known for known in plant.system.forces}
@@ -68,6 +68,17 @@ def usual_plant(plant: Plant, parts: Sequence[Part], *, friction: bool = True) -
         forces=(*usual, *kept) if friction else plant.system.forces,
     )
     return Plant(system, plant.sensors, plant.inputs, plant.processing)
+
+
+def _typical(sizes: Float[np.ndarray, "nv"], instead: Float[np.ndarray, "nv"] | float = 0.0) -> Float[np.ndarray, "nv"]:
+    """Typical sizes in the joints.
+
+    Args:
+        sizes: Sizes in the joints; one below 0.1 % of the largest is that of a joint without a drive or at rest.
+        instead: Sizes for such joints, which have at least 1 % of the largest size, or 0.01 if all sizes are zero.
+    """
+    largest = np.max(sizes) or np.max(instead) or 1.0
+    return np.where(sizes > 1e-3 * largest, sizes, np.maximum(instead, 1e-2 * largest))
 
 
 def _merged(given: JointFriction | StribeckFriction | None, guess: JointFriction | StribeckFriction):
@@ -118,10 +129,11 @@ def measured_noise(parts: Sequence[Part]) -> Float[np.ndarray, "nq"]:
 
 def usual_force_noise(plant: Plant, motions: Motions, parts: Sequence[Part]) -> Float[np.ndarray, "nv"]:
     """Standard deviations of errors of forces, parts of the typical forces, for samples whose errors a filter correlates."""
-    force = np.sqrt(np.mean(np.square(needed_and_acting(plant, motions)[1]), axis=0))
+    both = (np.asarray(forces) for forces in needed_and_acting(plant, motions))
+    needed, acting = (np.sqrt(np.mean(forces**2, axis=0)) for forces in both)
     filters = [part.processed.smoothing for part in parts]
     samples = max(1.0 / (2.0 * how.cutoff * how.interval * how.decimate) if how.cutoff else 1.0 for how in filters)
-    return _FORCE_NOISE * np.sqrt(max(samples, 1.0)) * np.maximum(force, 1e-3 * np.max(force))
+    return _FORCE_NOISE * np.sqrt(max(samples, 1.0)) * _typical(acting, needed)
 
 
 def usual_start_noise(windows: Windows) -> Float[np.ndarray, "L"]:
