@@ -23,10 +23,9 @@ from jaxdyn.dynamics.metric import mass_matrix
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
 from jaxdyn.identify.losses import Loss, Squares
-from jaxdyn.identify.measurement import Plant, Sensors
+from jaxdyn.identify.measurement import MeasurementError, Plant, joint_positions
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import DivergencePrior, GaussianPrior, Parameter, Parameters, body_inertia
-from jaxdyn.identify.processing import Processing
 from jaxdyn.identify.recording import Part, Recording, RecordingError, Windows, cut
 from jaxdyn.identify.validation import needed_and_acting, smoothed_motions
 
@@ -58,14 +57,16 @@ def usual_plant(plant: Plant, parts: Sequence[Part], *, friction: bool = True) -
     force, speed = _typical(acting, needed), _typical(np.std(np.asarray(motions.v), axis=0))
     own = JointFriction(_COULOMB * force / speed, _COULOMB * force, _VELOCITY_SCALE * speed)
     at_low_speed = StribeckFriction(_STRIBECK * force, _STRIBECK_VELOCITY * speed, _VELOCITY_SCALE * speed)
-    given: dict[Any, Any] = {type(known): known for known in plant.system.forces}
-    usual = [_merged(given.pop(type(guess), None), guess) for guess in (own, at_low_speed)]
+    forces: list[Any] = list(plant.system.forces)
+    for guess in (at_low_speed, own) if friction else ():
+        alike = [k for k, known in enumerate(forces) if type(known) is type(guess)]
+        for k in alike[1:]:  # their coefficients are kept
+            forces[k] = _merged(forces[k], guess, ())
+        forces.insert(0, _merged(forces.pop(alike[0]), guess, guess.linear) if alike else guess)
     inertia = np.diagonal(np.asarray(stored_jit(mass_matrix)(model, motions.q[len(motions.q) // 2])))
     armature = jnp.where(model.armature > 0, model.armature, _ARMATURE * inertia)
-    kept = tuple(force for force in plant.system.forces if type(force) in given)
     system = plant.system.changed(
-        model=eqx.tree_at(lambda model: model.armature, model, armature),
-        forces=(*usual, *kept) if friction else plant.system.forces,
+        model=eqx.tree_at(lambda model: model.armature, model, armature), forces=tuple(forces)
     )
     return Plant(system, plant.sensors, plant.inputs, plant.processing)
 
@@ -81,13 +82,9 @@ def _typical(sizes: Float[np.ndarray, "nv"], instead: Float[np.ndarray, "nv"] | 
     return np.where(sizes > 1e-3 * largest, sizes, np.maximum(instead, 1e-2 * largest))
 
 
-def _merged(given: JointFriction | StribeckFriction | None, guess: JointFriction | StribeckFriction):
-    """Friction with the given coefficients where they are positive, and with at least the guessed velocity scale."""
-    if given is None:
-        return guess
-    kept = {
-        name: jnp.where(getattr(given, name) > 0, getattr(given, name), getattr(guess, name)) for name in guess.linear
-    }
+def _merged(given: Any, guess: JointFriction | StribeckFriction, names: tuple[str, ...]) -> Any:
+    """Friction with the given coefficients where they are positive, or not named, and with at least the guessed velocity scale."""
+    kept = {name: jnp.where(getattr(given, name) > 0, getattr(given, name), getattr(guess, name)) for name in names}
     return dataclasses.replace(given, velocity_scale=jnp.maximum(given.velocity_scale, guess.velocity_scale), **kept)
 
 
@@ -95,8 +92,11 @@ def usual_parameters(plant: Plant) -> list[Parameter]:
     """Inertias near those of the plant, armature, the coefficients of its friction, and a delay of each input."""
     model, forces = plant.system.model, enumerate(plant.system.forces)
     bodies = [name for name, mass in zip(model.topology.body_names, np.asarray(model.mass), strict=True) if mass > 0]
+    # Of several terms of the same kind, the data determine only the sum.
     friction = [
-        (f"system.forces.{k}", force) for k, force in forces if isinstance(force, JointFriction | StribeckFriction)
+        (f"system.forces.{k}", force)
+        for k, force in forces
+        if isinstance(force, JointFriction | StribeckFriction) and type(force) not in map(type, plant.system.forces[:k])
     ]
     return [
         *(body_inertia(body, prior=DivergencePrior(_DIVERGENCE)) for body in bodies),
@@ -158,25 +158,34 @@ def recipe(
         known = identify.uncertainty(problems[-1], found.unknowns)
 
     Inverse dynamics comes first if the system has no constraints, then output error with windows of each duration. The sensors
-    have the noise of the recordings.
+    have the noise of the recordings, and otherwise are those of the plant.
 
     Args:
         plant: Machine whose coordinates are measured. Its inertias are the center of their priors.
-        recordings: Recordings, or parts of them. A part without `Processing` has a lead of 0.05 s, for free delays.
+        recordings: Recordings, or parts of them. A part without `Processing` has that of the plant, with a lead of at least
+            0.05 s, for free delays.
         free: Free parameters. By default they are inertias, armature, viscous, Coulomb and Stribeck friction in all joints, and
             the delay of each input; armature and friction start at values of the order of magnitude of the recordings.
         durations: Durations of the windows, s, from short to long.
         interval: Time step of the simulation, s.
 
     Raises:
-        RecordingError, MeasurementError, ParameterError: A recording or a parameter cannot be used.
+        RecordingError, MeasurementError, ParameterError: A recording, the sensors or a parameter cannot be used.
     """
+    if plant.sensors.observe is not joint_positions:
+        raise MeasurementError(
+            "recipe: the sensors of the plant do not observe the coordinates alone; give Sensors with observe=joint_positions, or "
+            "make an OutputError with cut(..., with_velocities=True)"
+        )
     given = [entry if isinstance(entry, Part) else Part(entry) for entry in recordings]
-    parts = [part if part.processing else dataclasses.replace(part, processing=Processing(lead=LEAD)) for part in given]
+    usual = dataclasses.replace(plant.processing, lead=max(plant.processing.lead, LEAD))
+    parts = [part if part.processing else dataclasses.replace(part, processing=usual) for part in given]
     check_parts(plant, parts)
     plant = plant if free is not None else usual_plant(plant, parts)
-    sensors = Sensors(measured_noise(parts), scale=plant.sensors.scale, offset=plant.sensors.offset)
-    plant = Plant(plant.system, sensors, plant.inputs)
+    # The errors of measurements contain those of their resolution, which sensors add to the noise.
+    measured, rounding = measured_noise(parts), np.asarray(plant.sensors.quantization) / np.sqrt(12.0)
+    noise = np.sqrt(np.maximum(measured**2 - rounding**2, (0.1 * measured) ** 2))
+    plant = Plant(plant.system, dataclasses.replace(plant.sensors, noise=noise), plant.inputs)
     parameters = Parameters(plant, usual_parameters(plant) if free is None else free)
     windows = [windows_of(parts, duration=duration, interval=interval) for duration in durations]
     return staged_problems(parameters, parts, windows, Squares())
