@@ -205,7 +205,7 @@ class ForcesCheck(Check):
     )
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
-        motions, how = smoothed_motions(parts), _filter_in_words(parts)
+        motions, how = smoothed_motions(parts, delays=plant.inputs.delayed), _filter_in_words(parts)
         check_lead(plant, False, motions.around)
         errors, deviations = force_errors(plant.bare, motions), prediction_deviations(plant, motions)
         names = component_names(plant.system.model, Quantity(along="velocity"))
