@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from jaxdyn.identify import (
 from jaxdyn.identify.validation import needed_and_acting
 
 NOISE = 0.05
-ARM = double_pendulum_plant()
+ARM = eqx.tree_at(lambda plant: plant.inputs.delay, double_pendulum_plant(), jnp.zeros(2))
 MASSES = Parameter("system.model.mass", chart=Positive())
 
 

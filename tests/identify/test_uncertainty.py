@@ -139,7 +139,7 @@ class TestBlind:
 
     @pytest.mark.parametrize("noise", [1e-9, 1.0, 1e6])
     def test_no_influence(self, noise):
-        free = (*FREE, Parameter("inputs.delay"), Parameter("system.forces.0.velocity_scale", chart=Positive()))
+        free = (*FREE, Parameter("sensors.scale"), Parameter("system.forces.0.velocity_scale", chart=Positive()))
         problem, _ = experiment(0.0 * errors(0), noise=noise, free=free)
         found = uncertainty(problem, problem.initial, kind="noise", scale=False)
         np.testing.assert_array_equal(np.isinf(found.std), [False, False, False, True, True])
@@ -161,7 +161,7 @@ class TestBlind:
         assert any(found.labels[2][0] in w and found.labels[4][0] in w for w in found.warnings)
 
     def test_a_prior_makes_it_known(self):
-        free = (*FREE, Parameter("inputs.delay", prior=GaussianPrior(0.01)))
+        free = (*FREE, Parameter("sensors.scale", prior=GaussianPrior(0.01)))
         problem, _ = experiment(errors(0), free=free)
         found = uncertainty(problem, problem.initial, kind="noise", scale=False)
         np.testing.assert_allclose(found.std[3], 0.01)

@@ -14,6 +14,7 @@ from jaxdyn.dynamics import GroundContact, HalfSpace, contact_sphere
 from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs.rollout import contacts as rollout_contacts
 from jaxdyn.jobs.rollout import work as rollout
+from jaxdyn.jobs.rollout.samples import Machines
 
 RADIUS, HEIGHT = 0.1, 0.05
 
@@ -33,7 +34,7 @@ def run(tmp_path, monkeypatch):
     """Run the job on a system; returns its metrics and the directory."""
 
     def run_on(system: jaxdyn.System, *overrides: str) -> tuple[dict, Path]:
-        monkeypatch.setattr(rollout, "_machine", lambda config: (system, None))
+        monkeypatch.setattr(rollout, "_machines", lambda config: Machines(system, None, None))
         monkeypatch.setattr(RunDirectory, "write_mechanism", lambda self, system: None)
         (tmp_path / "rollout.toml").write_text(ROLLOUT)
         given = ["time.duration=0.3 s", "time.save_every=50", "initial.spread=0", *overrides]

@@ -17,6 +17,7 @@ from jaxdyn.io.config import read_config
 from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.jobs.rollout import work as rollout
 from jaxdyn.jobs.rollout.config import RolloutConfig
+from jaxdyn.jobs.rollout.samples import Machines
 
 MODEL = library.double_pendulum()
 MATERIAL = {"stiffness": 100.0, "damping": 1.0}
@@ -28,7 +29,7 @@ def run(tmp_path: Path, monkeypatch):
     """Run the job on a double pendulum whose tip touches the ground; returns the exit status."""
 
     def run_with(outputs: str) -> int:
-        monkeypatch.setattr(rollout, "_machine", lambda config: (TOUCHING, None))
+        monkeypatch.setattr(rollout, "_machines", lambda config: Machines(TOUCHING, None, None))
         monkeypatch.setattr(RunDirectory, "write_mechanism", lambda self, system: None)
         (tmp_path / "rollout.toml").write_text(ROLLOUT)
         given = [f"outputs={outputs}", "--out", str(tmp_path / "run")]

@@ -49,7 +49,7 @@ def test_a_rollout_states_whether_colliders_are_simulated(tmp_path: Path, capsys
     (tmp_path / "ball.urdf").write_text(ROBOT)
     (tmp_path / "rollout.toml").write_text(ROLLOUT)
     changes = [f"mechanism={tmp_path / 'ball.urdf'}", "base=free", f"contact={contact}"]
-    system, _ = rollout._machine(io.read_config(tmp_path / "rollout.toml", RolloutConfig, changes))
+    system = rollout._machines(io.read_config(tmp_path / "rollout.toml", RolloutConfig, changes)).system
     assert f"contacts: {said}" in capsys.readouterr().out
     assert [type(force).__name__ for force in system.forces] == ["GroundContact"] * (contact == "ground")
     assert np.isfinite(total_energy(system, neutral_state(system)))
