@@ -15,7 +15,7 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 33_690, "jaxdyn/lanes": 6_680, "tests": 36_600, "experiments": 6_010}
+BUDGETS = {"jaxdyn": 33_700, "jaxdyn/lanes": 6_680, "tests": 36_610, "experiments": 6_010}
 PUBLIC_NAMES = 386  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,

@@ -13,8 +13,8 @@ from jaxdyn.identify.solver import FitResult, NormalSolver, Search
 from jaxdyn.mechanism.quantity import plain, quantity
 
 _LEAST_DAMPING, _MOST_DAMPING = 1e-12, 1e12
-# Decrease of a settled loss in multiples of the tolerance, and at most; and the number of such steps.
-_LITTLE, _MOST_LITTLE, _STEPS = 1e4, 1e-4, 4
+# A loss has settled when so many accepted steps have decreased it by less than this part.
+_STEPS, _LITTLE = 4, 1e-4
 
 
 class DampedSearch(Search):
@@ -26,7 +26,8 @@ class DampedSearch(Search):
         damping: Relative increase of the diagonal in the next step.
         growth: Factor by which the damping increases if the next step fails.
         iterations: Number of steps taken.
-        settled: Number of successive steps that have decreased the loss by very little.
+        mark: Loss that later steps have decreased by very little.
+        settled: Number of these steps.
         result: Code of `FitResult`.
     """
 
@@ -35,6 +36,7 @@ class DampedSearch(Search):
     damping: Float[Array, "*starts"]
     growth: Float[Array, "*starts"]
     iterations: Int[Array, "*starts"]
+    mark: Float[Array, "*starts"]
     settled: Int[Array, "*starts"]
     result: Int[Array, "*starts"]
 
@@ -65,8 +67,8 @@ class LevenbergMarquardt(NormalSolver):
     The damping is adapted as in Nielsen 1999. A step changes the values of the chart `Positive` by a factor of at most 4, because
     the linear approximation does not hold farther away. A fit has converged when the damping is at most 1 and the next step is
     predicted to decrease the loss by less than `tolerance` times the loss, or by less than the rounding error. It has also
-    converged when the loss has settled: each of four successive accepted steps has decreased it by less than 10000 times the
-    tolerance and by less than 1e-4 of the loss, and was predicted to do so, as along directions that the data hardly determine.
+    converged when the loss has settled: four successive accepted steps have decreased it by less than 1e-4 of the loss in total, as
+    along directions that the data hardly determine.
 
     Attributes:
         tolerance: Predicted relative decrease of the loss in the next step below which the fit has converged.
@@ -80,7 +82,7 @@ class LevenbergMarquardt(NormalSolver):
         code = jnp.where(jnp.isfinite(normal.loss), FitResult.OUT_OF_STEPS.value, FitResult.NOT_FINITE.value)
         damping, growth = jnp.asarray(FIRST_DAMPING, dtype), jnp.asarray(FIRST_GROWTH, dtype)
         none = jnp.zeros((), int)
-        return DampedSearch(initial, normal, damping, growth, none, none, code.astype(int))
+        return DampedSearch(initial, normal, damping, growth, none, normal.loss, none, code.astype(int))
 
     def propose(self, problem: Problem, search: DampedSearch) -> Trial:
         dx, ds = gauss_newton_step(search.normal, search.damping, problem.longest_steps)
@@ -95,15 +97,17 @@ class LevenbergMarquardt(NormalSolver):
         damping, eps = jnp.clip(after.damping, _LEAST_DAMPING, _MOST_DAMPING), jnp.finfo(loss.dtype).eps
         tolerance = jnp.maximum(jnp.asarray(self.tolerance, loss.dtype), 10.0 * eps)
         small = (decrease <= tolerance * loss + eps) & ~trial.rising
-        accepted, most = normal.loss < loss, jnp.minimum(_LITTLE * tolerance, _MOST_LITTLE) * loss
-        # In a curved valley, a step gains little of its predicted decrease, and later steps gain the rest.
-        little = (jnp.maximum(decrease, loss - normal.loss) <= most) & ~trial.rising & (search.damping <= 1.0)
-        settled = jnp.where(accepted, jnp.where(little, search.settled + 1, 0), search.settled)
+        moved = (after.loss < (1.0 - _LITTLE) * search.mark) | trial.rising
+        # A step that is small because of the damping shows nothing, unless one with less damping was refused.
+        shows = (normal.loss < loss) & ((search.damping <= 1.0) | (search.growth > FIRST_GROWTH))
+        mark = jnp.where(moved, after.loss, search.mark)
+        settled = jnp.where(moved, 0, search.settled + shows.astype(search.settled.dtype))
         ended = (small & (search.damping <= 1.0)) | (settled >= _STEPS)
         result = jnp.where(ended, FitResult.SUCCESSFUL.value, FitResult.OUT_OF_STEPS.value)
         stuck = (result == FitResult.OUT_OF_STEPS) & (damping >= _MOST_DAMPING)
         result = jnp.where(stuck, FitResult.STUCK.value, result).astype(search.result.dtype)
         unknowns, best = after.point
-        new = DampedSearch(unknowns, best, damping, jnp.asarray(after.growth), search.iterations + 1, settled, result)
+        growth, iterations = jnp.asarray(after.growth), search.iterations + 1
+        new = DampedSearch(unknowns, best, damping, growth, iterations, mark, settled, result)
         running = search.result == FitResult.OUT_OF_STEPS
         return jax.tree.map(lambda new, old: jnp.where(running, new, old), new, search)

@@ -151,10 +151,12 @@ def test_a_slow_valley_is_not_called_settled(tolerance, dtype, error):
     np.testing.assert_allclose(found.unknowns.x[0], 1.0, atol=error)
 
 
-@pytest.mark.parametrize(("predicted", "settled"), [(1e-5, 1), (1e-3, 0)])
-def test_a_step_that_promised_more_has_not_settled(predicted, settled):
+@pytest.mark.parametrize(("part", "result"), [(2e-5, FitResult.SUCCESSFUL), (5e-5, FitResult.OUT_OF_STEPS)])
+def test_a_loss_settles_by_steps_that_are_taken_whatever_is_refused_between_them(part, result):
     problem, solver = OneResidual(1.0), LevenbergMarquardt()
-    start = solver.init(problem, problem.initial)
-    trial = Trial(start.unknowns, predicted * start.loss, jnp.asarray(False))
-    after = solver.judge(start, trial, eqx.tree_at(lambda normal: normal.loss, start.normal, (1.0 - 1e-5) * start.loss))
-    assert int(after.settled) == settled
+    found = solver.init(problem, problem.initial)
+    for _ in range(4):
+        for loss in ((1.0 - part) * found.loss, 2.0 * found.loss, 2.0 * found.loss):
+            trial = Trial(found.unknowns, 1e-3 * found.loss, jnp.asarray(False))
+            found = solver.judge(found, trial, eqx.tree_at(lambda normal: normal.loss, found.normal, loss))
+    assert int(found.result) == result

@@ -88,7 +88,10 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     steps = int(np.max(found.stats.iterations))
     print(f"{steps} steps, {seconds:.1f} s: {result.message}")
     plant = parameters.place(best.x)
-    known = uncertainty(problem, best)
+    try:
+        known = uncertainty(problem, best)
+    except ValueError as error:  # the information is not finite; the message states the remedy
+        raise ConfigError(f"study {study.name!r}: {error}") from None
     start = parameters.values(parameters.initial)
     unphysical = unphysical_bodies(plant.system.model)
     lines = [parameter_table(known, np.asarray(start)), physical_check(plant.system.model, unphysical)]
