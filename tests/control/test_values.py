@@ -77,7 +77,7 @@ def test_an_array_that_has_changed_is_an_argument_from_then_on():
     assert count == 3
     assert arguments(tree([1.0, 0.0])) == (second, 3)
     assert arguments(tree([1.0, 0.0], -jnp.inf))[1] == 3
-    assert arguments(tree([1.0, 0.0], dtype=jnp.float32))[1] == 2  # begins anew
+    assert arguments(tree([1.0, 0.0], dtype=jnp.float32))[1] == 2  # another type: only the values of this tree decide
 
 
 def test_arrays_of_numpy_may_change_in_place():
