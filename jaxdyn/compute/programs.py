@@ -234,31 +234,51 @@ class stored_jit:
         return self._program if prepare is None else prepare(*args)
 
 
-def stored_outside_jit(function: Callable) -> Callable:
-    """Decorator of a function that uses `per_sample` internally: outside of `jit` and derivatives, it is a stored program."""
-    return _compiled_by_guest(function, "stored_outside_jit")
+def _unchecked(args: tuple, options: dict) -> None:
+    """The check of a function whose arguments are checked elsewhere."""
 
 
-def kernel_function(function: Callable) -> Callable:
+def stored_outside_jit(function: Callable, check: Callable[[tuple, dict], None] = _unchecked) -> Callable:
+    """Decorator of a function that uses `per_sample` internally: outside of `jit` and derivatives, it is a stored program.
+
+    Args:
+        function: Function to compile.
+        check: As for `kernel_function`.
+    """
+    return _compiled_by_guest(function, "stored_outside_jit", check)
+
+
+def kernel_function(function: Callable, check: Callable[[tuple, dict], None] = _unchecked) -> Callable:
     """Decorator of a function of one sample that users call: the lane compiler compiles it, where possible, wherever it is called.
 
     Within `jit`, and in loops, batches and derivatives there, a call is one kernel in the program of the user; within a function
     that the lane compiler compiles as a whole, it is a part of that function. Outside of `jit`, a call is one stored program
     instead of hundreds of operations.
+
+    Args:
+        function: Function of one sample.
+        check: Function of the arguments and the options of a call that raises an error for wrong ones. Of arrays it must check only
+            shapes and types: it is not called again for others of the same ones. The values in an immutable module are checked
+            once.
     """
-    return _compiled_by_guest(function, "kernel_function")
+    return _compiled_by_guest(function, "kernel_function", check)
 
 
-def _compiled_by_guest(function: Callable, maker: str) -> Callable:
+def _compiled_by_guest(function: Callable, maker: str, check: Callable[[tuple, dict], None]) -> Callable:
     """The function as the guest compiles it from its first call on; without a guest, one program of XLA outside of traces."""
 
     @functools.cache
     def made() -> Callable:
         guest = compiler()
         if guest is not None:
-            return getattr(guest, maker)(function)
+            return getattr(guest, maker)(function, check)
         jitted = eqx.filter_jit(function)
-        return lambda *args, **options: (function if within_jit() else jitted)(*args, **options)
+
+        def checked(*args, **options):
+            check(args, options)
+            return (function if within_jit() else jitted)(*args, **options)
+
+        return checked
 
     @functools.wraps(function)
     def call(*args, **options):

@@ -43,26 +43,32 @@ def kinematic_function(function: Callable) -> Callable:
 
 def checked_model(function: Callable) -> Callable:
     """Decorator like `kinematic_function`, for functions that are not compiled."""
-    return _with_checks(function, function, lambda model, name: None)
-
-
-def _checked(function: Callable, check: Callable[[Model, str], None]) -> Callable:
-    return _with_checks(function, kernel_function(function), check)
-
-
-def _with_checks(function: Callable, compiled: Callable, check: Callable[[Model, str], None]) -> Callable:
-    names = tuple(inspect.signature(function).parameters)
+    check = _check_of(function, lambda model, name: None)
 
     @functools.wraps(function)
     def checked(*args, **options):
+        check(args, options)
+        return function(*args, **options)
+
+    return checked
+
+
+def _checked(function: Callable, check: Callable[[Model, str], None]) -> Callable:
+    return kernel_function(function, _check_of(function, check))
+
+
+def _check_of(function: Callable, check: Callable[[Model, str], None]) -> Callable[[tuple, dict], None]:
+    """Check of the arguments and the options of a call."""
+    names = tuple(inspect.signature(function).parameters)
+
+    def check_call(args: tuple, options: dict) -> None:
         given = dict(zip(names, args, strict=False)) | options
         if "model" in given:
             check_model(given["model"], function.__name__)
             check(given["model"], function.__name__)
             check_vectors(given["model"], given)
-        return compiled(*args, **options)
 
-    return checked
+    return check_call
 
 
 def check_model(model: Any, name: str) -> None:

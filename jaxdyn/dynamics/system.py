@@ -255,40 +255,44 @@ def check_controls(system: System, u: Any) -> None:
 def system_function(function: Callable) -> Callable:
     """Decorator that checks the arguments of a public function (system, state, ...) and, outside of `jit`, compiles the
     function."""
-    return checked_system(kernel_function(function))
+    return kernel_function(function, _check_of(function))
 
 
 def dynamic_function(function: Callable) -> Callable:
     """Decorator like `system_function`, for functions that need masses."""
-    inner = system_function(function)
-
-    @functools.wraps(inner)
-    def checked(system, *args, **options):
-        if isinstance(system, System):
-            check_masses(system.model, function.__name__)
-        return inner(system, *args, **options)
-
-    return checked
+    return kernel_function(function, _check_of(function, needs_masses=True))
 
 
 def checked_system(function: Callable) -> Callable:
     """Decorator that checks the arguments of a public function (system, state, ...)."""
-    names = tuple(inspect.signature(function).parameters)
+    check = _check_of(function)
 
     @functools.wraps(function)
     def checked(*args, **options):
+        check(args, options)
+        return function(*args, **options)
+
+    return checked
+
+
+def _check_of(function: Callable, *, needs_masses: bool = False) -> Callable[[tuple, dict], None]:
+    """Check of the arguments and the options of a call."""
+    names = tuple(inspect.signature(function).parameters)
+
+    def check(args: tuple, options: dict) -> None:
         given = dict(zip(names, args, strict=False)) | options
         if "system" in given:  # otherwise Python reports the missing argument
             check_system(given["system"], function.__name__)
+            if needs_masses:
+                check_masses(given["system"].model, function.__name__)
         if {"system", "state"} <= given.keys():
             check_state(given["system"], given["state"], function.__name__)
             check_vectors(given["system"].model, {"a": given.get("a")})
             check_controls(given["system"], given.get("u"))
         if given.get("key") is not None:
             configuration.check_key(given["key"])
-        return function(*args, **options)
 
-    return checked
+    return check
 
 
 def or_system(of_system: Callable) -> Callable:

@@ -9,7 +9,6 @@ import collections
 import contextlib
 import functools
 import io
-import itertools
 import logging
 import os
 import pickle
@@ -33,6 +32,7 @@ from jaxdyn.compute.forked import check_not_forked
 from jaxdyn.compute.hints import writing_out
 from jaxdyn.compute.programs import surrounding_traces, within_jit
 from jaxdyn.lanes import cpu
+from jaxdyn.lanes.arguments import ARGUMENTS, Structure, is_storable, part_of, partition
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.entry import run
 
@@ -59,8 +59,12 @@ class _Program(NamedTuple):
 
     def results(self, found: list) -> Any:
         """Results of a call from the arrays that the executable returns."""
+        if self.out_tree == _ONE_ARRAY:
+            return found[0]
         return jax.tree.unflatten(self.out_tree, combined(self.rest, found))
 
+
+_ONE_ARRAY = jax.tree.structure(0)
 
 # Maximum number of programs of all functions together, in each table below, and of public functions that are batched outside of
 # `jit`. A program takes from a hundred kilobytes to some megabytes.
@@ -125,7 +129,7 @@ class stored_jit:
     def __init__(self, function: Callable):
         functools.update_wrapper(self, function)
         self._function = function
-        self._stored, self._ordinary = _Stored(function, function), eqx.filter_jit(function)
+        self._stored, self._ordinary = _Stored(function), eqx.filter_jit(function)
 
     def __call__(self, *args, **options):
         if surrounding_traces() or internals.config.disable_jit.value:
@@ -139,36 +143,44 @@ class stored_jit:
             return self
         with cpu.least_effort():
             executable = program.executable.lower(*arguments).compile()
-        return lambda *args: program.results(executable(*_partition(jax.tree.leaves(args))[0]))
+        return lambda *args: program.results(executable(*partition(jax.tree.leaves(args))[0]))
 
 
-def stored_outside_jit(function: Callable) -> Callable:
+def stored_outside_jit(function: Callable, check: Callable[[tuple, dict], None]) -> Callable:
     """Result of `jaxdyn.compute.stored_outside_jit`."""
-    stored = stored_jit(function)
+    stored = _Stored(function, check)
 
     @functools.wraps(function)
     def call(*args, **options):
-        return (function if surrounding_traces() else stored)(*args, **options)
+        if not internals.config.disable_jit.value and not surrounding_traces():
+            return stored(args, options)
+        check(args, options)
+        return function(*args, **options)
 
     return call
 
 
-def kernel_function(function: Callable) -> Callable:
+def kernel_function(function: Callable, check: Callable[[tuple, dict], None]) -> Callable:
     """Result of `jaxdyn.compute.kernel_function`."""
     # Within `jit`, a known model is a constant: the operations with its zeros vanish. Outside, one program serves all models.
-    stored, batched = _Stored(function, _in_lanes(function, _ARGUMENTS)), _Batched(_in_lanes(function, _ARGUMENTS))
+    stored, batched = _Stored(function, check, in_lanes=True), _Batched(_in_lanes(function, ARGUMENTS))
     traced = _in_lanes(function, jax_core.Tracer)
 
     @functools.wraps(function)
     def call(*args, **options):
         check_not_forked()
-        if internals.config.disable_jit.value or writing_out():
-            return function(*args, **options)
-        if within_jit():
-            return traced(*args, **options)
-        return batched(*args, **options) if surrounding_traces() else stored(args, options)
+        is_written = internals.config.disable_jit.value or writing_out()
+        if not is_written and not surrounding_traces():
+            return stored(args, options)
+        check(args, options)
+        return (function if is_written else traced if within_jit() else batched)(*args, **options)
 
     return call
+
+
+def _label(function: Callable) -> str:
+    """Name of a function in records and messages."""
+    return getattr(function, "__name__", type(function).__name__).lstrip("_")
 
 
 def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable:
@@ -182,13 +194,13 @@ def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable
     @functools.wraps(function)
     def call(*args, **options):
         leaves, tree = jax.tree.flatten((args, options))
-        given, rest = _partition(leaves, operands)
+        given, rest = partition(leaves, operands)
 
         def of_operands(*given):
             args, options = jax.tree.unflatten(tree, combined(rest, given))
             return function(*args, **options)
 
-        return run(of_operands, tuple(given), name=function.__name__)[0] if given else function(*args, **options)
+        return run(of_operands, tuple(given), name=_label(function))[0] if given else function(*args, **options)
 
     return call
 
@@ -218,72 +230,75 @@ class _Batched:
         return results
 
 
-# A tuple, since a union of classes is four times as slow.
-_ARGUMENTS = (jax.Array, np.ndarray, np.generic, float, complex)
-
-
-def _partition(leaves: list, arguments: type | tuple[type, ...] = _ARGUMENTS) -> tuple[list, tuple]:
-    """Arguments of the program, and the remaining leaves, which are part of its structure."""
-    which = [isinstance(x, arguments) for x in leaves]
-    rest = tuple(Argument if given else x for x, given in zip(leaves, which, strict=True))
-    return list(itertools.compress(leaves, which)), rest
-
-
 class _Stored:
     """Programs of one function.
 
     Args:
-        function: Function that identifies the programs.
-        compiled: Function to compile: the same one, or the same one in lanes.
+        function: Function to compile, which also identifies its programs.
+        check: Function of the arguments and the options that raises an error for wrong ones. It is not called again for arguments
+            of the same structure, but for each module with values.
+        in_lanes: True for a function of one sample, whose machine code takes all arrays of one type in a module as one.
     """
 
-    def __init__(self, function: Callable, compiled: Callable):
-        self._function, self._compiled = function, compiled
-        self._label = getattr(function, "__name__", type(function).__name__)
+    def __init__(
+        self,
+        function: Callable,
+        check: Callable[[tuple, dict], None] = lambda args, options: None,
+        *,
+        in_lanes: bool = False,
+    ):
+        self._function, self._check, self._in_lanes = function, check, in_lanes
+        self._label = _label(function)
 
     def __call__(self, args: tuple, options: dict) -> Any:
         program, arguments = self.program(args, options)
+        if isinstance(program.executable, jax.stages.Compiled):
+            return program.results(program.executable(*arguments))
         with cpu.least_effort():  # as for a stored program, so that results on hosts and devices are identical
             return program.results(program.executable(*arguments))
 
     def program(self, args: tuple, options: dict) -> tuple[_Program, list]:
         """Program of a call, and its arguments."""
         check_not_forked()
-        leaves, tree = jax.tree.flatten((args, options))
-        arguments, rest = _partition(leaves)
-        types = tuple(_type(x) for x in arguments)
-        is_storable = _on_first_cpu(arguments)
+        parts = [part_of(x, self._in_lanes) for x in (*args, *options.values())]
+        arguments = [x for part in parts for x in part.arrays]
+        storable = is_storable(parts)
         key = (
             self,
-            tree,
-            rest,
-            types,
+            *options,
+            *(part.structure for part in parts),
             internals.config.trace_context(),
-            jax.config.values.get(_EFFORT_OF_XLA),
-            is_storable,
+            jax.config.read(_EFFORT_OF_XLA),
+            storable,
         )
         program = _programs.get(key)
+        unchecked = [part.passed for part in parts if part.passed is not None and self not in part.passed]
+        if program is None or unchecked:
+            self._check(args, options)
+            for passed in unchecked:
+                passed.add(self)
         if program is None:
+            structures = [part.structure for part in parts]
             with _lock, collector_paused():
-                if is_storable:
-                    program = self._found(args, options, arguments, tree, rest)
+                if storable:
+                    program = self._found(args, options, arguments, structures)
                 else:
-                    program = self._of_any_device(arguments, tree, rest)
+                    program = self._of_any_device(arguments, structures, tuple(options))
                 _programs.put(key, program)
         return program, arguments
 
-    def _found(self, args: tuple, options: dict, arguments: list, tree, rest: tuple) -> _Program:
+    def _found(self, args: tuple, options: dict, arguments: list, structures: list) -> _Program:
         """Program of this process or of an earlier one, or a new one, which is stored."""
         try:
             name = fingerprint(self._function, (args, options))
         except HasNoName as error:
             _LOGGER.debug("%s is compiled for this process only: %s", self._label, error)
-            return self._made(arguments, tree, rest)[0]
-        program = _named.get(name) or self._read_or_made(f"{name}.program", arguments, tree, rest)
+            return self._made(arguments, structures, tuple(options))[0]
+        program = _named.get(name) or self._read_or_made(f"{name}.program", arguments, structures, tuple(options))
         _named.put(name, program)
         return program
 
-    def _read_or_made(self, name: str, arguments: list, tree, rest: tuple) -> _Program:
+    def _read_or_made(self, name: str, arguments: list, structures: list, options: tuple[str, ...]) -> _Program:
         files = location.files()
         content = None if files is None else files.read(name)
         if content is not None:
@@ -291,7 +306,7 @@ class _Stored:
                 return _loaded(content)
             except Exception as error:  # of any kind: the errors of loading are not documented
                 _LOGGER.info("%s is compiled again: %s", self._label, error)
-        program, codes = self._made(arguments, tree, rest)
+        program, codes = self._made(arguments, structures, options)
         if files is not None and codes is not None:
             try:
                 files.write(name, _serialized(program, codes))
@@ -299,9 +314,11 @@ class _Stored:
                 _LOGGER.info("%s cannot be stored: %s", self._label, error)
         return program
 
-    def _made(self, arguments: list, tree, rest: tuple) -> tuple[_Program, list[cpu.Compiled] | None]:
+    def _made(
+        self, arguments: list, structures: list, options: tuple[str, ...]
+    ) -> tuple[_Program, list[cpu.Compiled] | None]:
         """Compile a new program; returns it with the machine code that it calls, or with None if it must not be stored."""
-        _, traced, structure = self._traced(arguments, tree, rest)
+        _, traced, structure = self._traced(arguments, structures, options)
         found_before = _compilations.found
         with cpu.collected() as codes, cpu.least_effort():
             executable = traced.lower().compile()
@@ -310,17 +327,32 @@ class _Stored:
         is_storable = not traced.jaxpr.effects and _compilations.found == found_before
         return _Program(executable, *structure), codes if is_storable else None
 
-    def _of_any_device(self, arguments: list, tree, rest: tuple) -> _Program:
-        jitted, _, structure = self._traced(arguments, tree, rest)
+    def _of_any_device(self, arguments: list, structures: list, options: tuple[str, ...]) -> _Program:
+        jitted, _, structure = self._traced(arguments, structures, options)
         return _Program(jitted, *structure)
 
-    def _traced(self, arguments: list, tree, rest: tuple) -> tuple[Any, jax.stages.Traced, tuple]:
-        """Function of the arguments alone, its trace, and the structure of its results (see `_Program`)."""
+    def _traced(
+        self, arguments: list, structures: list, options: tuple[str, ...]
+    ) -> tuple[Any, jax.stages.Traced, tuple]:
+        """Function of the arguments alone, its trace, and the structure of its results (see `_Program`).
+
+        Args:
+            arguments: Arrays.
+            structures: Structures of the arguments of a call, of which those with these names are the last ones.
+            options: Names.
+        """
         structure = []
 
+        def called(*arguments):
+            given = iter(arguments)
+            every = [part.restored(given) if isinstance(part, Structure) else next(given) for part in structures]
+            first = len(every) - len(options)
+            return self._function(*every[:first], **dict(zip(options, every[first:], strict=True)))
+
         def of_arguments(*arguments):
-            args, options = jax.tree.unflatten(tree, combined(rest, arguments))
-            leaves, out_tree = jax.tree.flatten(self._compiled(*args, **options))
+            is_kernel = self._in_lanes and arguments
+            found = run(called, arguments, name=self._label)[0] if is_kernel else called(*arguments)
+            leaves, out_tree = jax.tree.flatten(found)
             structure[:] = [out_tree, tuple(Argument if eqx.is_array_like(x) else x for x in leaves)]
             return [x for x in leaves if eqx.is_array_like(x)]
 
@@ -351,26 +383,6 @@ def _without_notes_of_jax() -> Iterator[None]:
         notes = getattr(error, "__notes__", [])
         notes[:] = [note for note in notes if "JAX has removed its internal frames" not in note]
         raise
-
-
-def _type(x: Any) -> Any:
-    """Shape and type of an argument; a program takes NumPy arrays and JAX arrays alike."""
-    if isinstance(x, jax.Array):
-        return x.aval
-    return jax.typeof(x) if isinstance(x, np.ndarray) else (type(x), np.shape(x), getattr(x, "dtype", None))
-
-
-def _on_first_cpu(leaves: list) -> bool:
-    """True if a program for the first CPU can be used: stored programs are compiled for it."""
-    first = jax.devices()[0]
-    # Most arrays share one object, and to ask it takes longer than to find it.
-    shardings = [x.sharding for x in leaves if isinstance(x, jax.Array)]
-    return (
-        first.platform == "cpu"
-        and jax.process_count() == 1
-        and internals.config.default_device.value is None
-        and all(x.device_set == {first} for x in {id(x): x for x in shardings}.values())
-    )
 
 
 # ---------------------------------------------------------------- files

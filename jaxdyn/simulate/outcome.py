@@ -126,11 +126,13 @@ def report(
     Raises:
         RolloutError: `throw` is true, and no sample reached its end.
     """
-    known = (result, steps, jax.lax.stop_gradient(v)) + (() if errors is None else (errors,))
-    return _reported.bind(*known, topology=topology, throw=throw, groups=groups)
+    known = (result, steps, v) + (() if errors is None else (errors,))
+    ways = {"topology": topology, "throw": throw, "groups": groups}
+    if not any(isinstance(x, jax.core.Tracer) for x in known):  # to bind a primitive takes longer than a step
+        return _report(*known, **ways)
+    return _reported.bind(*map(jax.lax.stop_gradient, known), **ways)
 
 
-@_reported.def_impl
 def _report(result, steps, v, errors=None, *, topology: Topology, throw: bool, groups):
     codes = np.ravel(result)
     violation = None if errors is None else violation_text(groups, np.asarray(errors), topology.name)
@@ -173,6 +175,7 @@ def _differentiated(primals, tangents, **options):
     return _reported.bind(*primals, **options), tangents[0]
 
 
+_reported.def_impl(_report)
 batching.primitive_batchers[_reported] = _batched
 ad.primitive_jvps[_reported] = _differentiated
 mlir.register_lowering(_reported, lambda context, result, *_, **__: [result])

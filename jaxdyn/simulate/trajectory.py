@@ -11,6 +11,7 @@ sqrt(N) states.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.compute as compute
-from jaxdyn.compute import Backend, stored_outside_jit
+from jaxdyn.compute import Backend, kernel_function
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural, view
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.energy import kinetic_energy
@@ -336,10 +337,7 @@ def rollout(
         ```
     """
     check_system(system, "rollout")
-    check_masses(system.model, "rollout")
     check_state(system, state, "rollout")
-    check_integrator(integrator)
-    _check_functions(state, save, cost, stop)
     steps, substeps, save_every = (
         checked_count(name, value)
         for name, value in (("steps", steps), ("substeps", substeps), ("save_every", save_every))
@@ -349,35 +347,26 @@ def rollout(
     if key is not None:
         configuration.check_key(key)
     source = as_controls(controls, system, state, steps, key)
-    _check_precision(system, state, source)
     dtype = state.v.dtype
     dt, t0 = _duration("dt", dt, dtype), _duration("t0", t0, dtype)
     if isinstance(dt, float) and not 0.0 < abs(dt) < float("inf"):
         raise ValueError(f"dt is {dt} s; give a finite duration other than zero")
     groups = equation_groups(system)
+    options = {
+        "integrator": integrator,
+        "substeps": substeps,
+        "save_every": save_every,
+        "save": save,
+        "cost": cost,
+        "stop": stop,
+        "divergence_limit": divergence_limit,
+    }
     with compute.backend(backend):
-        saved, end, errors, served = _simulated(
-            system,
-            state,
-            source,
-            dt,
-            t0,
-            key,
-            steps=steps,
-            integrator=integrator,
-            substeps=substeps,
-            save_every=save_every,
-            save=save,
-            cost=cost,
-            stop=stop,
-            divergence_limit=divergence_limit,
-            checked=bool(groups),
-        )
-    times = jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
+        saved, end, errors, served = _rollout(system, state, source, dt, t0, key, (steps, bool(groups)), options)
     topology, result = system.model.topology, end.result
     if not compute.writing_out():  # else it is a part of a larger program, and known only there
         result = report(result, end.steps, end.state.v, topology, throw, groups, errors)
-    passive = isinstance(source, NoControls)
+    times, passive = _times(t0, dt, steps, save_every, dtype), isinstance(source, NoControls)
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend, passive)
 
 
@@ -399,30 +388,48 @@ def data_frame(columns: dict[str, np.ndarray], owner: str) -> Any:
     return pandas.DataFrame(columns)
 
 
-@stored_outside_jit
-def _simulated(
+def _check_call(arguments: tuple, _: dict) -> None:
+    """Check the arguments of `_rollout` that the caller has not checked."""
+    system, state, source, *_, options = arguments
+    check_masses(system.model, "rollout")
+    check_integrator(options["integrator"])
+    _check_functions(state, options["save"], options["cost"], options["stop"])
+    _check_precision(system, state, source)
+
+
+@functools.partial(kernel_function, check=_check_call)
+def _rollout(
     system: System,
     state: State,
     controls: Controls,
     dt: float | Array,
     t0: float | Array,
     key: PRNGKeyArray | None,
-    *,
-    steps: int,
-    substeps: int,
-    checked: bool,
-    **options: Any,
+    counts: tuple[int, bool],
+    options: dict[str, Any],
 ) -> tuple[PyTree, "_Carry", Array | None, compute.Served]:
-    """The records and the final data of a rollout whose arguments have been checked, and the errors of the constraints at its start
-    if `checked`; `options` are the fields of `_Loop`."""
+    """The records and the final data of a rollout, and the errors of the constraints at its start if they are wanted.
+
+    Args:
+        system, state, controls, dt, t0, key: See `rollout`.
+        counts: Number of steps, and whether the errors are wanted.
+        options: Fields of `_Loop`.
+    """
+    steps, is_start_checked = counts
 
     def simulate(state: State, controls: Controls, dt, t0, key) -> tuple[PyTree, _Carry, Array | None]:
         dt, t0 = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
-        loop = _Loop(system, controls, dt, dt / substeps, t0, key, substeps=substeps, **options)
-        return *loop.run(state, steps), start_errors(system, state, t0, loop.h) if checked else None
+        loop = _Loop(system, controls, dt, dt / options["substeps"], t0, key, **options)
+        return *loop.run(state, steps), start_errors(system, state, t0, loop.h) if is_start_checked else None
 
     (saved, end, errors), served = compute.run(simulate, (state, controls, dt, t0, key), name="rollout")
     return saved, end, errors, compute.Served(served)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _times(t0: Array, dt: Array, steps: int, save_every: int, dtype: Any) -> Float[Array, "records"]:
+    """Times of the records, s."""
+    return jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
 
 
 class _Carry(eqx.Module):
