@@ -1,4 +1,4 @@
-"""Functions of one sample as C functions, for robot controllers: machine code in an object file, and the header that declares it."""
+"""Functions of one sample as C functions, for robot controllers: an object file with machine code, and a header."""
 
 import inspect
 import re
@@ -24,14 +24,16 @@ _ALIGNMENT = 64  # bytes, a cache line
 _TYPES = {"float32": "float", "float64": "double", "bool": "bool"}
 _TYPES |= {f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 # Words of C and C++ that cannot be names, and the name of the last argument.
-_RESERVED = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return
-    co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast
-    else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
-    operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof static
-    static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof union unsigned
-    using virtual void volatile wchar_t while workspace xor xor_eq""".split()
-) | set(_TYPES.values())
+_WORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class
+    co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype
+    default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int
+    long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename typeof union unsigned using virtual void
+    volatile wchar_t while workspace xor xor_eq
+"""
+_RESERVED = {*re.findall(r"\w+", _WORDS), *_TYPES.values()}
 
 
 def export_c(
@@ -121,8 +123,8 @@ def _check(where: str, leaf: Any) -> None:
     """Raise an error for a leaf of the specs that C cannot give."""
     if isinstance(leaf, bool | int | float | complex):
         raise TypeError(
-            f"{where} is the number {leaf}, which C could not change; give jax.ShapeDtypeStruct((), float) for an argument, or close "
-            f"over a constant"
+            f"{where} is the number {leaf}, which C could not change; give jax.ShapeDtypeStruct((), float) for an argument, "
+            f"or a constant in the closure of the function"
         )
     if not hasattr(leaf, "dtype"):
         return

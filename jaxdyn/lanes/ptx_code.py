@@ -22,7 +22,7 @@ import llvmlite.binding as llvm
 
 from jaxdyn.lanes.llvm_code import ProgramCode
 from jaxdyn.lanes.llvm_memory import Place
-from jaxdyn.lanes.llvm_text import bytes_of, scalar_type, stored_type
+from jaxdyn.lanes.llvm_text import bytes_of, stored_type
 from jaxdyn.lanes.parts import Part, is_repeated, whole
 from jaxdyn.lanes.program import Node, Program, Region, Scalar
 from jaxdyn.lanes.schedule import Schedule
