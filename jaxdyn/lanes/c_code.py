@@ -24,7 +24,9 @@ _TARGETS = {
     "x86-64": ("x86_64-unknown-linux-gnu", "x86-64-v3"),
     "aarch64": ("aarch64-unknown-linux-gnu", "generic"),
 }
-_SYMBOL = struct.Struct("<IBBHQQ")  # an entry of the symbol table of a 64-bit ELF file; the fourth field is the section
+# Entries of 64-bit ELF files: of the table of sections (name, kind, flags, address, start in the file, size, linked section ...),
+# of which one kind has symbols, and of the table of symbols (name, kind, visibility, section, which is 0 if undefined ...).
+_SECTION, _SYMBOL, _SYMBOLS = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), 2
 
 
 class _Kernel(CpuKernel):
@@ -101,8 +103,14 @@ def _object_file(text: str, target: str) -> bytes:
 
 def _undefined_symbols(code: bytes) -> list[str]:
     """Names in an ELF file that another file would have to define."""
-    sections = {section.name(): section.data() for section in llvm.ObjectFileRef.from_data(code).sections()}
-    names = sections.get(b".strtab", b"")
-    table = sections.get(b".symtab", b"")
-    missing = [start for start, _, _, section, _, _ in _SYMBOL.iter_unpack(table) if start and not section]
-    return [names[start : names.index(b"\0", start)].decode() for start in missing]
+    if not code.startswith(b"\x7fELF"):  # "native" on another system
+        return []
+    (start,), (count,) = struct.unpack_from("<Q", code, 40), struct.unpack_from("<H", code, 60)
+    sections = list(_SECTION.iter_unpack(code[start : start + count * _SECTION.size]))
+    missing = []
+    for _, kind, _, _, start, size, link, *_ in sections:
+        if kind == _SYMBOLS:
+            symbols = _SYMBOL.iter_unpack(code[start : start + size])
+            names = [sections[link][4] + name for name, _, _, section, _, _ in symbols if name and not section]
+            missing += [code[name : code.index(b"\0", name)].decode() for name in names]
+    return missing

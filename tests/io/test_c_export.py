@@ -176,16 +176,27 @@ def exported(request, tmp_path_factory):
     return request.param, folder
 
 
+def sections_of(code: bytes) -> dict[str, bytes]:
+    """Contents of the sections of a 64-bit ELF file; zeros for those that are not in the file."""
+    (start,), (count, of_names) = struct.unpack_from("<Q", code, 40), struct.unpack_from("<HH", code, 60)
+    found = [struct.unpack_from("<IIQQQQ", code, start + 64 * k) for k in range(count)]
+    names = code[found[of_names][4] :]
+    return {
+        names[name : names.index(b"\0", name)].decode(): bytes(size) if kind == 8 else code[first : first + size]
+        for name, kind, _, _, first, size in found
+    }
+
+
 def test_object_files_need_no_library_and_have_no_data_that_can_be_written(exported):
     target, folder = exported
     for name in CASES:
         code = (folder / f"{name}.o").read_bytes()
         assert struct.unpack_from("<H", code, 18) == (MACHINES[target],)
-        sections = {(s.name() or b"").decode(): s for s in llvm.ObjectFileRef.from_data(code).sections()}
-        _, *symbols = struct.iter_unpack("<IBBHQQ", sections[".symtab"].data())
+        sections = sections_of(code)
+        _, *symbols = struct.iter_unpack("<IBBHQQ", sections[".symtab"])
         assert len([s for s in symbols if s[1] >> 4 == 1]) == 1  # only the function is global
         assert [s for s in symbols if s[3] == 0] == []  # none is undefined
-        assert not [s for s in sections if s.startswith((".data", ".bss", ".tdata", ".tbss")) and sections[s].size()]
+        assert not [s for s in sections if s.startswith((".data", ".bss", ".tdata", ".tbss")) and sections[s]]
         assert ".note.GNU-stack" in sections  # otherwise linkers make the stack executable
 
 
