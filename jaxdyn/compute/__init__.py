@@ -14,6 +14,7 @@ from jaxdyn.compute.programs import Served as Served
 from jaxdyn.compute.programs import batched as batched
 from jaxdyn.compute.programs import columnwise as columnwise
 from jaxdyn.compute.programs import kernel_function as kernel_function
+from jaxdyn.compute.programs import machine_code as machine_code
 from jaxdyn.compute.programs import operations_of as operations_of
 from jaxdyn.compute.programs import per_sample as per_sample
 from jaxdyn.compute.programs import reference as reference

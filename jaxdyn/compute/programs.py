@@ -174,6 +174,28 @@ def reference(function: Callable, *args: Any, digits: int = 50) -> Any:
     return guest.reference(function, *args, digits=digits)
 
 
+def machine_code(function: Callable, args: tuple, *, name: str, target: str) -> tuple[bytes, int, Any]:
+    """Object file of a C function that computes a function of one sample, see `jaxdyn.io.export_c`.
+
+    Args:
+        function: Function of one sample.
+        args: Arguments of the function, with an array or a `jax.ShapeDtypeStruct` for each array.
+        name: Name of the C function, which takes pointers to the arrays in `args`, to those of the results, and to the workspace.
+        target: Processor, "x86-64", "aarch64" or "native".
+
+    Returns:
+        The object file, the size of the workspace in bytes, and the results of the function with a `jax.ShapeDtypeStruct` for
+        each array.
+
+    Raises:
+        CannotCompile: The function has an operation without scalar form, or the lane compiler cannot be used.
+    """
+    guest = compiler()
+    if guest is None:
+        raise CannotCompile(f"machine code of {name}: the lane compiler cannot be used here")
+    return guest.machine_code(function, args, name=name, target=target)
+
+
 def columnwise(function: Callable, directions: np.ndarray, *, operations: float | None, name: str) -> Callable:
     """Compile a function of one sample that computes the columns of a matrix, such as a Jacobian or a Hessian.
 

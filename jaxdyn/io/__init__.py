@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.archive.file import save_archive as save_archive
     from jaxdyn.io.archive.plant import load_plant as load_plant
     from jaxdyn.io.archive.plant import save_plant as save_plant
+    from jaxdyn.io.c_export import export_c as export_c
     from jaxdyn.io.config import read_config as read_config
     from jaxdyn.io.config import seed_setting as seed_setting
     from jaxdyn.io.config import setting as setting

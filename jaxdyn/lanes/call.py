@@ -36,6 +36,7 @@ from jaxdyn.lanes.derived import (
     linearized_jaxprs,
     looped_jaxpr,
     program_of,
+    program_of_only_sample,
     pruned_jaxpr,
     tangent_jaxpr,
     traced,
@@ -475,16 +476,6 @@ def _program_or_reason(params: dict) -> tuple[Program | None, str]:
     return program, ""
 
 
-def _of_only_sample(program: Program, params: dict) -> Program:
-    """The program for one sample if the call has only one and its matrix products can use vectors, otherwise `program`."""
-    if not program.has_matrix_products or params["size"] not in (None, 1):
-        return program
-    try:
-        return program_of(params["jaxpr"], of_one_sample=True)
-    except CannotFlatten:  # a matrix in memory may be too large for an operation that uses its entries
-        return program
-
-
 def check_size(program: Program, backend: str) -> None:
     """Raise an error if a program needs too much memory per sample or, unless backend is "lanes", a long compilation.
 
@@ -505,7 +496,8 @@ def _on_cpu(*args, **params):
     program, reason = _program_or_reason(params)
     if program is None:
         return _left_to_xla(params, reason, args)
-    program = _of_only_sample(program, params)
+    if params["size"] in (None, 1):
+        program = program_of_only_sample(params["jaxpr"])
     return _divided(functools.partial(_compiled_call, program, params, []), params, args)(*args)
 
 

@@ -7,7 +7,6 @@ not a multiple of the width, the last block overlaps the previous one and comput
 import math
 from collections.abc import Sequence
 
-from jaxdyn.lanes import transcendental
 from jaxdyn.lanes.llvm_memory import KEPT_WHOLE, Place, transposition_code
 from jaxdyn.lanes.llvm_text import bytes_of
 from jaxdyn.lanes.matrix_code import MatrixCode
@@ -78,10 +77,9 @@ class CpuKernel(MatrixCode):
         self._emit("br i1 %more, label %lanes, label %end")
         self._lines += ["end:", " ret void"]
         head = "define void @kernel(ptr noalias %buffers, i64 %first, i64 %last, i64 %batch, ptr noalias %scratch)"
-        needed = {f for f in self.functions if f[0] in transcendental.FUNCTIONS}
-        moves = [transposition_code(*f) for f in sorted(self.functions - needed)]
+        moves = [transposition_code(*f) for f in sorted(self.functions) if f[0] in ("get", "put")]
         body = "\n".join([f"{head} nounwind {{", "entry:", *self._lines, "}"])
-        parts = [*sorted(self._declared), *self._globals, *moves, transcendental.definitions(sorted(needed)), body]
+        parts = [*sorted(self._declared), *self._globals, *moves, *self._definitions(), body]
         return "\n".join(parts)
 
     def _compute_ahead(self) -> None:

@@ -26,6 +26,17 @@ def program_of(jaxpr, of_one_sample: bool = False) -> Program:
         return flatten(jaxpr, of_one_sample)
 
 
+def program_of_only_sample(jaxpr) -> Program:
+    """Scalar program of a function that is called with one sample, whose matrix products use vectors where possible."""
+    program = program_of(jaxpr)
+    if not program.has_matrix_products:
+        return program
+    try:
+        return program_of(jaxpr, of_one_sample=True)
+    except CannotFlatten:  # a matrix in memory may be too large for an operation that uses its entries
+        return program
+
+
 def function_of(jaxpr) -> Callable:
     """Function that evaluates a closed jaxpr."""
     return jex.jaxpr_as_fun(jaxpr)

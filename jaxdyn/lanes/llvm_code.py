@@ -7,7 +7,7 @@ thread, respectively.
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeGuard
 
-from jaxdyn.lanes import transcendental
+from jaxdyn.lanes import large_angles, remainder, transcendental
 from jaxdyn.lanes.folding import TRANSCENDENTAL, settled
 from jaxdyn.lanes.liveness import Liveness, count_operations, scalars_in, uniform_nodes
 from jaxdyn.lanes.llvm_memory import MemoryText, Place
@@ -60,6 +60,8 @@ class ProgramCode(MemoryText):
     _fewest_alive = False
     # Number of operations of a stretch of a long block, see `stretches`.
     _stretch = 1000
+    # False if the code may not call functions of libm.
+    _has_libm = True
 
     def __init__(
         self,
@@ -151,6 +153,10 @@ class ProgramCode(MemoryText):
 
     def _float_operation(self, node: Node, width: int, refs: Sequence[str]) -> str:
         op, kind = node.op, node.type
+        if op == "rem" and not self._has_libm:
+            self.functions.add(("rem", kind, 1))
+            full = scalar_type(kind)
+            return f"call {full} @{remainder.symbol(kind)}({full} {refs[0]}, {full} {refs[1]})"
         if op in _FLOAT_CALLS:
             return self._call(_FLOAT_CALLS[op], kind, width, refs)
         full = scalar_type(kind) if width == 1 else f"<{width} x {scalar_type(kind)}>"
@@ -244,6 +250,19 @@ class ProgramCode(MemoryText):
         self._names[sine] = self._let(f"extractvalue {pair} {both}, 0")
         self._names[cosine] = self._let(f"extractvalue {pair} {both}, 1")
         return self._names[node]
+
+    def _definitions(self) -> list[str]:
+        """Definitions of the called functions; those of transcendental functions come first."""
+        needed = sorted(f for f in self.functions if f[0] in transcendental.FUNCTIONS)
+        if self._has_libm:
+            return [transcendental.definitions(needed)]
+        has_angles = any(name in ("sin", "cos", "sincos", "tan") for name, *_ in needed)
+        remainders = sorted(kind for name, kind, _ in self.functions if name == "rem")
+        return [
+            transcendental.definitions_without_libm(needed),
+            *([large_angles.definitions()] if has_angles else []),
+            *(remainder.definition(kind) for kind in remainders),
+        ]
 
     # -- blocks
 

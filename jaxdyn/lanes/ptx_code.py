@@ -20,10 +20,9 @@ from typing import TypeGuard
 
 import llvmlite.binding as llvm
 
-from jaxdyn.lanes import large_angles, remainder, transcendental
 from jaxdyn.lanes.llvm_code import ProgramCode
 from jaxdyn.lanes.llvm_memory import Place
-from jaxdyn.lanes.llvm_text import bytes_of, scalar_type, stored_type
+from jaxdyn.lanes.llvm_text import bytes_of, stored_type
 from jaxdyn.lanes.parts import Part, is_repeated, whole
 from jaxdyn.lanes.program import Node, Program, Region, Scalar
 from jaxdyn.lanes.schedule import Schedule
@@ -89,6 +88,7 @@ class PtxKernel(ProgramCode):
     # These contain a branch to a function, which costs fewer registers the fewer values are alive there.
     _early = ("sin", "cos", "tan")
     _fewest_alive = True
+    _has_libm = False
 
     def __init__(
         self,
@@ -184,10 +184,6 @@ class PtxKernel(ProgramCode):
 
     def _float_operation(self, node: Node, width: int, refs: Sequence[str]) -> str:
         op, kind = node.op, node.type
-        if op == "rem":
-            self.functions.add(("rem", kind, 1))
-            full = scalar_type(kind)
-            return f"call {full} @{remainder.symbol(kind)}({full} {refs[0]}, {full} {refs[1]})"
         if kind == "f32" and op == "sqrt":
             return self._approximate("sqrt", refs[0])
         if kind == "f32" and op == "div":
@@ -262,8 +258,7 @@ class PtxKernel(ProgramCode):
             " br i1 %alive, label %entry, label %end",
             "entry:",
         ]
-        needed = sorted(f for f in self.functions if f[0] in transcendental.FUNCTIONS)
-        remainders = sorted(kind for name, kind, _ in self.functions if name == "rem")
+        inlined, *others = self._definitions()
         attributes = f'"nvvm.maxntid"="{self.launch.block}" "nvvm.minctasm"="{self.launch.resident}"'
         return "\n".join(
             [
@@ -271,13 +266,8 @@ class PtxKernel(ProgramCode):
                 *sorted(self._declared),
                 *self._globals,
                 # Calls cost registers. The reduction of large angles, which is rarely called, remains a function.
-                transcendental.definitions_without_libm(needed).replace(" noinline ", " alwaysinline "),
-                *(
-                    [large_angles.definitions()]
-                    if any(name in ("sin", "cos", "sincos", "tan") for name, *_ in needed)
-                    else []
-                ),
-                *(remainder.definition(kind) for kind in remainders),
+                inlined.replace(" noinline ", " alwaysinline "),
+                *others,
                 *head,
                 *self._lines,
                 "end:",
