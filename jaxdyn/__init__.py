@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jaxdyn import view as view
     from jaxdyn.compute import backend as backend
     from jaxdyn.compute import batched as batched
+    from jaxdyn.compute import kernel as kernel
     from jaxdyn.constraints import Coupling as Coupling
     from jaxdyn.constraints import Distance as Distance
     from jaxdyn.constraints import LinkageBuilder as LinkageBuilder
@@ -64,13 +65,11 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.kinematics import body_jacobian as body_jacobian
     from jaxdyn.dynamics.kinematics import forward_kinematics as forward_kinematics
     from jaxdyn.dynamics.kinematics import frame_placement as frame_placement
-    from jaxdyn.dynamics.kinematics import mass_center_accelerations as mass_center_accelerations
     from jaxdyn.dynamics.kinematics import mass_center_velocities as mass_center_velocities
     from jaxdyn.dynamics.kinematics import partial_velocities as partial_velocities
     from jaxdyn.dynamics.metric import christoffel_first_kind as christoffel_first_kind
     from jaxdyn.dynamics.metric import christoffel_second_kind as christoffel_second_kind
     from jaxdyn.dynamics.metric import connection_first_kind as connection_first_kind
-    from jaxdyn.dynamics.metric import connection_second_kind as connection_second_kind
     from jaxdyn.dynamics.metric import coriolis_matrix as coriolis_matrix
     from jaxdyn.dynamics.metric import mass_matrix as mass_matrix
     from jaxdyn.dynamics.of_systems import inverse_dynamics as inverse_dynamics
@@ -108,6 +107,7 @@ if TYPE_CHECKING:
     from jaxdyn.simulate.integrators import RungeKutta4 as RungeKutta4
     from jaxdyn.simulate.integrators import SemiImplicitEuler as SemiImplicitEuler
     from jaxdyn.simulate.projected import Projected as Projected
+    from jaxdyn.simulate.stepper import stepper as stepper
     from jaxdyn.simulate.trajectory import Trajectory as Trajectory
     from jaxdyn.simulate.trajectory import rollout as rollout
     from jaxdyn.simulate.variational import Variational as Variational

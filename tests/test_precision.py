@@ -21,7 +21,7 @@ OF_MODEL = {
     "body_jacobian": lambda m, q, v, a: jaxdyn.body_jacobian(m, q),
     "partial_velocities": lambda m, q, v, a: jaxdyn.partial_velocities(m, q),
     "mass_center_velocities": lambda m, q, v, a: jaxdyn.mass_center_velocities(m, q, v),
-    "mass_center_accelerations": jaxdyn.mass_center_accelerations,
+    "mass_center_accelerations": jaxdyn.dynamics.mass_center_accelerations,
     "mass_matrix": lambda m, q, v, a: jaxdyn.mass_matrix(m, q),
     "mass_matrix closed_form": lambda m, q, v, a: jaxdyn.mass_matrix(m, q, method="closed_form"),
     "christoffel_first_kind": lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q),

@@ -34,7 +34,7 @@ def computed(q, v, a):
 
     p = dynamics.generalized_momentum(model, q, v)
     return {
-        "acceleration": jaxdyn.mass_center_accelerations(model, q, v, a).linear[1],
+        "acceleration": jaxdyn.dynamics.mass_center_accelerations(model, q, v, a).linear[1],
         "metric": jaxdyn.mass_matrix(model, q),
         "geared": jaxdyn.mass_matrix(arm(geared=True), q),
         "energies": jnp.stack([jaxdyn.kinetic_energy(model, q, v), jaxdyn.potential_energy(model, q)]),

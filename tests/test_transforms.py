@@ -80,7 +80,7 @@ TABLE = {
     "angular_momentum": [lambda m, q, v, a: jaxdyn.angular_momentum(m, q, v)],
     "applied_forces": [lambda m, q, v, a: jaxdyn.applied_forces(_system(m), State(q, v), a)],
     "bias_force": [lambda m, q, v, a: jaxdyn.bias_force(m, q, v)],
-    "mass_center_accelerations": [jaxdyn.mass_center_accelerations],
+    "mass_center_accelerations": [jaxdyn.dynamics.mass_center_accelerations],
     "body_jacobian": [lambda m, q, v, a: jaxdyn.body_jacobian(m, q)],
     "mass_center_velocities": [lambda m, q, v, a: jaxdyn.mass_center_velocities(m, q, v)],
     "center_of_mass": [lambda m, q, v, a: jaxdyn.center_of_mass(m, q)],
@@ -90,7 +90,7 @@ TABLE = {
     "christoffel_first_kind": [lambda m, q, v, a: jaxdyn.christoffel_first_kind(m, q)],
     "christoffel_second_kind": [lambda m, q, v, a: jaxdyn.christoffel_second_kind(m, q)],
     "connection_first_kind": [lambda m, q, v, a: jaxdyn.connection_first_kind(m, q)],
-    "connection_second_kind": [lambda m, q, v, a: jaxdyn.connection_second_kind(m, q)],
+    "connection_second_kind": [lambda m, q, v, a: jaxdyn.dynamics.connection_second_kind(m, q)],
     "constrained_dynamics": [
         lambda m, q, v, a: jaxdyn.dynamics.constrained_dynamics(m, q, v, a, jnp.stack([v, a, v]), jnp.stack([q[0]] * 3))
     ],

@@ -260,17 +260,17 @@ def _unchecked(args: tuple, options: dict) -> None:
     """The check of a function whose arguments are checked elsewhere."""
 
 
-def stored_outside_jit(function: Callable, check: Callable[[tuple, dict], None] = _unchecked) -> Callable:
+def stored_outside_jit(function: Callable, *, check: Callable[[tuple, dict], None] = _unchecked) -> Callable:
     """Decorator of a function that uses `per_sample` internally: outside of `jit` and derivatives, it is a stored program.
 
     Args:
         function: Function to compile.
-        check: As for `kernel_function`.
+        check: Check of the arguments as in `kernel_function`.
     """
     return _compiled_by_guest(function, "stored_outside_jit", check)
 
 
-def kernel_function(function: Callable, check: Callable[[tuple, dict], None] = _unchecked) -> Callable:
+def kernel_function(function: Callable, *, check: Callable[[tuple, dict], None] = _unchecked) -> Callable:
     """Decorator of a function of one sample that users call: the lane compiler compiles it, where possible, wherever it is called.
 
     Within `jit`, and in loops, batches and derivatives there, a call is one kernel in the program of the user; within a function

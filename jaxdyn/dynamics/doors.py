@@ -54,7 +54,7 @@ def checked_model(function: Callable) -> Callable:
 
 
 def _checked(function: Callable, check: Callable[[Model, str], None]) -> Callable:
-    return kernel_function(function, _check_of(function, check))
+    return kernel_function(function, check=_check_of(function, check))
 
 
 def _check_of(function: Callable, check: Callable[[Model, str], None]) -> Callable[[tuple, dict], None]:

@@ -255,12 +255,12 @@ def check_controls(system: System, u: Any) -> None:
 def system_function(function: Callable) -> Callable:
     """Decorator that checks the arguments of a public function (system, state, ...) and, outside of `jit`, compiles the
     function."""
-    return kernel_function(function, _check_of(function))
+    return kernel_function(function, check=_check_of(function))
 
 
 def dynamic_function(function: Callable) -> Callable:
     """Decorator like `system_function`, for functions that need masses."""
-    return kernel_function(function, _check_of(function, needs_masses=True))
+    return kernel_function(function, check=_check_of(function, needs_masses=True))
 
 
 def checked_system(function: Callable) -> Callable:

@@ -42,7 +42,7 @@ class Structure:
     """
 
     def __init__(self, tree: Any, rest: tuple, types: tuple, *, packed: bool = False):
-        self._tree, self._rest, self._types, self._packed = self._content = (tree, rest, types, packed)
+        self._tree, self._rest, self._types, self.packed = self._content = (tree, rest, types, packed)
         self._hash = hash(self._content)
 
     def __hash__(self) -> int:
@@ -53,7 +53,7 @@ class Structure:
 
     def restored(self, given: Iterator) -> Any:
         """The pytree with the next arguments of those that are given."""
-        arguments = self._unpacked(given) if self._packed else given
+        arguments = self._unpacked(given) if self.packed else given
         return jax.tree.unflatten(self._tree, combined(self._rest, arguments))
 
     def _unpacked(self, given: Iterator) -> Iterator:

@@ -3,6 +3,7 @@
 from jaxdyn.compute import announcements
 from jaxdyn.lanes import cpu, self_test
 from jaxdyn.lanes.c_code import machine_code as machine_code
+from jaxdyn.lanes.direct import direct as direct
 from jaxdyn.lanes.entry import operations_of as operations_of
 from jaxdyn.lanes.entry import run as run
 from jaxdyn.lanes.reference import Reference

@@ -290,7 +290,8 @@ class _Stored:
     def _found(self, args: tuple, options: dict, arguments: list, structures: list) -> _Program:
         """Program of this process or of an earlier one, or a new one, which is stored."""
         try:
-            name = fingerprint(self._function, (args, options))
+            packed = tuple(isinstance(part, Structure) and part.packed for part in structures)
+            name = fingerprint(self._function, (args, options, packed))
         except HasNoName as error:
             _LOGGER.debug("%s is compiled for this process only: %s", self._label, error)
             return self._made(arguments, structures, tuple(options))[0]

@@ -1,6 +1,7 @@
 """A function is traced once per structure, in this process and in later ones, and its results are those of tracing it."""
 
 import functools
+import gc
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ import jaxdyn
 import jaxdyn.compute.arrays
 from jaxdyn.cache import directory, location, set_directory
 from jaxdyn.compute import stored_jit
-from jaxdyn.lanes import stored
+from jaxdyn.lanes import arguments, stored
 from jaxdyn.lanes.flatten import RULES, rule
 
 MODEL = jaxdyn.library.double_pendulum()
@@ -164,6 +165,38 @@ def test_the_program_that_was_not_used_for_the_longest_time_goes_first(folder, m
     for size in (1, 2, 1, 3, 1):
         flip(jnp.ones(size))
     assert len(traced) == 3
+
+
+def test_a_module_is_remembered_as_long_as_it_exists():
+    def known() -> int:
+        gc.collect()
+        return len(arguments._remembered[True])
+
+    before = known()
+    model = heavier(MODEL)
+    for _ in range(3):
+        jaxdyn.mass_matrix(model, Q)
+    assert known() == before + 1
+    del model
+    assert known() == before
+
+
+def test_remembered_checks_are_those_of_each_shape_and_of_each_model():
+    for _ in range(2):
+        expected = jax.jit(jaxdyn.mass_matrix)(heavier(MODEL), Q)
+        np.testing.assert_allclose(jaxdyn.mass_matrix(heavier(MODEL), Q), expected, rtol=1e-13)
+        with pytest.raises(ValueError, match=r"q has shape \(1,\)"):
+            jaxdyn.mass_matrix(MODEL, Q[:1])
+        with pytest.raises(jaxdyn.MechanismError, match="no body of mechanism"):
+            jaxdyn.mass_matrix(heavier(MODEL, 0.0), Q)
+
+
+def test_arrays_that_may_change_are_read_in_each_call():
+    mass = np.array(MODEL.mass)
+    model = eqx.tree_at(lambda m: m.mass, MODEL, mass)
+    np.testing.assert_array_equal(jaxdyn.mass_matrix(model, Q), jaxdyn.mass_matrix(MODEL, Q))
+    mass *= 2.0
+    np.testing.assert_array_equal(jaxdyn.mass_matrix(model, Q), jaxdyn.mass_matrix(heavier(MODEL), Q))
 
 
 def damaged(path):

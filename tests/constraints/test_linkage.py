@@ -45,7 +45,7 @@ def moving(system: System, names, q, v, t=0.0):
     bodies = jax.tree.map(lambda x: x[jnp.array(carriers)], jaxdyn.forward_kinematics(model, q))
     placed = jax.vmap(RigidTransform.compose)(bodies, frames)
     a = jaxdyn.acceleration(system, State(q, v), t=t)
-    motions = (*jaxdyn.mass_center_velocities(model, q, v), *jaxdyn.mass_center_accelerations(model, q, v, a))
+    motions = (*jaxdyn.mass_center_velocities(model, q, v), *jaxdyn.dynamics.mass_center_accelerations(model, q, v, a))
     return placed.rotation, placed.translation, *(x[jnp.array(carriers)] for x in motions)
 
 

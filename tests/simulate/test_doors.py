@@ -168,6 +168,10 @@ MISTAKES = {
         lambda: PDControl(SYSTEM, Q, [1.0, 1.0], [1.0, 1.0]),
         r"passed a System; PDControl works on a Model: use system.model",
     ),
+    "a model for the system of a stepper": (
+        lambda: jaxdyn.stepper(SYSTEM.model, 0.01),
+        r"stepper works on a System: use System\(model\)",
+    ),
     "a class for a driven joint": (
         lambda: jaxdyn.Rheonomic(jaxdyn.Revolute, jaxdyn.ConstantRate(3.0)),
         r"joint of Rheonomic is the class Revolute; give an instance, Revolute\(",

@@ -1,0 +1,109 @@
+"""A stepper: one step of a simulation per call from Python, for control loops, hardware in the loop and learning environments."""
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxdyn.compute import kernel
+from jaxdyn.dynamics.system import State, System, check_system
+from jaxdyn.mechanism import configuration
+from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
+from jaxdyn.simulate.outcome import RolloutError, RolloutResult, describe
+from jaxdyn.simulate.trajectory import rollout
+
+
+def stepper(
+    system: System,
+    dt: float,
+    *,
+    integrator: Integrator = SemiImplicitEuler(),  # noqa: B008 (immutable)
+    substeps: int = 1,
+    divergence_limit: float = 1e6,
+) -> "Stepper":
+    """Compile one step of a simulation for calls from Python, with NumPy arrays and at most some microseconds of overhead.
+
+    The steps are those of `rollout` with the same arguments. A batch, or a motion whose controls are known, is faster as one
+    `rollout`.
+
+    Args:
+        system: Mechanism, forces and drives, whose values become constants of the code.
+        dt: Duration of a step, s.
+        integrator, substeps, divergence_limit: The arguments of `rollout` with these names.
+
+    Returns:
+        Function step(q, v, u=None, t=0.0) that returns coordinates and velocities after a step with constant controls u that
+        starts at time t. It raises a `RolloutError` if the step diverged or was not solved.
+
+    Example:
+        ```python
+        import numpy as np, jaxdyn
+
+        system = jaxdyn.library.system("acrobot")
+        step = jaxdyn.stepper(system, dt=0.01)
+        q, v = np.array([1.0, 0.0], np.float32), np.zeros(2, np.float32)
+        for _ in range(100):
+            q, v = step(q, v, -0.1 * v[1:])
+        ```
+    """
+    return Stepper(system, dt, integrator=integrator, substeps=substeps, divergence_limit=divergence_limit)
+
+
+class Stepper:
+    """A compiled step of a simulation, see `stepper`.
+
+    Attributes:
+        system: The system that is simulated.
+        dt: Duration of a step, s.
+    """
+
+    def __init__(self, system: System, dt: float, **options: Any):
+        check_system(system, "stepper")
+        self.system, self.dt, self._options = system, float(dt), options
+        self._example = system.at_rest(configuration.neutral(system.model))
+        self._driven = self._compiled(jnp.zeros(system.nu, self._example.v.dtype))
+
+    def __repr__(self) -> str:
+        return f"Stepper({self.system.model.name!r}, dt={self.dt:g})"
+
+    @functools.cached_property
+    def _free(self) -> Any:
+        return self._compiled(None)
+
+    def _compiled(self, u: Any) -> Any:
+        def step(q, v, u, t):
+            controls = None if u is None else u[None]
+            found = rollout(self.system, State(q, v), controls, dt=self.dt, steps=1, t0=t, **self._options)
+            return found.final.q, found.final.v, found.result
+
+        step.__name__ = f"step of {self.system.model.name}"
+        return kernel(step, self._example.q, self._example.v, u, 0.0)
+
+    def __call__(
+        self,
+        q: Float[np.ndarray | Array, "nq"],
+        v: Float[np.ndarray | Array, "nv"],
+        u: Float[np.ndarray | Array, "nu"] | None = None,
+        t: float = 0.0,
+    ) -> tuple[Float[np.ndarray, "nq"], Float[np.ndarray, "nv"]]:
+        """Coordinates and velocities after a step.
+
+        Args:
+            q, v: Coordinates and velocities at the start of the step.
+            u: Controls during the step; None as in `rollout`.
+            t: Time at the start of the step, s; for motions and forces that depend on it.
+
+        Raises:
+            RolloutError: The step diverged or was not solved; the message names the `RolloutResult` and the remedy.
+        """
+        q, v, result = (self._free if u is None else self._driven)(q, v, u, t)
+        if result:
+            self._raise(result, v)
+        return q, v
+
+    def _raise(self, result: np.ndarray, v: np.ndarray) -> None:
+        code = RolloutResult(int(result))
+        text = describe(result, np.asarray(0), v, self.system.model.topology)
+        raise RolloutError(f"{type(code).__name__}.{code.name}: {text}", code)
