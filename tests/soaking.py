@@ -70,8 +70,14 @@ def shapes(number: int) -> None:
     jax.vmap(lambda q: jaxdyn.mass_matrix(model, q))(np.ones((2 + number, model.nq))).block_until_ready()
 
 
+def large_results(number: int) -> None:
+    """Results of 10 MB, whose memory returns to the system."""
+    function = jaxdyn.batched(lambda x: (3.0 + number) * x * jnp.arange(64.0))
+    function(np.ones(20_000)).block_until_ready()
+
+
 # Every how many rounds; searches and fits compile for seconds.
-WORK = {rollouts: 1, batches: 1, eager: 1, shapes: 1, search: 10, fit: 10}
+WORK = {rollouts: 1, batches: 1, eager: 1, shapes: 1, large_results: 1, search: 10, fit: 10}
 
 
 def main(seconds: float) -> None:

@@ -10,10 +10,15 @@ memory.
 The machine code of a kernel can be made after its entry, while XLA compiles the function that calls it: `execute` waits until the
 kernel is published. It divides the batch into parts that the threads of XLA's pool take one after the other. The calling thread
 works too, and waits only for parts that another thread has begun.
+
+JAX allocates new memory for every result, and the system maps it page by page at the first write, which for a large result takes
+longer than most kernels. `execute` therefore asks Linux for huge pages, as NumPy does for its arrays.
 """
 
 import ctypes
+import os
 import re
+import sys
 
 import jax
 import llvmlite.binding as llvm
@@ -22,6 +27,9 @@ from jaxdyn.lanes.llvm_engine import USUAL_EFFORT, key_of_code, loaded, source_o
 
 # Target of the custom calls, and type of the object that an executable keeps for each of them.
 TARGET = "jaxdyn_lanes"
+
+# Results of at least this number of bytes contain huge pages, which are 2 MB.
+_LARGE = 2**22
 
 
 def _written_out(text: str) -> str:
@@ -46,8 +54,12 @@ declare void @free(ptr)
 declare void @sched_yield()
 declare i32 @usleep(i32)
 declare i32 @memcmp(ptr, ptr, i64)
+declare i32 @madvise(ptr, i64, i32)
 @jaxdyn_lanes_threads = external global i64
 @jaxdyn_lanes_type = external global i64
+@jaxdyn_lanes_large = external global i64
+; bytes of a scalar by its type in XLA: bool, i8 to i64, u8 to u64, and f16 to f64
+@scalar.bytes = private constant [13 x i8] c"\00\01\01\02\04\08\01\02\04\08\02\04\08"
 @no_code = private constant [86 x i8] c"the machine code of this executable is not in this process; compile the function here\00"
 @no_kernel = private constant [63 x i8] c"the machine code could not be made; the log of jaxdyn says why\00"
 @locked = internal global i64 0
@@ -281,6 +293,45 @@ define internal ptr @failure(ptr %api, ptr %message, i64 %status) nounwind {
  ret ptr %made
 }
 
+; Asks Linux for huge pages (2 MB, advice 14) in a large result.
+define internal void @advise(ptr %buffer) nounwind {
+entry:
+ %type = field i32, ptr %buffer, 16
+ %data = field i64, ptr %buffer, 24
+ %rank = field i64, ptr %buffer, 32
+ %dims = field ptr, ptr %buffer, 40
+ %p.scalar = getelementptr i8, ptr @scalar.bytes, i32 %type
+ %scalar = load i8, ptr %p.scalar
+ %scalar.bytes = zext i8 %scalar to i64
+ br label %axis
+axis:
+ %k = phi i64 [0, %entry], [%k1, %multiply]
+ %bytes = phi i64 [%scalar.bytes, %entry], [%more.bytes, %multiply]
+ %counted = icmp eq i64 %k, %rank
+ br i1 %counted, label %compare, label %multiply
+multiply:
+ %p.length = getelementptr i64, ptr %dims, i64 %k
+ %length = load i64, ptr %p.length
+ %more.bytes = mul i64 %bytes, %length
+ %k1 = add i64 %k, 1
+ br label %axis
+compare:
+ %least = load i64, ptr @jaxdyn_lanes_large
+ %small = icmp ult i64 %bytes, %least
+ br i1 %small, label %end, label %large
+large:
+ ; from the first place of a huge page in the result
+ %up = add i64 %data, 2097151
+ %first = and i64 %up, -2097152
+ %stop = add i64 %data, %bytes
+ %span = sub i64 %stop, %first
+ %place = inttoptr i64 %first to ptr
+ %ignored = call i32 @madvise(ptr %place, i64 %span, i32 14)
+ br label %end
+end:
+ ret void
+}
+
 ; An executable is gone.
 define void @forget(ptr %code) nounwind {
  %pr = getelementptr i8, ptr %code, i64 8
@@ -330,7 +381,7 @@ call:
  %c.buffers = getelementptr i8, ptr %ctx, i64 168
  br label %buffer
 buffer:
- %k = phi i64 [0, %call], [%k1, %buffer]
+ %k = phi i64 [0, %call], [%k1, %following]
  %is_arg = icmp ult i64 %k, %n.args
  %k.ret = sub i64 %k, %n.args
  %k.own = select i1 %is_arg, i64 %k, i64 %k.ret
@@ -340,6 +391,11 @@ buffer:
  %data = field ptr, ptr %b, 24
  %pplace = getelementptr ptr, ptr %c.buffers, i64 %k
  store ptr %data, ptr %pplace
+ br i1 %is_arg, label %following, label %result
+result:
+ call void @advise(ptr %b)
+ br label %following
+following:
  %k1 = add i64 %k, 1
  %all.buffers = icmp eq i64 %k1, %n.buffers
  br i1 %all.buffers, label %lanes, label %buffer
@@ -489,8 +545,10 @@ class Handlers:
 
     def __init__(self, threads: ctypes.c_int64):
         self._type, self._threads = ctypes.c_int64(0), threads
-        llvm.add_symbol("jaxdyn_lanes_threads", ctypes.addressof(self._threads))
-        llvm.add_symbol("jaxdyn_lanes_type", ctypes.addressof(self._type))
+        huge = sys.platform == "linux" and os.environ.get("JAXDYN_HUGE_PAGES") != "0"
+        self._large = ctypes.c_int64(_LARGE if huge else -1)  # unsigned, -1 is larger than any size
+        for name, value in {"threads": self._threads, "type": self._type, "large": self._large}.items():
+            llvm.add_symbol(f"jaxdyn_lanes_{name}", ctypes.addressof(value))
         engine = loaded(source_of_code(key_of_code(_HANDLERS, USUAL_EFFORT), _HANDLERS, USUAL_EFFORT)())
         address = engine.get_function_address
         self._info = _TypeInfo(ctypes.sizeof(_TypeInfo), None, address("forget"))
