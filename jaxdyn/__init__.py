@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from jaxdyn.simulate.integrators import RungeKutta4 as RungeKutta4
     from jaxdyn.simulate.integrators import SemiImplicitEuler as SemiImplicitEuler
     from jaxdyn.simulate.projected import Projected as Projected
-    from jaxdyn.simulate.stepper import stepper as stepper
+    from jaxdyn.simulate.single_step import stepper as stepper
     from jaxdyn.simulate.trajectory import Trajectory as Trajectory
     from jaxdyn.simulate.trajectory import rollout as rollout
     from jaxdyn.simulate.variational import Variational as Variational

@@ -37,7 +37,8 @@ def lazy_names(
     extras = {f"{package}.{name}": needed for name, needed in (extras or {}).items()}
     module = sys.modules[package]
     source = module.__spec__.loader.get_source(package)  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
-    (block,) = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    conditional = (node for node in ast.parse(source).body if isinstance(node, ast.If))
+    (block,) = (node for node in conditional if ast.unparse(node.test) == "TYPE_CHECKING")
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     homes = {alias.name: str(node.module) for node in imports for alias in node.names}
 

@@ -10,7 +10,7 @@ from jaxdyn.compute.hints import keep as keep
 from jaxdyn.compute.hints import keep_triangle as keep_triangle
 from jaxdyn.compute.hints import traced_once as traced_once
 from jaxdyn.compute.hints import writing_out as writing_out
-from jaxdyn.compute.kernel import kernel as kernel
+from jaxdyn.compute.kernels import kernel as kernel
 from jaxdyn.compute.programs import Served as Served
 from jaxdyn.compute.programs import batched as batched
 from jaxdyn.compute.programs import columnwise as columnwise

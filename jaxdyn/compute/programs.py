@@ -171,7 +171,7 @@ def reference(function: Callable, *args: Any, digits: int = 50) -> Any:
         raise CannotCompile(
             "a computation with many digits: the lane compiler, which writes it in scalars, cannot be used here"
         )
-    return guest.reference(function, *args, digits=digits)
+    return guest.Reference(function, *args, digits=digits)
 
 
 def machine_code(function: Callable, args: tuple, *, name: str, target: str) -> tuple[bytes, int, Any]:

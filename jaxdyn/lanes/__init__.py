@@ -4,21 +4,19 @@ The lane compiler is independent of mechanics. Mechanics does not know it either
 it supports.
 """
 
-from types import ModuleType as _Module
+from typing import TYPE_CHECKING
 
 from jaxdyn.compute import internals as _internals
+from jaxdyn.lazy import lazy_names
 
 if _internals.MISSING:
     raise ImportError(f"the lane compiler needs parts of JAX that this version lacks: {', '.join(_internals.MISSING)}")
 
-from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
-from jaxdyn.lanes.cpu import set_threads as set_threads
-from jaxdyn.lanes.flatten import CannotFlatten as CannotFlatten
-from jaxdyn.lanes.record import Record as Record
-from jaxdyn.lanes.record import records as records
-
-__all__ = sorted(name for name, item in globals().items() if not name.startswith("_") and not isinstance(item, _Module))
-
-
-def __dir__() -> list[str]:
-    return __all__
+# A process whose programs are all in the cache imports only what loads them.
+if TYPE_CHECKING:
+    from jaxdyn.lanes.cpu import set_threads as set_threads
+    from jaxdyn.lanes.flatten import CannotFlatten as CannotFlatten
+    from jaxdyn.lanes.record import Record as Record
+    from jaxdyn.lanes.record import records as records
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import llvmlite.binding as llvm
 
+from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.call import check_size
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.cpu_code import CpuKernel

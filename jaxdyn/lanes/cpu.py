@@ -21,15 +21,16 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
-from jaxdyn.lanes.cpu_code import CpuKernel
 from jaxdyn.lanes.handler import Code, Handlers
 from jaxdyn.lanes.llvm_engine import LEAST_EFFORT, USUAL_EFFORT, code_in_cache, key_of_code, loaded, source_of_code
-from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.remembered import referred_to_weakly
+
+if TYPE_CHECKING:
+    from jaxdyn.lanes.program import Program
 
 # Number of scalar operations that justify waking another thread, some ten microseconds of work.
 _OPERATIONS_PER_TASK = 200_000
@@ -157,7 +158,7 @@ def least_effort() -> Iterator[None]:
 
 
 def compile_program(
-    program: Program, inputs: Sequence[str], outputs: Sequence[str], has_lanes: bool, width: int
+    program: "Program", inputs: Sequence[str], outputs: Sequence[str], has_lanes: bool, width: int
 ) -> Compiled:
     """Machine code of a program that XLA can call; without an axis of lanes in the arrays, it processes one sample.
 
@@ -167,6 +168,8 @@ def compile_program(
         has_lanes: True if the arrays have an axis of lanes.
         width: Samples per vector.
     """
+    from jaxdyn.lanes.cpu_code import CpuKernel  # a process that finds all its programs does not need it
+
     kernel = CpuKernel(program, width, inputs, outputs)
     axis = -1 if not has_lanes else 1 if outputs[0] == "columns" else 0
     blocks = max(1, _OPERATIONS_PER_TASK // max(1, kernel.operations * kernel.width))

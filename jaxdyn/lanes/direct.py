@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.call import check_size
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.cpu_code import CpuKernel
@@ -78,7 +79,7 @@ def direct(function: Callable, inputs: tuple, *, name: str, backend: str) -> Cal
         backend: "lanes", or "auto" to refuse programs that take long to compile.
 
     Returns:
-        A function that makes the memory of a thread, see `jaxdyn.compute.kernel.Frame`.
+        A function that makes the memory of a thread, see `jaxdyn.compute.kernels.Frame`.
 
     Raises:
         CannotFlatten: The function has no scalar form, or its program is too large.

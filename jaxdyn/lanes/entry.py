@@ -13,6 +13,7 @@ from jax import core as jax_core
 from jaxdyn.compute.hints import written_out
 from jaxdyn.compute.switch import chosen_backend
 from jaxdyn.lanes import call, gpu
+from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.derived import known_results, program_of, pruned_jaxpr
 from jaxdyn.lanes.flatten import CannotFlatten

@@ -207,8 +207,10 @@ def rule(
 
     def register(function: Callable) -> Callable:
         declared = Rule(function, frozenset(reads.split()), frozenset(ignores.split()), of_whole_keys, takes_deferred)
-        RULES.update(dict.fromkeys(names, declared))
-        if not function.__module__.startswith(f"{__package__}."):
+        is_own = function.__module__.startswith(f"{__package__}.")
+        # Those of the user may come before those of this package.
+        RULES.update({name: declared for name in names if not (is_own and f"rule of {name}" in EXTENSIONS)})
+        if not is_own:
             details = f"reads {reads}, ignores {ignores}, {of_whole_keys=}, {takes_deferred=}"
             EXTENSIONS.update({f"rule of {name}": (function, details) for name in names})
             jax.clear_caches()  # functions that were compiled before are compiled again, with the rule

@@ -15,6 +15,7 @@ import jax
 import mpmath
 import numpy as np
 
+from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.derived import traced
 from jaxdyn.lanes.flatten import CannotFlatten, flatten
 from jaxdyn.lanes.folding import TRANSCENDENTAL

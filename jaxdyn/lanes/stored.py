@@ -14,7 +14,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -34,7 +34,6 @@ from jaxdyn.compute.programs import surrounding_traces, within_jit
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.arguments import ARGUMENTS, Structure, is_storable, part_of, partition
 from jaxdyn.lanes.collector import collector_paused
-from jaxdyn.lanes.entry import run
 
 # A setting that affects the code but is not a part of the context of a trace.
 _EFFORT_OF_XLA = "jax_disable_most_optimizations"
@@ -183,6 +182,13 @@ def _label(function: Callable) -> str:
     return getattr(function, "__name__", type(function).__name__).lstrip("_")
 
 
+def _by_lanes(function: Callable, arguments: Sequence, name: str) -> Any:
+    """Results of a function of one sample that the lane compiler compiles, if it can."""
+    from jaxdyn.lanes.entry import run  # a process that finds all its programs does not need it
+
+    return run(function, tuple(arguments), name=name)[0]
+
+
 def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable:
     """The function of one sample by the lane compiler.
 
@@ -200,7 +206,7 @@ def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable
             args, options = jax.tree.unflatten(tree, combined(rest, given))
             return function(*args, **options)
 
-        return run(of_operands, tuple(given), name=_label(function))[0] if given else function(*args, **options)
+        return _by_lanes(of_operands, given, _label(function)) if given else function(*args, **options)
 
     return call
 
@@ -352,7 +358,7 @@ class _Stored:
 
         def of_arguments(*arguments):
             is_kernel = self._in_lanes and arguments
-            found = run(called, arguments, name=self._label)[0] if is_kernel else called(*arguments)
+            found = _by_lanes(called, arguments, self._label) if is_kernel else called(*arguments)
             leaves, out_tree = jax.tree.flatten(found)
             structure[:] = [out_tree, tuple(Argument if eqx.is_array_like(x) else x for x in leaves)]
             return [x for x in leaves if eqx.is_array_like(x)]
