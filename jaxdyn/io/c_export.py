@@ -47,13 +47,12 @@ def export_c(
 
     The code is made from the same scalar program as that of `jaxdyn.batched`, for any function that the lane compiler supports:
     derivatives, loops of a mechanism, contacts, whole rollouts. It allocates no memory, calls no library (not even libm), and has
-    no state, so that threads may call it at the same time, each with a workspace of its own. The number of operations of a
-    function without a `while_loop` is the same in every call.
+    no state, so that threads may call it at the same time, each with a separate workspace. Intermediate values are on the stack,
+    some kilobytes for a robot arm.
 
     Args:
-        function: Pure function of pytrees of arrays. Values in its closure, such as a model, become constants of the code.
-        specs: For each argument of the function, an array or a `jax.ShapeDtypeStruct`, or a pytree of these. Only shapes and
-            types matter.
+        function: Pure function of pytrees of arrays. Values in its closure, such as a model, are constants of the code.
+        specs: Array, `jax.ShapeDtypeStruct` or pytree of these for each argument of the function; only shapes and types matter.
         path: Folder and name of the files, without a suffix. The name is that of the C function.
         target: Processor. "x86-64" is any with AVX2 and FMA, "aarch64" any with 64-bit Arm code; both for Linux and other systems
             with ELF files. "native" is the processor of this process, and its system.
@@ -70,8 +69,8 @@ def export_c(
     Raises:
         CannotCompile: The function has an operation without scalar form, or the lane compiler cannot be used.
         UnknownName: The target is unknown.
-        ConfigError: The name is no name of a C function, or the files cannot be written.
-        TypeError: The specs are not those of the arguments of the function, or one is no array.
+        ConfigError: The name cannot be that of a C function, or the files cannot be written.
+        TypeError: The specs do not match the arguments of the function, or one of them is not an array.
 
     Example:
         ```python
@@ -123,7 +122,7 @@ def _check(where: str, leaf: Any) -> None:
     """Raise an error for a leaf of the specs that C cannot give."""
     if isinstance(leaf, bool | int | float | complex):
         raise TypeError(
-            f"{where} is the number {leaf}, which C could not change; give jax.ShapeDtypeStruct((), float) for an argument, "
+            f"{where} is {leaf}, which C could not change; give jax.ShapeDtypeStruct((), float) for an argument, "
             f"or a constant in the closure of the function"
         )
     if not hasattr(leaf, "dtype"):

@@ -12,12 +12,9 @@ import equinox as eqx
 import jax
 import llvmlite.binding as llvm
 
-from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
-from jaxdyn.lanes.call import check_size
-from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.cpu_code import CpuKernel
-from jaxdyn.lanes.derived import program_of, program_of_only_sample, pruned_jaxpr, traced
-from jaxdyn.lanes.flatten import CannotFlatten, without_unexpected_errors
+from jaxdyn.lanes.direct import only_sample
+from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.llvm_engine import USUAL_EFFORT
 
 # Triple and processor of LLVM. The level v3 of x86-64 has AVX2 and fused multiply-add; every aarch64 processor has the latter.
@@ -36,7 +33,6 @@ class _Kernel(CpuKernel):
     _has_libm = False
 
 
-@collector_paused()
 def machine_code(function: Callable, args: tuple, *, name: str, target: str) -> tuple[bytes, int, Any]:
     """Result of `jaxdyn.compute.machine_code`."""
     arrays, rest = eqx.partition(args, lambda x: hasattr(x, "dtype"))
@@ -49,16 +45,9 @@ def machine_code(function: Callable, args: tuple, *, name: str, target: str) -> 
         structure[:] = [out_tree]
         return results
 
-    jaxpr = traced(flat, leaves)
-    jaxpr, used = pruned_jaxpr(jaxpr, (True,) * len(jaxpr.out_avals))
-    check_size(program_of(jaxpr), "lanes")
-    with without_unexpected_errors():
-        kernel = _Kernel(program_of_only_sample(jaxpr), 1, ["rows"] * sum(used), ["rows"] * len(jaxpr.out_avals))
-    results = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in jaxpr.out_avals]
-    given = [*used, *(True for _ in results)]
-    code = _object_file(
-        "\n".join([kernel.text, _entry(name, given)]).replace("void @kernel", "internal void @kernel", 1), target
-    )
+    kernel, used, results = only_sample(flat, leaves, "lanes", _Kernel)
+    text = kernel.text.replace("void @kernel", "internal void @kernel", 1)
+    code = _object_file(f"{text}\n{_entry(name, [*used, *(True for _ in results)])}", target)
     if missing := _undefined_symbols(code):
         raise CannotFlatten(f"{name}: the processor lacks instructions, so the code would call {', '.join(missing)}")
     return code, kernel.scratch_bytes, jax.tree.unflatten(structure[0], results)

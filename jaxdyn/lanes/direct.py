@@ -1,4 +1,4 @@
-"""Machine code of a function of one sample that Python calls directly, without XLA; `jaxdyn.compute.kernel` explains for whom."""
+"""Machine code of a function of one sample that Python calls directly, without XLA; `jaxdyn.kernel` explains for whom."""
 
 import ctypes
 import functools

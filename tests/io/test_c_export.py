@@ -1,4 +1,4 @@
-"""Exported C functions, called by a C program in two threads, agree with the functions in Python; and what they must not hold."""
+"""Exported C functions, called by a C program in two threads, agree with the functions in Python; their files need no library."""
 
 import dataclasses
 import functools
@@ -25,6 +25,7 @@ from jaxdyn.io import export_c
 BATCH = 64
 PANDA, LINKAGE = library.panda(), library.system("four_bar")
 SINGLE = jaxdyn.as_dtype(PANDA, jnp.float32)
+TABLE = np.random.default_rng(1).normal(size=(10, 3))
 LOSS = jnp.linspace(-1.0, 1.0, 7)
 
 
@@ -54,7 +55,13 @@ def of_everything(new, unused, pair):
     x, (n, on) = pair["double"], pair["n"]
     far = jnp.concatenate([jnp.sin(x * 1e13), jnp.tan(x * 1e13)])
     total = jnp.matmul(new, new.T) + jnp.where(on, x, jnp.fmod(x, 0.3))[:, None]
-    return {"a b": total, "a_b": n // 3, "far": far}, on ^ (x > 0), jnp.zeros((0, 2)), jnp.exp(x)[0], jnp.arange(3)
+    return (
+        {"a b": total, "a_b": n // 3, "far": far},
+        on ^ (x > 0),
+        jnp.zeros((0, 2)),
+        jnp.exp(x)[0],
+        jnp.asarray(TABLE)[jnp.abs(n)],
+    )
 
 
 @dataclasses.dataclass
@@ -89,7 +96,7 @@ def cases() -> dict[str, Case]:
 
 CASES = cases()
 FLAGS = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-O2"]
-# ELF machine of each target, its C compiler, and what runs its programs on another processor.
+# ELF machine of each target, its C compiler, and the program that runs its code on another processor.
 MACHINES = {"x86-64": 62, "aarch64": 183}
 COMPILERS = {"x86-64": ["x86_64-linux-gnu-gcc"], "aarch64": ["aarch64-linux-gnu-gcc"]}
 RUNNERS = {"x86-64": "qemu-x86_64", "aarch64": "qemu-aarch64"}
@@ -242,7 +249,7 @@ VECTOR = jax.ShapeDtypeStruct((3,), jnp.float32)
         (jnp.sin, (VECTOR,), "double", {}, "'double' cannot be the name of a C function"),
         (jnp.sin, (VECTOR,), "f/g", {}, "f/g: cannot be written"),
         (lambda x, y: x, (VECTOR,), "f", {}, "missing a required argument: 'y'"),
-        (lambda x, dt: x * dt, (VECTOR, 0.1), "f", {}, "dt is the number 0.1, which C could not change"),
+        (lambda x, dt: x * dt, (VECTOR, 0.1), "f", {}, "dt is 0.1, which C could not change"),
         (lambda x: x, ((VECTOR, jax.random.key(0)),), "f", {}, "x_1 is a random key; .*jax.random.key_data"),
         (lambda x: None, (VECTOR,), "f", {}, "returns no array"),
     ],
