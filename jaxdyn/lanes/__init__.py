@@ -12,7 +12,7 @@ from jaxdyn.lazy import lazy_names
 if _internals.MISSING:
     raise ImportError(f"the lane compiler needs parts of JAX that this version lacks: {', '.join(_internals.MISSING)}")
 
-# A process whose programs are all in the cache imports only what loads them.
+# A process whose programs are all in the cache imports only the modules that load them.
 if TYPE_CHECKING:
     from jaxdyn.lanes.cpu import set_threads as set_threads
     from jaxdyn.lanes.flatten import CannotFlatten as CannotFlatten

@@ -14,7 +14,7 @@ if reason := self_test.obstacle():
 
 announcements.WAITS.append(cpu.wait_for_code)
 
-# What makes programs is not imported to load programs of earlier processes.
+# These modules make programs; to load programs of earlier processes they are not imported.
 if TYPE_CHECKING:
     from jaxdyn.lanes.c_code import machine_code as machine_code
     from jaxdyn.lanes.direct import direct as direct
