@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxdyn.compute.constant import Argument, combined
 from jaxdyn.compute.programs import compiler, within_jit
@@ -28,8 +29,8 @@ class Frame(Protocol):
         run: Function that computes the results.
     """
 
-    inputs: Sequence[np.ndarray]
-    outputs: Sequence[np.ndarray]
+    inputs: list[np.ndarray]
+    outputs: list[np.ndarray]
     run: Callable[[], Any]
 
 
@@ -147,7 +148,7 @@ class Kernel:
             ValueError: Its shape is wrong.
             TypeError: Its type cannot be converted.
         """
-        if isinstance(x, jax.core.Tracer):
+        if isinstance(x, Tracer):
             raise TypeError(f"{self.__name__} is a kernel, which JAX cannot trace; call the function it was made of")
         value = np.asarray(jax.random.key_data(x) if _is_key(x) else x)
         if value.shape != buffer.shape:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
+from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, Float, Int
@@ -128,7 +129,7 @@ def report(
     """
     known = (result, steps, v) + (() if errors is None else (errors,))
     ways = {"topology": topology, "throw": throw, "groups": groups}
-    if not any(isinstance(x, jax.core.Tracer) for x in known):  # to bind a primitive takes longer than a step
+    if not any(isinstance(x, Tracer) for x in known):  # to bind a primitive takes longer than a step
         return _report(*known, **ways)
     return _reported.bind(*map(jax.lax.stop_gradient, known), **ways)
 

@@ -98,10 +98,10 @@ class Stepper:
         Raises:
             RolloutError: The step diverged or was not solved; the message names the `RolloutResult` and the remedy.
         """
-        q, v, result = (self._free if u is None else self._driven)(q, v, u, t)
+        after, speed, result = (self._free if u is None else self._driven)(q, v, u, t)
         if result:
-            self._raise(result, v)
-        return q, v
+            self._raise(result, speed)
+        return after, speed
 
     def _raise(self, result: np.ndarray, v: np.ndarray) -> None:
         code = RolloutResult(int(result))

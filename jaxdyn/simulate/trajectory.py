@@ -390,7 +390,7 @@ def data_frame(columns: dict[str, np.ndarray], owner: str) -> Any:
 
 def _check_call(arguments: tuple, _: dict) -> None:
     """Check the arguments of `_rollout` that the caller has not checked."""
-    system, state, source, *_, options = arguments
+    (system, state, source), options = arguments[:3], arguments[-1]
     check_masses(system.model, "rollout")
     check_integrator(options["integrator"])
     _check_functions(state, options["save"], options["cost"], options["stop"])
