@@ -49,6 +49,8 @@ from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.ptx_code import launch_for
 
 _LANES_OF_MULTIPROCESSOR = 128
+# Share of these lanes that compute in double precision: on GPUs for computing, whose compute capability ends with 0, and on others.
+_DOUBLES, _FEW_DOUBLES = 1 / 2, 1 / 64
 # Calls of a round, and the time that a round should take, s. A single short call would measure how fast Python starts it.
 _MOST_CALLS, _ROUND = 200, 0.03
 _ARM = "panda"
@@ -127,12 +129,14 @@ def environment(device: Any) -> dict[str, Any]:
     except (OSError, subprocess.CalledProcessError):
         driver, clock, memory = "unknown", "nan", "nan"
     multiprocessors = getattr(device, "core_count", 0)
+    limit = multiprocessors * _LANES_OF_MULTIPROCESSOR * float(clock) * 1e6
+    is_for_computing = str(getattr(device, "compute_capability", "")).endswith(".0")
     return jaxdyn.io.environment() | {
         "device": device.device_kind,
         "driver": driver,
         "memory_MiB": float(memory),
         "multiprocessors": multiprocessors,
-        "arithmetic_limit": multiprocessors * _LANES_OF_MULTIPROCESSOR * float(clock) * 1e6,
+        "arithmetic_limits": {"float32": limit, "float64": limit * (_DOUBLES if is_for_computing else _FEW_DOUBLES)},
         "memory_limit": copy_rate(device),
         "platform_version": device.client.platform_version.split("\n")[0],
         "lane_compiler": sources_digest("lanes"),
@@ -311,7 +315,9 @@ def report(found: dict[str, Any]) -> str:
         "",
         f"{about['device']}, driver {about['driver']}, jax {about['jax']}, llvmlite {about['llvmlite']}, commit {about['commit']}. "
         f"Canary: {found['canary']}. A copy moves {about['memory_limit']:.3g} bytes/s; "
-        f"the arithmetic limit is {about['arithmetic_limit']:.3g} operations/s.",
+        "the arithmetic limits are "
+        + " and ".join(f"{limit:.3g} operations/s in {dtype}" for dtype, limit in about["arithmetic_limits"].items())
+        + ".",
         "",
     ]
     if "rates" in found:
@@ -323,7 +329,7 @@ def report(found: dict[str, Any]) -> str:
         lines += ["|" + "---|" * 12]
         for r in found["rates"]:
             second = f"{r['second_process_s']:.2f} s" if "second_process_s" in r else ""
-            done = r.get("operations_per_s", 0) / about["arithmetic_limit"]
+            done = r.get("operations_per_s", 0) / about["arithmetic_limits"][r["dtype"]]
             cells = [
                 r["mechanism"],
                 r["function"],
