@@ -3,8 +3,8 @@
 Method. A control loop calls one function for one state at a time. Ways of jaxdyn are the function itself, the function in a `jit`
 of the user, and a `kernel`; of a step, `rollout(steps=1)`, the same in `jit`, and a `stepper`. Pinocchio and MuJoCo are called by
 their Python packages. All ways run in one process and take turns; every call ends when its result is there. The table states
-processor time per call, the median of the rounds. "Cold" are calls after other work that has replaced the contents of the caches, as
-in a loop that also processes images.
+processor time per call, the median of the rounds. "Cold" are calls after other work that has replaced the contents of the caches,
+as in a loop that also processes images.
 
 Peers are optional (pip install pin mujoco); their columns are empty without them. They compute in double precision, as do the rows
 of jaxdyn unless dtype="float32".

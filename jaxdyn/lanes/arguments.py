@@ -24,9 +24,20 @@ ARGUMENTS = (jax.Array, np.ndarray, np.generic, float, complex)
 _FEW_LEAVES = 6
 
 
+# Whether the objects of a class are arguments. To ask a module for it takes longer than to flatten a state.
+_are_arguments: dict[type, bool] = {}
+
+
+def _is_argument(x: Any) -> bool:
+    known = _are_arguments.get(type(x))
+    if known is None:
+        known = _are_arguments[type(x)] = isinstance(x, ARGUMENTS)
+    return known
+
+
 def partition(leaves: list, arguments: type | tuple[type, ...] = ARGUMENTS) -> tuple[list, tuple]:
     """Arguments of the program, and the remaining leaves, which are part of its structure."""
-    which = [isinstance(x, arguments) for x in leaves]
+    which = [_is_argument(x) if arguments is ARGUMENTS else isinstance(x, arguments) for x in leaves]
     rest = tuple(Argument if given else x for x, given in zip(leaves, which, strict=True))
     return list(itertools.compress(leaves, which)), rest
 
@@ -87,9 +98,6 @@ class Part:
 # Parts of modules by the identity of the module, for programs that take all arrays of one type as one, and for others.
 _remembered: tuple[dict[int, Part], dict[int, Part]] = ({}, {})
 
-# Whether the objects of a class are arguments. To ask a module for it takes longer than to flatten a state.
-_are_arguments: dict[type, bool] = {}
-
 
 def part_of(x: Any, packs: bool) -> Part:
     """The part of a call that an argument is.
@@ -101,10 +109,7 @@ def part_of(x: Any, packs: bool) -> Part:
     known = _remembered[packs].get(id(x))
     if known is not None and known.module is not None and known.module() is x:
         return known
-    is_argument = _are_arguments.get(type(x))
-    if is_argument is None:
-        is_argument = _are_arguments[type(x)] = isinstance(x, ARGUMENTS)
-    if is_argument:
+    if _is_argument(x):
         return Part(_type(x), [x], _is_on_first_cpu([x]))
     leaves, tree = jax.tree.flatten(x)
     arrays, rest = partition(leaves)

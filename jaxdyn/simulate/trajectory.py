@@ -337,18 +337,13 @@ def rollout(
         ```
     """
     check_system(system, "rollout")
-    check_state(system, state, "rollout")
     steps, substeps, save_every = (
         checked_count(name, value)
         for name, value in (("steps", steps), ("substeps", substeps), ("save_every", save_every))
     )
     if steps % save_every:
         raise ValueError(f"save_every = {save_every} does not divide steps = {steps}; choose a divisor")
-    if key is not None:
-        configuration.check_key(key)
-    source = as_controls(controls, system, state, steps, key)
-    dtype = state.v.dtype
-    dt, t0 = _duration("dt", dt, dtype), _duration("t0", t0, dtype)
+    dt, t0 = _duration("dt", dt), _duration("t0", t0)
     if isinstance(dt, float) and not 0.0 < abs(dt) < float("inf"):
         raise ValueError(f"dt is {dt} s; give a finite duration other than zero")
     groups = equation_groups(system)
@@ -362,11 +357,11 @@ def rollout(
         "divergence_limit": divergence_limit,
     }
     with compute.backend(backend):
-        saved, end, errors, served = _rollout(system, state, source, dt, t0, key, (steps, bool(groups)), options)
+        saved, end, errors, served = _rollout(system, state, controls, dt, t0, key, (steps, bool(groups)), options)
     topology, result = system.model.topology, end.result
     if not compute.writing_out():  # else it is a part of a larger program, and known only there
         result = report(result, end.steps, end.state.v, topology, throw, groups, errors)
-    times, passive = _times(t0, dt, steps, save_every, dtype), isinstance(source, NoControls)
+    times, passive = _times(t0, dt, steps, save_every, end.state.v.dtype), isinstance(controls, NoControls | None)
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend, passive)
 
 
@@ -390,18 +385,21 @@ def data_frame(columns: dict[str, np.ndarray], owner: str) -> Any:
 
 def _check_call(arguments: tuple, _: dict) -> None:
     """Check the arguments of `_rollout` that the caller has not checked."""
-    (system, state, source), options = arguments[:3], arguments[-1]
+    system, state, controls, _, _, key, (steps, _), options = arguments
     check_masses(system.model, "rollout")
+    check_state(system, state, "rollout")
     check_integrator(options["integrator"])
     _check_functions(state, options["save"], options["cost"], options["stop"])
-    _check_precision(system, state, source)
+    if key is not None:
+        configuration.check_key(key)
+    _check_precision(system, state, as_controls(controls, system, state, steps, key))
 
 
 @functools.partial(kernel_function, check=_check_call)
 def _rollout(
     system: System,
     state: State,
-    controls: Controls,
+    controls: Any,
     dt: float | Array,
     t0: float | Array,
     key: PRNGKeyArray | None,
@@ -416,13 +414,14 @@ def _rollout(
         options: Fields of `_Loop`.
     """
     steps, is_start_checked = counts
+    source = as_controls(controls, system, state, steps, key)
 
     def simulate(state: State, controls: Controls, dt, t0, key) -> tuple[PyTree, _Carry, Array | None]:
         dt, t0 = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
         loop = _Loop(system, controls, dt, dt / options["substeps"], t0, key, **options)
         return *loop.run(state, steps), start_errors(system, state, t0, loop.h) if is_start_checked else None
 
-    (saved, end, errors), served = compute.run(simulate, (state, controls, dt, t0, key), name="rollout")
+    (saved, end, errors), served = compute.run(simulate, (state, source, dt, t0, key), name="rollout")
     return saved, end, errors, compute.Served(served)
 
 
@@ -538,8 +537,8 @@ class _Loop:
         return self.t0 + index.astype(self.dt.dtype) * self.dt
 
 
-def _duration(name: str, x: Any, dtype: Any) -> float | Array:
-    """Convert a duration to an array, but keep Python floats and integers, which become constants of the compiled code.
+def _duration(name: str, x: Any) -> float | Array:
+    """A duration as an array, or as a Python float, which becomes a constant of the compiled code.
 
     Raises:
         TypeError: The value is not a duration.
@@ -548,7 +547,7 @@ def _duration(name: str, x: Any, dtype: Any) -> float | Array:
         return float(x)
     if not isinstance(x, np.number | np.ndarray | Array):
         raise TypeError(f"{name} is {described(x)}; give a float, in seconds")
-    return jnp.asarray(x, dtype)
+    return jnp.asarray(x)
 
 
 def _check_functions(state: State, save: Any, cost: Any, stop: Any) -> None:
