@@ -112,17 +112,20 @@ class Kernel:
 
     def __call__(self, *args: Any) -> Any:
         try:
-            frame = self._thread.frame
+            frame, places = self._thread.own
         except AttributeError:
-            frame = self._thread.frame = self._frame()
-        inputs = args if self._is_flat and len(args) == len(self._types) else self._inputs(args)
-        for place, (x, buffer) in enumerate(zip(inputs, frame.inputs, strict=True)):
-            if type(x) is np.ndarray and (x.shape, x.dtype) == self._types[place]:
+            frame = self._frame()
+            places = [(x, x.shape, x.dtype, label) for x, label in zip(frame.inputs, self._labels, strict=True)]
+            self._thread.own = frame, places
+        inputs = args if self._is_flat and len(args) == len(places) else self._inputs(args)
+        for x, (buffer, shape, dtype, label) in zip(inputs, places, strict=True):
+            # Most arrays of a type share one object for it, and to compare two of them takes longer than to copy the numbers.
+            if type(x) is np.ndarray and x.dtype is dtype and x.shape == shape:
                 buffer[...] = x
-            elif type(x) is float and not buffer.shape:
+            elif type(x) is float and not shape:
                 buffer[()] = x
             else:
-                self._fill(buffer, x, place)
+                self._fill(buffer, x, label)
         frame.run()
         return self._results([y.copy() for y in frame.outputs])
 
@@ -141,7 +144,7 @@ class Kernel:
                 raise TypeError(f"{self.__name__} was compiled for the constant {known!r}; it got {x!r}")
         return [x for x, known in pairs if known is Argument]
 
-    def _fill(self, buffer: np.ndarray, x: Any, place: int) -> None:
+    def _fill(self, buffer: np.ndarray, x: Any, label: str) -> None:
         """Copy an argument of another class or type to the memory of the kernel.
 
         Raises:
@@ -152,13 +155,9 @@ class Kernel:
             raise TypeError(f"{self.__name__} is a kernel, which JAX cannot trace; call the function it was made of")
         value = np.asarray(jax.random.key_data(x) if _is_key(x) else x)
         if value.shape != buffer.shape:
-            raise ValueError(
-                f"{self._labels[place]} has shape {value.shape}; {self.__name__} was compiled for {buffer.shape}"
-            )
+            raise ValueError(f"{label} has shape {value.shape}; {self.__name__} was compiled for {buffer.shape}")
         if not np.can_cast(value.dtype, buffer.dtype, "same_kind"):
-            raise TypeError(
-                f"{self._labels[place]} has type {value.dtype}; {self.__name__} was compiled for {buffer.dtype}"
-            )
+            raise TypeError(f"{label} has type {value.dtype}; {self.__name__} was compiled for {buffer.dtype}")
         buffer[...] = value
 
 
