@@ -260,14 +260,17 @@ def _unchecked(args: tuple, options: dict) -> None:
     """The check of a function whose arguments are checked elsewhere."""
 
 
-def stored_outside_jit(function: Callable, *, check: Callable[[tuple, dict], None] = _unchecked) -> Callable:
+def stored_outside_jit(
+    function: Callable, *, check: Callable[[tuple, dict], None] = _unchecked, of_one_sample: bool = False
+) -> Callable:
     """Decorator of a function that uses `per_sample` internally: outside of `jit` and derivatives, it is a stored program.
 
     Args:
         function: Function to compile.
         check: Check of the arguments as in `kernel_function`.
+        of_one_sample: True if the whole function is one of a sample, so that the stored program can be one kernel.
     """
-    return _compiled_by_guest(function, "stored_outside_jit", check)
+    return _compiled_by_guest(function, "stored_outside_jit", check, of_one_sample)
 
 
 def kernel_function(function: Callable, *, check: Callable[[tuple, dict], None] = _unchecked) -> Callable:
@@ -286,14 +289,14 @@ def kernel_function(function: Callable, *, check: Callable[[tuple, dict], None] 
     return _compiled_by_guest(function, "kernel_function", check)
 
 
-def _compiled_by_guest(function: Callable, maker: str, check: Callable[[tuple, dict], None]) -> Callable:
+def _compiled_by_guest(function: Callable, maker: str, check: Callable[[tuple, dict], None], *options: Any) -> Callable:
     """The function as the guest compiles it from its first call on; without a guest, one program of XLA outside of traces."""
 
     @functools.cache
     def made() -> Callable:
         guest = compiler()
         if guest is not None:
-            return getattr(guest, maker)(function, check)
+            return getattr(guest, maker)(function, check, *options)
         jitted = eqx.filter_jit(function)
 
         def checked(*args, **options):

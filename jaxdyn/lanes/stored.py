@@ -145,9 +145,9 @@ class stored_jit:
         return lambda *args: program.results(executable(*partition(jax.tree.leaves(args))[0]))
 
 
-def stored_outside_jit(function: Callable, check: Callable[[tuple, dict], None]) -> Callable:
+def stored_outside_jit(function: Callable, check: Callable[[tuple, dict], None], of_one_sample: bool) -> Callable:
     """Result of `jaxdyn.compute.stored_outside_jit`."""
-    stored = _Stored(function, check)
+    stored = _Stored(function, check, in_lanes=of_one_sample)
 
     @functools.wraps(function)
     def call(*args, **options):

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.compute as compute
-from jaxdyn.compute import Backend, kernel_function
+from jaxdyn.compute import Backend, stored_outside_jit
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural, view
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.energy import kinetic_energy
@@ -395,7 +395,7 @@ def _check_call(arguments: tuple, _: dict) -> None:
     _check_precision(system, state, as_controls(controls, system, state, steps, key))
 
 
-@functools.partial(kernel_function, check=_check_call)
+@functools.partial(stored_outside_jit, check=_check_call, of_one_sample=True)
 def _rollout(
     system: System,
     state: State,
