@@ -119,7 +119,7 @@ class Kernel:
             self._thread.own = frame, places
         inputs = args if self._is_flat and len(args) == len(places) else self._inputs(args)
         for x, (buffer, shape, dtype, label) in zip(inputs, places, strict=True):
-            # Most arrays of a type share one object for it, and to compare two of them takes longer than to copy the numbers.
+            # Most arrays of a type share one object for it, and to compare two of them takes longer than the copy.
             if type(x) is np.ndarray and x.dtype is dtype and x.shape == shape:
                 buffer[...] = x
             elif type(x) is float and not shape:

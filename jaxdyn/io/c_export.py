@@ -94,10 +94,10 @@ def export_c(
             "export_c writes files, so it cannot be a part of a compiled function; call it outside of jit"
         )
     given = inspect.signature(function).bind(*specs).arguments
-    for where, leaf in _arrays(given, every=True):
+    for where, leaf in arrays_of(given, every=True):
         _check(where, leaf)
     code, workspace, results = machine_code(function, tuple(specs), name=name, target=target)
-    arguments, results = list(_arrays(given)), list(_arrays({"result": results}))
+    arguments, results = list(arrays_of(given)), list(arrays_of({"result": results}))
     if not results:
         raise TypeError(f"{path}: the function returns no array; return the arrays that C needs")
     header = _header(name, target, arguments, results, workspace)
@@ -110,7 +110,7 @@ def export_c(
         )
 
 
-def _arrays(trees: dict[str, Any], every: bool = False) -> Iterable[tuple[str, Any]]:
+def arrays_of(trees: dict[str, Any], every: bool = False) -> Iterable[tuple[str, Any]]:
     """Paths and values of the arrays in named pytrees, in their order; of all leaves if `every`."""
     for name, tree in trees.items():
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):

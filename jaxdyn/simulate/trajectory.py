@@ -359,7 +359,7 @@ def rollout(
     with compute.backend(backend):
         saved, end, errors, served = _rollout(system, state, controls, dt, t0, key, (steps, bool(groups)), options)
     topology, result = system.model.topology, end.result
-    if not compute.writing_out():  # else it is a part of a larger program, and known only there
+    if not compute.within_jit():  # else the result is a part of a larger program, and known only there
         result = report(result, end.steps, end.state.v, topology, throw, groups, errors)
     times, passive = _times(t0, dt, steps, save_every, end.state.v.dtype), isinstance(controls, NoControls | None)
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend, passive)
