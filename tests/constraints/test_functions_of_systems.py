@@ -92,15 +92,22 @@ def test_a_target_that_a_coupling_forbids_is_not_reached():
     builder.add_body("second", parent="first", joint=AXIS, position=(1.0, 0.0, 0.0), mass=1.0)
     builder.add_frame("tip", body="second", position=(1.0, 0.0, 0.0))
     model = builder.build(kinematic=True)
-    system = jaxdyn.System(model, constraints=(Coupling("mimic", 1, 0, jnp.array([0.1, 1.0])),))
+    system = jaxdyn.System(model, constraints=(Coupling("mimic", 1, 0, jnp.array([0.1, 1.0, 0.5])),))
     solve = jax.jit(lambda x: jaxdyn.inverse_kinematics(system, system.at_rest(jnp.zeros(2)), place("tip", *x)))
-    reachable = jaxdyn.frame_placement(model, jnp.array([0.4, 0.5]), "tip").translation
+    reachable = jaxdyn.frame_placement(model, jnp.array([0.4, 0.58]), "tip").translation
     found = solve(reachable)
     assert bool(found.reached)
-    np.testing.assert_allclose(found.q, [0.4, 0.5], atol=1e-9)
+    np.testing.assert_allclose(found.q, [0.4, 0.58], atol=1e-9)
     missed = solve(jnp.array([1.0, 0.0, 1.0]))
     assert not bool(missed.reached)
-    np.testing.assert_allclose(missed.q[1], 0.1 + missed.q[0], atol=1e-12)
+    at, second = map(float, missed.q)
+    np.testing.assert_allclose(second, 0.1 + at + 0.5 * at**2, atol=1e-12)
+
+    def distance(first):
+        turned = 2.0 * first + 0.1 + 0.5 * first**2
+        return np.hypot(np.cos(first) + np.cos(turned) - 1.0, np.sin(first) + np.sin(turned) - 1.0)
+
+    np.testing.assert_array_less(distance(at), distance(at + np.array([-1e-4, 1e-4])))
 
 
 @pytest.mark.thorough
