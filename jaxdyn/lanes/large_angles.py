@@ -72,15 +72,15 @@ def _reduced(f: Function, size: Value) -> list[Value]:
     m = (size.bits & (1 << f.mantissa) - 1) | (1 << f.mantissa)
     # m 2^e times bit i of 2/pi is a multiple of four quarter turns if i <= e - 2.
     position = exponent - (f.bias + f.mantissa + 2 - 64)
-    word = f.intrinsic_of("int", "umin", position >> 6, _WORDS - 4)
+    word = f.emit("int", f"call i64 @llvm.umin.i64(i64 {(position >> 6).text}, i64 {_WORDS - 4})")
     words = []
     for k in range(4):
         pointer = f.let(f"getelementptr i64, ptr @two.over.pi, i64 {(word + k).text}")
-        words.append(f.emit("int", f"load i64, ptr {pointer}"))
-    window = f.value(0, "int").text
+        words.append(f.let(f"load i64, ptr {pointer}"))
+    window, by = "0", (position & 63).text
     for k in range(3):
-        aligned = f.intrinsic_of("int", "fshl", words[k], words[k + 1], position & 63)
-        wide = f.let(f"zext i64 {aligned.text} to i192")
+        aligned = f.let(f"call i64 @llvm.fshl.i64(i64 {words[k]}, i64 {words[k + 1]}, i64 {by})")
+        wide = f.let(f"zext i64 {aligned} to i192")
         shifted = f.let(f"shl i192 {wide}, {128 - 64 * k}")
         window = f.let(f"or i192 {window}, {shifted}")
     whole = f.let(f"zext i64 {m.text} to i192")

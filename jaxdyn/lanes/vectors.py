@@ -150,13 +150,6 @@ class Function:
         suffix = self.kind if self.width == 1 else f"v{self.width}{self.kind}"
         return self.emit("float", f"call {t} @llvm.{name}.{suffix}({listed})")
 
-    def intrinsic_of(self, sort: str, name: str, *operands: Operand) -> Value:
-        """An intrinsic of LLVM on integers."""
-        t = self.types[sort]
-        listed = ", ".join(f"{t} {self.value(x, sort).text}" for x in operands)
-        suffix = f"i{self.bits}" if self.width == 1 else f"v{self.width}i{self.bits}"
-        return self.emit(sort, f"call {t} @llvm.{name}.{suffix}({listed})")
-
     def fma(self, a: Operand, b: Operand, c: Operand) -> Value:
         return self.intrinsic("fma", a, b, c)
 

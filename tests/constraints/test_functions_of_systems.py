@@ -9,7 +9,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn import JointDrives, LinkageBuilder, Prismatic, Revolute, State
-from jaxdyn.constraints import Coupling, Distance, constraint_errors, minimal_motion
+from jaxdyn.constraints import Distance, constraint_errors, minimal_motion
 from jaxdyn.dynamics import FrameTarget, frame_jacobian
 from jaxdyn.results import UnsuccessfulWarning
 from jaxdyn.spatial.transform import RigidTransform
@@ -84,23 +84,6 @@ def test_a_five_bar_reaches_a_point_with_closed_loop_as_two_triangles_say():
         step = 1e-5 * np.eye(3)[axis]
         quotient = (solve(REST, at + step).q - solve(REST, at - step).q) / 2e-5
         np.testing.assert_allclose(derivative[:, axis], quotient, atol=1e-7)
-
-
-def test_a_target_that_a_coupling_forbids_is_not_reached():
-    builder = jaxdyn.MechanismBuilder("geared")
-    builder.add_body("first", joint=AXIS, mass=1.0)
-    builder.add_body("second", parent="first", joint=AXIS, position=(1.0, 0.0, 0.0), mass=1.0)
-    builder.add_frame("tip", body="second", position=(1.0, 0.0, 0.0))
-    model = builder.build(kinematic=True)
-    system = jaxdyn.System(model, constraints=(Coupling("mimic", 1, 0, jnp.array([0.1, 1.0])),))
-    solve = jax.jit(lambda x: jaxdyn.inverse_kinematics(system, system.at_rest(jnp.zeros(2)), place("tip", *x)))
-    reachable = jaxdyn.frame_placement(model, jnp.array([0.4, 0.5]), "tip").translation
-    found = solve(reachable)
-    assert bool(found.reached)
-    np.testing.assert_allclose(found.q, [0.4, 0.5], atol=1e-9)
-    missed = solve(jnp.array([1.0, 0.0, 1.0]))
-    assert not bool(missed.reached)
-    np.testing.assert_allclose(missed.q[1], 0.1 + missed.q[0], atol=1e-12)
 
 
 @pytest.mark.thorough

@@ -365,6 +365,7 @@ def built(*joints, cut=None, **options):
 def added(method: str, *arguments, then_build: bool = False, **options):
     def add():
         builder = linkage(*HINGES)
+        builder.add_frame("mark", body="y")
         getattr(builder, method)(*arguments, **options)
         if then_build:
             builder.build()
@@ -377,6 +378,8 @@ REFUSALS = [
     (added("add_body", "ground"), 'a body or frame cannot be called "ground", which is the fixed world; choose another name'),
     (added("add_body", "x"), "there are two bodies or frames called 'x'; rename one"),
     (added("add_frame", "x", body="y"), "there are two bodies or frames called 'x'; rename one"),
+    (added("add_body", "mark"), "there are two bodies or frames called 'mark'; rename one"),
+    (added("add_frame", "mark", body="y"), "there are two bodies or frames called 'mark'; rename one"),
     (added("add_body", "heavy", mass=-1.0), "body 'heavy': mass is -1 kg; a mass must be positive or zero"),
     (added("add_joint", "a", HINGE, "x", "y"), "there are two joints called 'a'; rename one"),
     (added("add_joint", "e", HINGE, "x", "x"), "joint 'e' connects 'x' with itself; give two different bodies"),

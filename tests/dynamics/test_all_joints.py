@@ -33,13 +33,12 @@ from jaxdyn import (
     gravity_force,
     inverse_dynamics,
     kinetic_energy,
-    mass_center_accelerations,
     mass_center_velocities,
     mass_matrix,
     momentum,
     potential_energy,
 )
-from jaxdyn.dynamics import inverse, kinematics
+from jaxdyn.dynamics import inverse, kinematics, mass_center_accelerations
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.inertia import symmetric_matrix

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxdyn
+from jaxdyn.constraints import Coupling
 from jaxdyn.dynamics import FrameTarget, InverseKinematicsResult
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.results import UnsuccessfulError
@@ -86,6 +87,26 @@ def test_a_point_out_of_reach_gives_the_nearest_point_and_its_derivative():
     # The stretched arm turns with the direction of the point, by -0.8 dx / 5 - 0.6 dz / 5.
     slope = jax.jit(jax.jacfwd(lambda p: of(p).q))(point)
     np.testing.assert_allclose(slope, [[-0.8 / 5, 0.0, -0.6 / 5], [0.0, 0.0, 0.0]], atol=1e-5)
+
+
+def test_the_nearest_point_that_a_coupling_allows_is_found():
+    model = planar_arm()
+    system = jaxdyn.System(model, constraints=(Coupling("mimic", 1, 0, jnp.array([0.1, 1.0, 0.5])),))
+    solve = jax.jit(lambda x, z: jaxdyn.inverse_kinematics(system, system.at_rest(jnp.zeros(2)), place(x, z)))
+    there = jaxdyn.frame_placement(model, jnp.array([0.4, 0.58]), "tip").translation
+    found = solve(there[0], there[2])
+    assert bool(found.reached)
+    np.testing.assert_allclose(found.q, [0.4, 0.58], atol=1e-9)
+    missed = solve(1.0, -1.0)
+    assert not bool(missed.reached)
+    first, second = map(float, missed.q)
+    np.testing.assert_allclose(second, 0.1 + first + 0.5 * first**2, atol=1e-12)
+
+    def distance(first):
+        both = 2.0 * first + 0.1 + 0.5 * first**2
+        return np.hypot(np.cos(first) + np.cos(both) - 1.0, np.sin(first) + np.sin(both) - 1.0)
+
+    np.testing.assert_array_less(distance(first), distance(first + np.array([-1e-4, 1e-4])))
 
 
 def test_joint_limits_hold_and_an_arm_at_a_limit_reaches_with_the_other_joint():

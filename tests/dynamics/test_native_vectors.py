@@ -23,10 +23,10 @@ from jaxdyn import (
     inverse_dynamics,
     joint_reactions,
     kinetic_energy,
-    mass_center_accelerations,
     mass_center_velocities,
     mass_matrix,
 )
+from jaxdyn.dynamics import mass_center_accelerations
 from jaxdyn.spatial import quaternion
 
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))

@@ -27,13 +27,12 @@ from jaxdyn import (
     forward_kinematics,
     inverse_dynamics,
     joint_reactions,
-    mass_center_accelerations,
     mass_center_velocities,
     partial_velocities,
     release_joints,
     total_energy,
 )
-from jaxdyn.dynamics import driving_power
+from jaxdyn.dynamics import driving_power, mass_center_accelerations
 
 # Ends of the spring (bodies of different trees) and of the damper (ground), and where the applied force acts.
 _SPRING = (2, (0.1, -0.2, 0.3), 5, (0.2, 0.1, 0.0), 40.0, 0.2)

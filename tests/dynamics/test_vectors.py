@@ -36,14 +36,13 @@ from jaxdyn import (
     gravity_force,
     inverse_dynamics,
     kinetic_energy,
-    mass_center_accelerations,
     mass_center_velocities,
     mass_matrix,
     partial_velocities,
     potential_energy,
     total_energy,
 )
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import kinematics, mass_center_accelerations
 
 _SHARED = Path(os.environ.get("JAXDYN_SHARED", Path(__file__).parents[3] / "shared"))
 _FILE = _SHARED / "theory_vectors.json"

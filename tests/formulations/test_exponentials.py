@@ -17,9 +17,9 @@ from jaxdyn import (
     Revolute,
     as_dtype,
     forward_kinematics,
-    mass_center_accelerations,
     mass_center_velocities,
 )
+from jaxdyn.dynamics import mass_center_accelerations
 from jaxdyn.formulations import exponentials
 from jaxdyn.mechanism import Joint
 from jaxdyn.spatial import quaternion

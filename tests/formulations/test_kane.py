@@ -11,10 +11,10 @@ from jaxdyn import (
     forward_dynamics,
     gravity_force,
     inverse_dynamics,
-    mass_center_accelerations,
     mass_center_velocities,
     partial_velocities,
 )
+from jaxdyn.dynamics import mass_center_accelerations
 from jaxdyn.formulations.kane import kane_forces
 
 

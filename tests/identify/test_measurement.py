@@ -74,7 +74,7 @@ class TestSensors:
         ("noise", "options", "says"),
         [
             ([0.1, 0.0], {}, "positive standard deviations"),
-            ([[1.0, 2.0], [2.0, 1.0]], {}, "positive definite"),
+            ([[2.0, 2.0], [2.0, 2.0]], {}, "positive definite"),
             ([0.1, 0.1], {"scale": [1.0]}, "scale has shape"),
             ([0.1, 0.1], {"quantization": [0.1, -0.1]}, "quantization"),
         ],

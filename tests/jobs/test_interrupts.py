@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from small_jobs import contents, numbers, write_configs, write_plants
 
+from jaxdyn.jobs import interrupts
+
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -115,6 +117,19 @@ def test_a_signal_to_a_forked_process_does_not_end_its_parent(tmp_path):
     code = "child = os.fork()\nif not child: time.sleep(60)\nos.kill(child, 15); print(os.waitpid(child, 0)[1]); time.sleep(1)"
     _, _, printed, said = ended(ACT, [code], {}, tmp_path)
     assert (printed, said) == ("15\n", "")
+
+
+def test_a_signal_that_follows_at_once_on_another_is_not_lost(monkeypatch):
+    signals, wakeup = os.pipe()
+    os.write(wakeup, bytes([signal.SIGINT, signal.SIGTERM]))
+    os.close(wakeup)
+    command = interrupts._Command()
+    command.handled, command.waits = list(STATUS), True
+    monkeypatch.setattr(interrupts, "_end_children", lambda: None)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ending:
+        command.watch(signals)
+    assert ending.value.code == STATUS[signal.SIGTERM]
 
 
 # Overrides that make a job small, and its inputs.

@@ -71,6 +71,13 @@ def test_replayed_commands_act_as_in_the_fit(folder, capsys):
     assert "only the mechanism of this plant is read" not in shown
     metrics = json.loads((folder / "run" / "metrics.json").read_text())
     assert metrics["inputs"] == {"gain": [1.15, 0.85], "offset": [0.2, -0.1], "delay": [0.013, 0.027]}
+    energy, work = found.arrays["energy"][0], found.arrays["work"][0]
+    means = [metrics[f"{name}_mean_J"] for name in ("energy_initial", "energy_final", "work")]
+    np.testing.assert_allclose(means, [energy[0], energy[-1], work[-1]], rtol=1e-12)
+    gained = energy[-1] - energy[0]
+    error, turned_over = abs(gained - work[-1]), np.abs(np.diff(work)).sum() + abs(gained)
+    relative = metrics["power_balance_error_max_J"], metrics["power_balance_error_relative_median"]
+    np.testing.assert_allclose(relative, [error, error / turned_over], rtol=1e-9)
 
 
 def test_random_torques_are_delayed_and_offset(folder):

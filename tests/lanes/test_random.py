@@ -279,13 +279,16 @@ def test_hash_is_the_one_of_its_authors():
 
 
 def test_operations_of_a_draw():
-    def count(function) -> int:
+    def flattened(function):
         program = program_of(traced(function, [jax.ShapeDtypeStruct((2,), np.uint32)]))
-        return count_operations(program, Liveness(program))
+        return program, Liveness(program)
 
     # Twenty rounds of five operations, six times two words of the key, and their sum.
-    assert count(lambda w: jr.bits(w, (), "uint32")) < 130
-    assert count(lambda w: jr.normal(w, (), np.float32)) < 200
+    assert count_operations(*flattened(lambda w: jr.bits(w, (), "uint32"))) < 130
+    assert count_operations(*flattened(lambda w: jr.normal(w, (), np.float32))) < 200
+    # They count where it is decided whether a loop is written out.
+    _, found = flattened(lambda w: lax.map(lambda k: jr.uniform(jr.fold_in(w, k), 20, np.float32), np.arange(70)))
+    assert 70 in {node.data.length for node in found.nodes if node.op == "loop"}
 
 
 def test_with_many_digits():

@@ -31,9 +31,9 @@ from jaxdyn import (
     as_dtype,
     configuration,
     forward_kinematics,
-    mass_center_accelerations,
     mass_center_velocities,
 )
+from jaxdyn.dynamics import mass_center_accelerations
 from jaxdyn.mechanism import Joint, PrescribedMotion
 from jaxdyn.spatial import quaternion, rotation
 from jaxdyn.spatial.sixvector import cross_motion

@@ -23,12 +23,12 @@ from jaxdyn import (
     forward_kinematics,
     frame_placement,
     kinetic_energy,
-    mass_center_accelerations,
     mass_center_velocities,
     mass_matrix,
     potential_energy,
     release_joints,
 )
+from jaxdyn.dynamics import mass_center_accelerations
 from jaxdyn.formulations import screw_poses
 
 

@@ -145,6 +145,7 @@ def test_a_replay_states_the_scale_of_the_forces_and_its_scene_has_the_true_grou
     assert (tmp_path / "replay.html").stat().st_size < 5e6
     assert "contact forces:" in (tmp_path / "replay.html").read_text()
     with replay.serve(port=0) as served:
+        assert served._overlay.disabled, "there is no other sample"
         scene = served._scene
         assert {"contacts", "contact forces"} <= scene.parts().keys()
         assert [round(floor.position[2], 9) for floor in scene.floors] == [-0.05]

@@ -129,6 +129,7 @@ def test_the_websocket_is_open_to_its_own_page_only(replay):
             assert refused.value.response.status_code == 403, origin
             assert b"its page only" in refused.value.response.body
         assert " 403 " in handshake_status(port, f"localhost:{port}", "")
+        assert (served._overlay.max, served._overlay.disabled) == (2, False), "two others"
 
 
 def test_a_name_that_was_rebound_to_this_computer_is_refused(replay):
