@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.program_files import export as export
     from jaxdyn.io.recording_columns import Columns as Columns
     from jaxdyn.io.recordings import load_recording as load_recording
+    from jaxdyn.io.recordings import recording_of_table as recording_of_table
     from jaxdyn.io.runs.directory import RunDirectory as RunDirectory
     from jaxdyn.io.runs.loaded import load_run as load_run
     from jaxdyn.io.runs.provenance import environment as environment

@@ -168,6 +168,23 @@ def _digest(file: BinaryIO, key: str) -> bytes:
     return digest.hexdigest().encode()
 
 
+def most_unpacked(file: BinaryIO) -> int:
+    """Bytes to which the content of a file may unpack; the position in the file is kept."""
+    here, size = file.tell(), file.seek(0, os.SEEK_END)
+    file.seek(here)
+    return max(size, LARGEST_UNPACKED)
+
+
+def check_unpacked(file: BinaryIO, size: int) -> None:
+    """Refuse content that unpacks to too many bytes.
+
+    Raises:
+        ValueError: The size is more than `most_unpacked`.
+    """
+    if size > (largest := most_unpacked(file)):
+        raise ValueError(f"its arrays unpack to more than {largest >> 20} MiB")
+
+
 class NpzArrays(Mapping[str, np.ndarray]):
     """Arrays of an npz file by name, each read on access. Only numeric arrays and arrays of strings are read.
 
@@ -191,9 +208,7 @@ class NpzArrays(Mapping[str, np.ndarray]):
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"array {key!r} is compressed in a way that NumPy does not use")
             self._entries[key] = entry
-        largest = max(file.seek(0, os.SEEK_END), LARGEST_UNPACKED)
-        if sum(entry.file_size for entry in self._entries.values()) > largest:
-            raise ValueError(f"its arrays unpack to more than {largest >> 20} MiB")
+        check_unpacked(file, sum(entry.file_size for entry in self._entries.values()))
 
     def __getitem__(self, key: str) -> np.ndarray:
         with _damage_is_a_value_error(), self._archive.open(self._entries[key]) as stream:

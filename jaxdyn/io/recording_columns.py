@@ -7,7 +7,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Names of the arrays of a recording: arrays of a .npz file, or columns of a .csv file (one or several per quantity).
+    """Names of the arrays or columns of a recording in its file (one or several per quantity).
 
     Values whose name ends with a unit in brackets, as in "elbow [deg]", are converted to SI units.
 
@@ -22,7 +22,8 @@ class Columns:
         file: Name of the file of a recording, in which {} stands for the name of the recording.
         u_file: Name of the file of the inputs, as in `file`, if they have their own time stamps and rate; empty if they are in the
             same file.
-        u_time: Names of the time stamps in this file; by default those of `time`.
+        u_time: Names of the time stamps of the inputs, if they have their own, in this file or in the same one; by default those of
+            `time`.
     """
 
     time: tuple[str, ...] = ("t",)
@@ -36,8 +37,6 @@ class Columns:
     u_time: tuple[str, ...] = ()
 
     def __post_init__(self):
-        if self.u_time and not self.u_file:
-            raise ValueError("u_time is not used, because the inputs are in the same file; give u_file")
         for name, file in (("file", self.file), ("u_file", self.u_file)):
             if file and "{}" not in file:
                 raise ValueError(
@@ -45,10 +44,18 @@ class Columns:
                 )
 
     def paths(self, path: Path) -> tuple[Path, ...]:
-        """The files of a recording: that of its measurements, and that of its inputs if it is another one.
+        """The file of a recording, or those of its measurements and of its inputs, if these have their own time stamps.
 
         Args:
             path: Folder and name of the recording.
         """
-        files = (self.file, self.u_file) if self.u_file else (self.file,)
+        files = (self.file, self.u_file or self.file)[: len(self.names)]
         return tuple(path.parent / file.replace("{}", path.name) for file in files)
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """Names of all columns in each of these files."""
+        measured = (*self.time, *self.q, *self.v, *self.a)
+        if self.u_file or self.u_time:
+            return measured, (*(self.u_time or self.time), *self.u)
+        return ((*measured, *self.u),)

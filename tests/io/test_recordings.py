@@ -1,5 +1,7 @@
 """Recordings from files: what is read, and what is refused in one line."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -71,10 +73,10 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, arrays, message):
 
 
 def test_files_that_are_no_recordings(tmp_path):
-    (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "broken.npz").write_bytes(b"PK no archive")
     np.savez(tmp_path / "objects.npz", t=np.array([None, {}], dtype=object))
     (tmp_path / "words.csv").write_text("t,q\n0,zero\n")
-    for name in ("text.npz", "objects.npz", "words.csv"):
+    for name in ("broken.npz", "objects.npz", "words.csv"):
         with pytest.raises(ConfigError, match="cannot be read as a recording"):
             load_recording(tmp_path / name, Columns())
 
@@ -82,13 +84,12 @@ def test_files_that_are_no_recordings(tmp_path):
 @pytest.mark.parametrize(
     ("first", "kind"),
     [
-        (b"PAR1", "Parquet"),
-        (b"\x89HDF\r\n\x1a\n", "HDF5"),
-        (b"MATLAB 5.0 MAT-file", "MATLAB"),
-        (b"\x89MCAP0\r\n", "MCAP"),
-        (b"SQLite format 3\0", "bag of ROS 2"),
         (b"#ROSBAG V2.0\n", "bag of ROS 1"),
         (b"\x93NUMPY\x01\0", "a single array"),
+        (b"\x80\x04\x95", "a pickle, which can run programs"),
+        (b"\x28\xb5\x2f\xfd", "compressed by Zstandard"),
+        (b"<!DOCTYPE html>", "HTML"),
+        (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
     ],
 )
 @pytest.mark.parametrize("name", ["run.npz", "run.csv", "run.bag"])
@@ -109,8 +110,8 @@ def test_measurements_and_inputs_of_two_files_have_their_own_time_stamps(tmp_pat
     np.testing.assert_allclose(found.u[:, 0], [1.0, 1.0, 2.0, 2.0])  # held
     np.testing.assert_allclose(found.q[:, 0], [0.0, np.pi / 2, np.nan, np.pi])
     assert [path.name for path in columns.paths(tmp_path / "run")] == ["run_angle.csv", "run_torque.csv"]
-    with pytest.raises(ValueError, match="u_time is not used"):
-        Columns(u_time=("t",))
+    same = dataclasses.replace(columns, file="{}.csv", u_file="")
+    assert [path.name for path in same.paths(tmp_path / "run")] == ["run.csv", "run.csv"]
     with pytest.raises(ValueError, match="one file for all recordings"):
         Columns(u_file="torque.csv")
     (tmp_path / "run.1_angle.csv").write_text("t,q [deg]\n")
