@@ -45,6 +45,7 @@ from jaxdyn.cache.fingerprint import sources_digest
 from jaxdyn.io import RunDirectory, RunError, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.lanes import gpu
+from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.derived import program_of, traced
 from jaxdyn.lanes.ptx_code import launch_for
 

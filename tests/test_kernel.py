@@ -94,6 +94,18 @@ def test_types_are_those_of_the_example_and_numbers_are_converted(dtype):
         np.testing.assert_allclose(found, np.diag(np.cos(Q)), rtol=1e-6 if dtype == np.float32 else 1e-7)
 
 
+def test_no_number_is_cut_off():
+    doubled = jaxdyn.kernel(lambda n: 2 * n, jnp.int32(1))
+    assert doubled(3) == 6
+    for wrong in (2.7, 2**40, np.int64(2**40)):
+        with pytest.raises(TypeError, match=r"n has (type float64|values outside of the range of int32)"):
+            doubled(wrong)
+    with jax.enable_x64(False), pytest.raises(TypeError, match="x has type float64, while jax_enable_x64 is off"):
+        jaxdyn.kernel(lambda x: x, Q)
+    in_single = jaxdyn.kernel(lambda q, t: q * t, Q.astype(np.float32), 1.0)  # a float is of no certain type
+    assert in_single(Q.astype(np.float32), 2.0).dtype == np.float32
+
+
 def test_random_keys_and_arguments_without_effect():
     def noisy(key, unused, x):
         return jax.random.split(key)[0], x + jax.random.normal(key, x.shape)

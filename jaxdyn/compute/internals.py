@@ -34,7 +34,9 @@ def _found(module: str, *names: str) -> Any:
     return found
 
 
-config = _found("jax._src.config", "config_ext", "trace_context", "disable_jit", "default_device", "_check_vma")
+config = _found(
+    "jax._src.config", "config_ext", "trace_context", "disable_jit", "default_device", "enable_x64", "_check_vma"
+)
 core = _found("jax._src.core", "trace_ctx")
 dispatch = _found("jax._src.dispatch")
 ad = _found("jax._src.interpreters.ad")

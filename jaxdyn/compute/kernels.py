@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxdyn.compute.constant import Argument, combined
+from jaxdyn.compute.forked import check_not_forked
 from jaxdyn.compute.programs import compiler, within_jit
 from jaxdyn.compute.switch import CannotCompile, chosen_backend
 
@@ -39,12 +40,14 @@ def kernel(function: Callable, *example: Any) -> "Kernel":
 
     Control loops, drivers of hardware and methods of SciPy call a function once per step. A call of a function of JAX takes ten
     times as long as the dynamics of a robot, because arrays change hands and the program is looked up. A kernel copies its
-    arguments to its own memory and calls the machine code. Each thread has its own memory.
+    arguments to its own memory and calls the machine code. Each thread has its own memory, so a kernel must not be called by a
+    handler of signals that may interrupt a call of it.
 
     Args:
         function: Pure function of one sample, as for `per_sample`. Values in its closure become constants of the code.
         example: Arguments of the shapes, types and structures of later calls: arrays, floats, or pytrees with these, and
-            `jax.ShapeDtypeStruct` in place of arrays. All that is neither an array nor a float is a constant.
+            `jax.ShapeDtypeStruct` in place of arrays. All that is neither an array nor a float is a constant. The kernel
+            computes in the types of the example, to which later arguments are converted: give float64 to a method of SciPy.
 
     Returns:
         Function of the same arguments. It returns new NumPy arrays, in the structure of the results of the function. It is
@@ -80,7 +83,7 @@ class Kernel:
         name = getattr(function, "__name__", type(function).__name__)
         self.__name__ = self.__qualname__ = name
         paths, self._tree = jax.tree_util.tree_flatten_with_path(example)
-        given = [_of_specification(x) for _, x in paths]
+        given = [_of_specification(x, function, path) for path, x in paths]
         self._rest = tuple(Argument if _is_input(x) else x for x in given)
         inputs, with_keys = _without_keys([jnp.asarray(x) for x in given if _is_input(x)])
         self._labels = [_label(function, path) for (path, _), x in zip(paths, given, strict=True) if _is_input(x)]
@@ -122,7 +125,7 @@ class Kernel:
             # Most arrays of a type share one object for it, and to compare two of them takes longer than the copy.
             if type(x) is np.ndarray and x.dtype is dtype and x.shape == shape:
                 buffer[...] = x
-            elif type(x) is float and not shape:
+            elif type(x) is float and not shape and dtype.kind == "f":
                 buffer[()] = x
             else:
                 self._fill(buffer, x, label)
@@ -140,7 +143,7 @@ class Kernel:
             raise TypeError(f"{self.__name__} was compiled for arguments {self._tree}; it got {tree}")
         pairs = list(zip(leaves, self._rest, strict=True))
         for x, known in pairs:
-            if known is not Argument and not (x is known or x == known):
+            if known is not Argument and not (x is known or (type(x) is type(known) and x == known)):
                 raise TypeError(f"{self.__name__} was compiled for the constant {known!r}; it got {x!r}")
         return [x for x, known in pairs if known is Argument]
 
@@ -159,6 +162,8 @@ class Kernel:
         if not np.can_cast(value.dtype, buffer.dtype, "same_kind"):
             raise TypeError(f"{label} has type {value.dtype}; {self.__name__} was compiled for {buffer.dtype}")
         buffer[...] = value
+        if buffer.dtype.kind in "iu" and not np.array_equal(buffer, value):
+            raise TypeError(f"{label} has values outside of the range of {buffer.dtype}")
 
 
 def _is_input(x: Any) -> bool:
@@ -180,8 +185,19 @@ def _without_keys(arrays: list) -> tuple[list, Callable[[Sequence], list]]:
     return [x if kind is None else jax.random.key_data(x) for x, kind in zip(arrays, kinds, strict=True)], with_keys
 
 
-def _of_specification(x: Any) -> Any:
-    return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
+def _of_specification(x: Any, function: Callable, path: tuple) -> Any:
+    """A leaf of the example.
+
+    Raises:
+        TypeError: Its type is not admitted by the settings of JAX, so that the kernel would compute in another one.
+    """
+    dtype = getattr(x, "dtype", None)
+    if isinstance(dtype, np.dtype) and jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise TypeError(
+            f"{_label(function, path)} has type {dtype}, while jax_enable_x64 is off; set it, or give an example of "
+            f"{jax.dtypes.canonicalize_dtype(dtype)}"
+        )
+    return jnp.zeros(x.shape, dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 
 def _label(function: Callable, path: tuple) -> str:
@@ -216,9 +232,11 @@ class _FrameOfXla:
     """The memory of a thread for a program of XLA."""
 
     def __init__(self, program: Callable, inputs: tuple):
-        self._program = program
+        self._program, self._has_doubles = program, any(x.dtype.itemsize == 8 for x in inputs)
         self.inputs = [np.array(x) for x in inputs]
         self.outputs: list[np.ndarray] = []
 
     def run(self) -> None:
-        self.outputs = [np.asarray(y) for y in self._program(*self.inputs)]
+        check_not_forked()
+        with jax.enable_x64(self._has_doubles):
+            self.outputs = [np.asarray(y) for y in self._program(*self.inputs)]

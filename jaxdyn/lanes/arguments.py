@@ -20,6 +20,9 @@ from jaxdyn.compute.constant import Argument, combined
 # A tuple, since a union of classes is four times as slow.
 ARGUMENTS = (jax.Array, np.ndarray, np.generic, float, complex)
 
+# Larger arrays are not copied into one, which would need their memory twice, in bytes.
+_MOST_PACKED = 2**20
+
 # A module with fewer leaves, such as a state, is flattened in less time than it takes to remember it.
 _FEW_LEAVES = 6
 
@@ -95,8 +98,19 @@ class Part:
         self.module: weakref.ref | None = None
 
 
-# Parts of modules by the identity of the module, for programs that take all arrays of one type as one, and for others.
-_remembered: tuple[dict[int, Part], dict[int, Part]] = ({}, {})
+class _Parts:
+    """Parts of modules by the identity of the module, the types that JAX admits, and whether arrays are packed."""
+
+    def __init__(self):
+        self.table: dict[tuple[int, bool, bool], Part] = {}
+        if hasattr(internals.util, "register_cache"):
+            internals.util.register_cache(self, "arguments of programs")
+
+    def cache_clear(self) -> None:
+        self.table.clear()
+
+
+_remembered = _Parts()
 
 
 def part_of(x: Any, packs: bool) -> Part:
@@ -106,7 +120,8 @@ def part_of(x: Any, packs: bool) -> Part:
         x: The argument.
         packs: True if the program takes all arrays of one type in a module as one argument.
     """
-    known = _remembered[packs].get(id(x))
+    place = id(x), packs, internals.config.enable_x64.value
+    known = _remembered.table.get(place)
     if known is not None and known.module is not None and known.module() is x:
         return known
     if _is_argument(x):
@@ -116,8 +131,8 @@ def part_of(x: Any, packs: bool) -> Part:
     is_first = _is_on_first_cpu(arrays)
     if len(leaves) < _FEW_LEAVES or not isinstance(x, eqx.Module):
         return Part(Structure(tree, rest, tuple(_type(x) for x in arrays)), arrays, is_first)
-    is_fixed = all(isinstance(x, jax.Array) for x in arrays) and not _has_containers(tree)
-    if packs and is_first and is_fixed and all(_is_plain(x) for x in arrays):
+    is_fixed = not any(isinstance(x, np.ndarray) for x in arrays) and _is_frozen(tree)
+    if packs and is_first and is_fixed and _can_be_packed(arrays):
         part = Part(
             Structure(tree, rest, tuple((x.shape, x.dtype) for x in arrays), packed=True), _packed(arrays), True
         )
@@ -125,25 +140,32 @@ def part_of(x: Any, packs: bool) -> Part:
         part = Part(Structure(tree, rest, tuple(_type(x) for x in arrays)), arrays, is_first)
     part.passed = set()
     if is_fixed:
-        _remember(part, x, _remembered[packs])
+        _remember(part, x, place)
     return part
 
 
-def _remember(part: Part, module: Any, table: dict[int, Part]) -> None:
+def _remember(part: Part, module: Any, place: tuple[int, bool, bool]) -> None:
     """Remember the part that a module is as long as the module exists."""
-    place = id(module)
-    part.module = weakref.ref(module, lambda _: table.pop(place, None))
-    table[place] = part
+    part.module = weakref.ref(module, lambda _: _remembered.table.pop(place, None))
+    _remembered.table[place] = part
 
 
-def _has_containers(tree: Any) -> bool:
-    """Whether a structure has lists or dictionaries, which may be changed."""
+def _is_frozen(tree: Any) -> bool:
+    """Whether all parts of a structure are known to be immutable."""
     node = tree.node_data()
-    return node is not None and (issubclass(node[0], list | dict) or any(map(_has_containers, tree.children())))
+    fixed = node is None or node[0] is type(None) or issubclass(node[0], (eqx.Module, tuple))
+    return fixed and all(map(_is_frozen, tree.children()))
 
 
-def _is_plain(x: jax.Array) -> bool:
-    return isinstance(x.dtype, np.dtype) and not x.weak_type
+def _can_be_packed(arrays: list) -> bool:
+    are_plain = all(
+        isinstance(x, jax.Array)
+        and isinstance(x.dtype, np.dtype)
+        and not x.weak_type
+        and jax.dtypes.canonicalize_dtype(x.dtype) == x.dtype
+        for x in arrays
+    )
+    return are_plain and sum(x.nbytes for x in arrays) <= _MOST_PACKED
 
 
 def _packed(arrays: list[jax.Array]) -> list[jax.Array]:
@@ -185,3 +207,20 @@ def is_storable(parts: list[Part]) -> bool:
         and jax.devices()[0].platform == "cpu"
         and all(part.is_first for part in parts)
     )
+
+
+def check_types(arguments: list) -> None:
+    """Raise an error for arrays of a type that JAX does not admit now; it would read their bytes as those of another type.
+
+    Raises:
+        TypeError: The message names the type and the remedy.
+    """
+    for x in arguments:
+        if (
+            isinstance(x, jax.Array)
+            and isinstance(x.dtype, np.dtype)
+            and jax.dtypes.canonicalize_dtype(x.dtype) != x.dtype
+        ):
+            raise TypeError(
+                f"an argument is an array of {x.dtype}, while jax_enable_x64 is off; set it, or convert with jaxdyn.as_dtype"
+            )

@@ -46,7 +46,7 @@ def machine_code(function: Callable, args: tuple, *, name: str, target: str) -> 
         return results
 
     kernel, used, results = only_sample(flat, leaves, "lanes", _Kernel)
-    text = kernel.text.replace("void @kernel", "internal void @kernel", 1)
+    text = kernel.text.replace("void @kernel(", "internal void @jaxdyn.kernel(", 1)
     code = _object_file(f"{text}\n{_entry(name, [*used, *(True for _ in results)])}", target)
     if missing := _undefined_symbols(code):
         raise CannotFlatten(f"{name}: the processor lacks instructions, so the code would call {', '.join(missing)}")
@@ -67,7 +67,7 @@ def _entry(name: str, used: list[bool]) -> str:
             f"define void @{name}({', '.join(f'ptr {array}' for array in arrays)}, ptr %workspace) nounwind {{",
             f" %buffers = alloca [{len(used)} x ptr]",
             *lines,
-            " call void @kernel(ptr %buffers, i64 0, i64 1, i64 1, ptr %workspace)",
+            " call void @jaxdyn.kernel(ptr %buffers, i64 0, i64 1, i64 1, ptr %workspace)",
             " ret void",
             "}",
         ]

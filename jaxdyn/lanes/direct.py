@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxdyn.compute.hints import written_out
 from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.call import check_size
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.cpu_code import CpuKernel
-from jaxdyn.lanes.derived import program_of, program_of_only_sample, pruned_jaxpr, traced
+from jaxdyn.lanes.derived import program_of, program_of_only_sample, pruned_jaxpr
 from jaxdyn.lanes.flatten import without_unexpected_errors
 from jaxdyn.lanes.llvm_engine import USUAL_EFFORT, key_of_code, loaded, source_of_code
 from jaxdyn.lanes.record import Record, note
+from jaxdyn.lanes.remembered import SampleJaxpr
 
 # The argument is a list of the addresses of all arrays that the kernel uses, and of its scratch memory.
 _ENTRY = """
@@ -61,12 +63,18 @@ def only_sample(function: Callable, inputs: Sequence, backend: str, make: type[C
     Raises:
         CannotFlatten: The function has no scalar form, or its program is too large.
     """
-    whole = traced(function, inputs)
+    with written_out():
+        whole = SampleJaxpr(jax.make_jaxpr(function)(*map(_shape, inputs)))
     jaxpr, used = pruned_jaxpr(whole, (True,) * len(whole.out_avals))
     check_size(program_of(jaxpr), backend)
     with without_unexpected_errors():
         kernel = make(program_of_only_sample(jaxpr), 1, ["rows"] * sum(used), ["rows"] * len(jaxpr.out_avals))
     return OnlySample(kernel, used, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in jaxpr.out_avals])
+
+
+def _shape(x: Any) -> jax.ShapeDtypeStruct:
+    """Shape and type of an input; a Python float keeps its weak type."""
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=getattr(x, "weak_type", False))
 
 
 def direct(function: Callable, inputs: tuple, *, name: str, backend: str) -> Callable[[], "_Frame"]:

@@ -1,5 +1,6 @@
 """Entry points of the lane compiler: a function of one sample becomes a `lane_call`, which every transformation of JAX accepts."""
 
+import contextvars
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,9 @@ from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.remembered import SampleJaxpr
 
+# Names of the functions that are refused and so evaluated now; the same function within is not flattened in vain once more.
+_refused: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("jaxdyn_lanes_refused", default=frozenset())
+
 
 def choose() -> bool:
     """Whether the lane compiler is tried; "auto" tries it on CPUs, and on NVIDIA GPUs that pass the self-test (`canary`)."""
@@ -35,7 +39,7 @@ def choose() -> bool:
 @collector_paused()
 def run(function: Callable, args: tuple, *, name: str) -> tuple[Any, str]:
     """Results and backend of `jaxdyn.compute.run`."""
-    if not choose():
+    if not choose() or name in _refused.get():
         return function(*args), "xla"
     backend = chosen_backend()
     try:
@@ -45,7 +49,13 @@ def run(function: Callable, args: tuple, *, name: str) -> tuple[Any, str]:
         if backend == "lanes":
             raise
         note(Record(name, "xla", reason=str(error)))
-        return function(*args), "xla"
+        token = _refused.set(
+            _refused.get() | ({name} if name.isidentifier() else set())
+        )  # a lambda may be any function
+        try:
+            return function(*args), "xla"
+        finally:
+            _refused.reset(token)
     out_tree, static, results_with_keys = structure
     results = call.bind(
         *operands,

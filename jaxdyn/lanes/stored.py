@@ -32,7 +32,7 @@ from jaxdyn.compute.forked import check_not_forked
 from jaxdyn.compute.hints import writing_out
 from jaxdyn.compute.programs import surrounding_traces, within_jit
 from jaxdyn.lanes import cpu
-from jaxdyn.lanes.arguments import ARGUMENTS, Structure, is_storable, part_of, partition
+from jaxdyn.lanes.arguments import ARGUMENTS, Structure, check_types, is_storable, part_of, partition
 from jaxdyn.lanes.collector import collector_paused
 
 # A setting that affects the code but is not a part of the context of a trace.
@@ -266,24 +266,29 @@ class _Stored:
     def program(self, args: tuple, options: dict) -> tuple[_Program, list]:
         """Program of a call, and its arguments."""
         check_not_forked()
-        parts = [part_of(x, self._in_lanes) for x in (*args, *options.values())]
-        arguments = [x for part in parts for x in part.arrays]
-        storable = is_storable(parts)
-        key = (
-            self,
-            *options,
-            *(part.structure for part in parts),
-            internals.config.trace_context(),
-            jax.config.read(_EFFORT_OF_XLA),
-            storable,
-        )
-        program = _programs.get(key)
+        try:
+            parts = [part_of(x, self._in_lanes) for x in (*args, *options.values())]
+            arguments = [x for part in parts for x in part.arrays]
+            storable = is_storable(parts)
+            key = (
+                self,
+                *options,
+                *(part.structure for part in parts),
+                internals.config.trace_context(),
+                jax.config.read(_EFFORT_OF_XLA),
+                storable,
+            )
+            program = _programs.get(key)
+        except TypeError:  # something that is no argument of a program, of which the check may say more
+            self._check(args, options)
+            raise
         unchecked = [part.passed for part in parts if part.passed is not None and self not in part.passed]
         if program is None or unchecked:
             self._check(args, options)
             for passed in unchecked:
                 passed.add(self)
         if program is None:
+            check_types(arguments)
             structures = [part.structure for part in parts]
             with _lock, collector_paused():
                 if storable:

@@ -1,6 +1,5 @@
 """A stepper: one step of a simulation per call from Python, for control loops, hardware in the loop and learning environments."""
 
-import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float
 from jaxdyn.compute import kernel
 from jaxdyn.dynamics.system import State, System, check_system
 from jaxdyn.mechanism import configuration
+from jaxdyn.mechanism.messages import described
 from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
 from jaxdyn.simulate.outcome import RolloutError, RolloutResult, describe
 from jaxdyn.simulate.trajectory import rollout
@@ -25,17 +25,22 @@ def stepper(
 ) -> "Stepper":
     """Compile one step of a simulation for calls from Python, with NumPy arrays and at most some microseconds of overhead.
 
-    The steps are those of `rollout` with the same arguments. A batch, or a motion whose controls are known, is faster as one
-    `rollout`.
+    The steps are those of `rollout` with the same arguments, but nothing warns of a start that violates a constraint. A batch, or a
+    motion whose controls are known, is faster as one `rollout`.
 
     Args:
         system: Mechanism, forces and drives, whose values become constants of the code.
-        dt: Duration of a step, s.
+        dt: Duration of a step, s; negative to simulate backward in time.
         integrator, substeps, divergence_limit: The arguments of `rollout` with these names.
 
     Returns:
-        Function step(q, v, u=None, t=0.0) that returns coordinates and velocities after a step with constant controls u that
-        starts at time t. It raises a `RolloutError` if the step diverged or was not solved.
+        Function step(q, v, u=None, t=0.0) that returns the coordinates (nq,), rad or m, and the velocities (nv,), rad/s or m/s,
+        after a step with constant controls u (nu,) that starts at time t, s. It raises a `RolloutError` if the step diverged or
+        was not solved.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message states the remedy.
+        ValueError: `dt` is zero or not finite.
 
     Example:
         ```python
@@ -61,16 +66,17 @@ class Stepper:
 
     def __init__(self, system: System, dt: float, **options: Any):
         check_system(system, "stepper")
+        if not isinstance(dt, int | float | np.number):
+            raise TypeError(f"dt is {described(dt)}; give a float, in seconds")
         self.system, self.dt, self._options = system, float(dt), options
         self._example = system.at_rest(configuration.neutral(system.model))
         self._driven = self._compiled(jnp.zeros(system.nu, self._example.v.dtype))
+        # Without drives, the controls are forces, and no force is a zero force.
+        self._free = self._driven if system.drives is None else self._compiled(None)
+        self._none = np.zeros(system.nu, self._example.v.dtype) if system.drives is None else None
 
     def __repr__(self) -> str:
         return f"Stepper({self.system.model.name!r}, dt={self.dt:g})"
-
-    @functools.cached_property
-    def _free(self) -> Any:
-        return self._compiled(None)
 
     def _compiled(self, u: Any) -> Any:
         def step(q, v, u, t):
@@ -98,7 +104,7 @@ class Stepper:
         Raises:
             RolloutError: The step diverged or was not solved; the message names the `RolloutResult` and the remedy.
         """
-        after, speed, result = (self._free if u is None else self._driven)(q, v, u, t)
+        after, speed, result = self._free(q, v, self._none, t) if u is None else self._driven(q, v, u, t)
         if result:
             self._raise(result, speed)
         return after, speed

@@ -538,7 +538,7 @@ class _Loop:
 
 
 def _duration(name: str, x: Any) -> float | Array:
-    """A duration as an array, or as a Python float, which becomes a constant of the compiled code.
+    """A duration as an array, or as a Python float, which is a constant of the code within `jit`.
 
     Raises:
         TypeError: The value is not a duration.

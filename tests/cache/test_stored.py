@@ -1,5 +1,6 @@
 """A function is traced once per structure, in this process and in later ones, and its results are those of tracing it."""
 
+import dataclasses
 import functools
 import gc
 import json
@@ -170,7 +171,7 @@ def test_the_program_that_was_not_used_for_the_longest_time_goes_first(folder, m
 def test_a_module_is_remembered_as_long_as_it_exists():
     def known() -> int:
         gc.collect()
-        return len(arguments._remembered[True])
+        return len(arguments._remembered.table)
 
     before = known()
     model = heavier(MODEL)
@@ -189,6 +190,63 @@ def test_remembered_checks_are_those_of_each_shape_and_of_each_model():
             jaxdyn.mass_matrix(MODEL, Q[:1])
         with pytest.raises(jaxdyn.MechanismError, match="no body of mechanism"):
             jaxdyn.mass_matrix(heavier(MODEL, 0.0), Q)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Gain:
+    """A pytree whose fields may change."""
+
+    k: jax.Array
+
+
+class Spring(eqx.Module):
+    gain: Gain
+    others: tuple[jax.Array, ...]
+
+    def __call__(self, t, state, key):
+        return -self.gain.k * state.q
+
+
+def test_pytrees_that_may_change_are_read_in_each_call():
+    policy = Spring(Gain(jnp.ones(())), (Q,) * 6)
+    system = jaxdyn.System(MODEL)
+
+    def end():
+        return jaxdyn.rollout(system, system.at_rest(Q), policy, dt=0.01, steps=1).final.v
+
+    first = end()
+    policy.gain.k = jnp.asarray(9.0)
+    assert not np.allclose(end(), first)
+
+
+def test_the_same_model_serves_both_precisions():
+    """In any order: no array is read in another type, and no program is stored under a name of the other one."""
+    expected = jaxdyn.mass_matrix(MODEL, Q)
+    single, other = jaxdyn.as_dtype(MODEL, jnp.float32), heavier(MODEL)
+    with jax.enable_x64(False):
+        with pytest.raises(TypeError, match="array of float64, while jax_enable_x64 is off"):
+            jaxdyn.mass_matrix(other, jnp.zeros(2))
+        assert jaxdyn.mass_matrix(single, jnp.zeros(2)).dtype == jnp.float32
+    np.testing.assert_array_equal(jaxdyn.mass_matrix(MODEL, Q), expected)
+    assert jaxdyn.mass_matrix(single, Q.astype(jnp.float32)).dtype == jnp.float32
+
+
+@pytest.mark.usefixtures("as_a_user")
+@pytest.mark.parametrize("wrong", [{1}, np.array(["a"]), [Q]], ids=str)
+def test_arguments_of_no_program_are_answered_by_the_checks(wrong):
+    with pytest.raises(ValueError, match=r"q (is a (set|list); give an array|has (shape|the type))"):
+        jaxdyn.mass_matrix(MODEL, wrong)
+
+
+def test_a_rollout_that_lanes_refuse_is_flattened_once():
+    def policy(t, state, key):
+        return jnp.fft.fft(state.q).real
+
+    before = len(jaxdyn.lanes.records())
+    system = jaxdyn.System(MODEL)
+    jaxdyn.rollout(system, system.at_rest(Q), policy, dt=0.01, steps=1)
+    assert [record.name for record in jaxdyn.lanes.records()[before:] if record.backend == "xla"] == ["rollout"]
 
 
 def test_arrays_that_may_change_are_read_in_each_call():

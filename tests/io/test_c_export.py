@@ -247,6 +247,7 @@ VECTOR = jax.ShapeDtypeStruct((3,), jnp.float32)
         (jnp.sin, (VECTOR,), "arm", {"target": "arm64"}, "no target 'arm64'.*use one of x86-64, aarch64, native"),
         (jnp.sin, (VECTOR,), "arm.o", {}, "'arm.o' cannot be the name of a C function"),
         (jnp.sin, (VECTOR,), "double", {}, "'double' cannot be the name of a C function"),
+        (jnp.sin, (VECTOR,), "sinf", {}, "'sinf' cannot be the name of a C function"),
         (jnp.sin, (VECTOR,), "f/g", {}, "f/g: cannot be written"),
         (lambda x, y: x, (VECTOR,), "f", {}, "missing a required argument: 'y'"),
         (lambda x, dt: x * dt, (VECTOR, 0.1), "f", {}, "dt is 0.1, which C could not change"),
