@@ -6,6 +6,7 @@ The browser tests need a Chromium (`apt-get install chromium`) and playwright; t
 import io
 import re
 import threading
+from time import sleep
 
 import jax
 import numpy as np
@@ -263,9 +264,11 @@ def test_served_replay_shows_the_time_that_is_set(replay, browser, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_a_server_calls_the_function_that_follows_the_controls_again_and_again():
-    calls = threading.Semaphore(0)
+def test_a_server_calls_the_function_that_follows_the_controls_again_and_again_until_it_stops():
+    calls, following = threading.Semaphore(0), []
     with Served("follower", 0, "127.0.0.1") as served:
-        served._follow(calls.release)
+        stop = served.server.stop
+        served.server.stop = lambda: (following.append(served._thread.is_alive()), stop())
+        served._follow(lambda: (calls.release(), sleep(0.05)))
         assert all(calls.acquire(timeout=10.0) for _ in range(3))
-    assert not served._thread.is_alive()
+    assert following == [False]
