@@ -15,8 +15,8 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 33_700, "jaxdyn/lanes": 6_680, "tests": 36_610, "experiments": 6_010}
-PUBLIC_NAMES = 386  # of all packages together, each counted once
+BUDGETS = {"jaxdyn": 34_750, "jaxdyn/lanes": 7_000, "tests": 37_500, "experiments": 6_310}
+PUBLIC_NAMES = 392  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
