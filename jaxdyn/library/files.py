@@ -13,7 +13,6 @@ def mechanism_path(name: str) -> Path:
 
     Raises:
         UnknownName: There is no such file.
-        FileNotFoundError: The installation is incomplete.
     """
     package = Path(__file__).resolve().parents[1]
     folders = (package / "mechanisms", package.parent / "configs" / "mechanisms")
@@ -21,8 +20,6 @@ def mechanism_path(name: str) -> Path:
         if (folder / f"{name}.toml").is_file():
             return folder / f"{name}.toml"
     known = sorted({file.stem for folder in folders for file in folder.glob("*.toml")})
-    if not known:
-        raise FileNotFoundError(f"there are no mechanism files in {' and '.join(map(str, folders))}; reinstall jaxdyn")
     raise UnknownName("mechanism", name, known)
 
 

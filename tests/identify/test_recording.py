@@ -6,7 +6,8 @@ import pytest
 
 import jaxdyn
 from jaxdyn import UnknownName
-from jaxdyn.identify.recording import Recording, RecordingError, cut, low_passed
+from jaxdyn.identify.processing import Processing, Smoothing
+from jaxdyn.identify.recording import Part, Recording, RecordingError, cut, low_passed
 from jaxdyn.simulate.controls import Knots
 
 
@@ -305,11 +306,20 @@ class TestWindows:
             ({"duration": 5.0}, "the longest recording has 1 s"),
             ({"duration": 0.5, "first": 0.8}, "no window"),
             ({"duration": 0.5, "with_velocities": True}, "with_velocities is true"),
+            ({"duration": 0.5, "with_forces": True}, "with_forces is true"),
         ],
     )
     def test_refused(self, options, says):
         with pytest.raises(RecordingError, match=says):
             cut([recording(np.arange(101) / 100)], interval=0.01, **options)
+
+    def test_parts_without_samples_are_refused(self):
+        whole = recording(np.arange(101) / 100)
+        with pytest.raises(RecordingError, match=r"^run: no samples between 2 and inf s; its duration is 1 s$"):
+            _ = Part(whole, 2.0).alone
+        ends = Processing(Smoothing(0.01, 20.0, drop=50, decimate=1))
+        with pytest.raises(RecordingError, match=r"^run: no samples are left after removing 50 at both ends; lower"):
+            Part(whole, processing=ends).smoothed()
 
     def test_a_coordinate_that_was_never_measured(self):
         given = recording(np.arange(101) / 100)

@@ -160,6 +160,14 @@ def test_values_without_a_chart_stay_within_the_bounds_that_their_class_declares
             read(path, f"free=[{{{viscous}, {bounds}}}]")
 
 
-def test_a_time_interval_that_ends_before_its_start_is_refused(path):
-    with pytest.raises(ConfigError, match=r"train_time.*; give the start before the end"):
-        read(path, 'study.0.train_time=["2 s", "1 s"]')
+@pytest.mark.parametrize(
+    ("overrides", "remedy"),
+    [
+        (['study.0.train_time=["2 s", "1 s"]'], r"train_time.*; give the start before the end"),
+        (["fit.method=output_error", "fit.rounds=2"], r"fit.*; set rounds = 0"),
+        (["windows.duration=[1]", "windows.free_starts=false", "windows.start_noise=[1]"], r"remove start_noise and"),
+    ],
+)
+def test_entries_that_contradict_each_other_are_refused(path, overrides, remedy):
+    with pytest.raises(ConfigError, match=remedy):
+        read(path, *overrides)

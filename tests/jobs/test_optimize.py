@@ -181,6 +181,11 @@ def test_feedback_brings_samples_back_to_the_plan(swing, tmp_path):
         (["running=[{weights=3}]"], ["running 1: kind: missing; use one of deviation, effort"]),
         (["running=[{kind='effrt'}]"], ["running 1: kind: 'effrt' is unknown", "did you mean 'effort'"]),
         (["running=[{kind='effort', level=3}]"], ["running 1: level: unknown key"]),
+        (["start=[]"], ["there is no start; write [[start]]"]),
+        (
+            ["final=[{kind='frame_pose', frame='tip', position=[0, 0, 0], orientation=[1, 0, 0, 0], rpy=[0, 0, 0]}]"],
+            ["final 1", "orientation and rpy are both given; remove one"],
+        ),
         (
             ["running=[{kind='effort', weights=[1, 2]}]"],
             ["running 1: weights has 2 values; give 1, or 1: one per control"],

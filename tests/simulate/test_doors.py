@@ -131,6 +131,10 @@ MISTAKES = {
         lambda: rollout_adaptive(SYSTEM, START, times=[0.0, 0.1]),
         r"times is a list; give an array, jnp.asarray\(times\)",
     ),
+    "times of two axes": (
+        lambda: rollout_adaptive(SYSTEM, START, times=jnp.array([[0.0, 0.1]])),
+        r"times has shape \(1, 2\); give one time per record",
+    ),
     "times in no order": (
         lambda: rollout_adaptive(SYSTEM, START, times=jnp.array([0.0, 0.1, 0.05])),
         r"times are not in order; sort them",
