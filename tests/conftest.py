@@ -140,7 +140,7 @@ with install_import_hook("jaxdyn", "beartype.beartype"):
             getattr(_package, _inner)  # imports its module, while the hook is there
 
 from jaxdyn.compute import hints  # noqa: E402 (they are hooked)
-from jaxdyn.lanes import flatten, stored  # noqa: E402
+from jaxdyn.lanes import flatten, rules, stored  # noqa: E402, F401 (the rules are there before a process needs them)
 
 flatten.UNEXPECTED = ()  # errors of the lane compiler itself end a test, while XLA takes over for users
 
