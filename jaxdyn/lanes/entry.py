@@ -23,7 +23,7 @@ from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.remembered import SampleJaxpr
 
-# Names of the functions that are refused and so evaluated now; the same function within is not flattened in vain once more.
+# Names of the functions that are refused and so evaluated now; the same function within them is not flattened again.
 _refused: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("jaxdyn_lanes_refused", default=frozenset())
 
 

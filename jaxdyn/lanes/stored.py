@@ -279,7 +279,7 @@ class _Stored:
                 storable,
             )
             program = _programs.get(key)
-        except TypeError:  # something that is no argument of a program, of which the check may say more
+        except TypeError:  # an object that cannot be an argument; the check may explain more
             self._check(args, options)
             raise
         unchecked = [part.passed for part in parts if part.passed is not None and self not in part.passed]
