@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,14 +36,13 @@ _UNPACK: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-def columns(files: Sequence[BinaryIO], wanted: Iterable[str]) -> dict[str, np.ndarray | None]:
+def columns(files: Sequence[BinaryIO], wanted: Collection[str]) -> dict[str, np.ndarray | None]:
     """The columns of a bag of one or several files; those of topics without a wanted column are None.
 
     Raises:
         ValueError, ..., errors of the libraries: The file is damaged, or a wanted topic has messages of another kind.
     """
     store, topics = get_typestore(Stores.LATEST), dict[str, _Topic]()
-    wanted = tuple(wanted)
 
     def is_wanted(topic: str) -> bool:
         return any(name.startswith(f"{topic}/") for name in wanted)
@@ -75,8 +74,9 @@ class _Topic:
     def add(self, values: dict[str, Any]) -> int:
         """Append a message; the result is the number of all values."""
         for name, entries in values.items():
-            absent = [np.nan] * (len(entries) * self.count)
-            width, column = self.columns.setdefault(name, (len(entries), array("d", absent)))
+            if name not in self.columns:
+                self.columns[name] = len(entries), array("d", [np.nan]) * (len(entries) * self.count)
+            width, column = self.columns[name]
             if width != len(entries):
                 raise ValueError(f"{name!r} has {width} values in one message, and {len(entries)} in another one")
             column.extend(entries)
