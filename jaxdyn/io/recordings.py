@@ -55,7 +55,7 @@ def load_recording(path: Path | str, columns: Columns) -> Recording:
     """Read a recording from a file or a folder, or from two if measurements and inputs have their own time stamps.
 
     The content of a file shows its kind: a table with a header line (.csv), NumPy arrays (.npz), Parquet, HDF5, MATLAB, MCAP, or a
-    bag of ROS 2, which may be a folder. In a folder with a LeRobot data set, the name of a recording is "episode_" and a number.
+    bag of ROS 2, which may be a folder. In a folder with a LeRobot data set, the name of a recording is "episode_" and an index.
 
     Args:
         path: Folder and name of the recording; by default the name is that of the file.
@@ -170,7 +170,7 @@ def _arrays(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The files of a bag, which may be split into files with numbers. The names in its list of files are not trusted."""
+    """The files of a bag, which may be split into numbered files. The names in its list of files are not trusted."""
     found = [path for suffix in (".mcap", ".db3") for path in folder.glob(f"*{suffix}")]
     if not found:
         raise ConfigError(f"{folder}: it is a folder without the files of a bag (.mcap or .db3); {_REMEDY}")

@@ -332,7 +332,8 @@ def table(names: Callable[[int], str]) -> Callable[[int], str]:
 def bag(folder: Path, count: int) -> Callable[[], object]:
     """A database with the messages of a topic, in the encoding of ROS 2 for std_msgs/msg/Float64MultiArray."""
     pytest.importorskip("rosbags")
-    path = folder / f"bag{count}"
+    path = folder / "x.db3"
+    path.unlink(missing_ok=True)
     rows = ((10**9 * k, struct.pack("<4s3I4xd", b"\0\1\0\0", 0, 0, 1, k)) for k in range(count))
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE topics (id, name, type, serialization_format)")

@@ -1,4 +1,4 @@
-"""MATLAB files of versions 5 to 7: matrices of numbers. Structures and other variables are named, but not read.
+"""MATLAB files of versions 5 to 7: numeric matrices. Structures and other variables are named, but not read.
 
 A file has elements, each with a tag of its type and its size; a variable is an element whose elements are its flags, dimensions,
 name and values. SciPy is not used, because a damaged type crashes it.
@@ -24,7 +24,7 @@ def columns(files: Sequence[BinaryIO], wanted: Container[str]) -> dict[str, np.n
     """The matrices of one file; those that are not wanted are None.
 
     Raises:
-        ValueError, KeyError, zlib.error, struct.error: The file is damaged, or a variable is no matrix of numbers.
+        ValueError, KeyError, zlib.error, struct.error: The file is damaged, or a variable is not a numeric matrix.
     """
     (file,) = files
     order = "<" if file.read(_HEADER).endswith(b"IM") else ">"

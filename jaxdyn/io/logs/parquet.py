@@ -1,4 +1,4 @@
-"""Parquet files, read with pyarrow: columns of numbers, of times, or of lists that have the same length in all rows."""
+"""Parquet files, read with pyarrow: columns of numeric values, of times, or of lists that have the same length in all rows."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import BinaryIO
@@ -46,7 +46,7 @@ def _is_list(given: pyarrow.DataType) -> bool:
 
 
 def _array(name: str, column: pyarrow.Array) -> np.ndarray:
-    """The column as an array, with one row for each list; missing numbers are NaN."""
+    """The column as an array, with one row for each list; missing values are NaN."""
     if not _is_list(column.type):
         return column.to_numpy(zero_copy_only=False)
     lengths = pyarrow.compute.call_function("list_value_length", [column])

@@ -1,8 +1,8 @@
-"""Bags of ROS 2, in files of SQLite or MCAP: the numbers in the messages of a topic are columns.
+"""Bags of ROS 2, in files of SQLite or MCAP: the numeric fields of the messages of a topic are columns.
 
     /joint_states/elbow.position    a value of a joint, in messages with the names of joints, such as sensor_msgs/msg/JointState
-    /commands/data                  an array of numbers, such as that of std_msgs/msg/Float64MultiArray
-    /wrist/wrench.force.x           a number
+    /commands/data                  a numeric array, such as that of std_msgs/msg/Float64MultiArray
+    /wrist/wrench.force.x           a component
     /joint_states/header.stamp      time of the measurement, s
     /joint_states/received          time at which the message was recorded, s
 
@@ -93,7 +93,7 @@ class _Topic:
 
 
 def _values(message: Any, place: str = "") -> Iterator[tuple[str, Sequence[float] | np.ndarray]]:
-    """The numbers in a message by name."""
+    """The numeric fields of a message by name."""
     joints = getattr(message, "name", None) or getattr(message, "joint_names", None)
     for field in dataclasses.fields(message):
         value, name = getattr(message, field.name), place + field.name
