@@ -9,7 +9,8 @@ from typing import Literal
 class Columns:
     """Names of the arrays or columns of a recording in its file (one or several per quantity).
 
-    Values whose name ends with a unit in brackets, as in "elbow [deg]", are converted to SI units.
+    Values whose name ends with a unit in brackets, as in "elbow [deg]", are converted to SI units. A unit may be added to a name
+    that has none in the file.
 
     Attributes:
         time: Names of the arrays or columns with the time stamps (s).

@@ -21,7 +21,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import LARGEST_ARRAYS, NpzArrays
 from jaxdyn.io.reading import opened
 from jaxdyn.io.recording_columns import Columns
-from jaxdyn.io.units import scale_of_name
+from jaxdyn.io.units import scale_of_name, without_unit
 
 _LARGEST_TABLE = 2**30  # bytes of a .csv file
 _MOST_COLUMNS = 10_000
@@ -55,7 +55,7 @@ def load_recording(path: Path | str, columns: Columns) -> Recording:
     """Read a recording from a file or a folder, or from two if measurements and inputs have their own time stamps.
 
     The content of a file shows its kind: a table with a header line (.csv), NumPy arrays (.npz), Parquet, HDF5, MATLAB, MCAP, or a
-    bag of ROS 2, which may be a folder. In a folder with a LeRobot data set, the name of a recording is "episode_" and a number.
+    bag of ROS 2, which may be a folder. In a folder with a LeRobot data set, the name of a recording is "episode_" and an index.
 
     Args:
         path: Folder and name of the recording; by default the name is that of the file.
@@ -143,8 +143,9 @@ def _rows(
 
 
 @contextlib.contextmanager
-def _arrays(path: Path, names: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+def _arrays(path: Path, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
     """Arrays of a file or folder by name; at least those with these names have values. A damaged file raises `ConfigError`."""
+    names = {*columns, *map(without_unit, columns)}
     if _EPISODE.fullmatch(path.name) and (path.parent / "meta" / "info.json").is_file():
         yield _of_library(path, ("an episode of a LeRobot data set", "lerobot"), path, names)
         return
@@ -169,7 +170,7 @@ def _arrays(path: Path, names: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """The files of a bag, which may be split into files with numbers. The names in its list of files are not trusted."""
+    """The files of a bag, which may be split into numbered files. The names in its list of files are not trusted."""
     found = [path for suffix in (".mcap", ".db3") for path in folder.glob(f"*{suffix}")]
     if not found:
         raise ConfigError(f"{folder}: it is a folder without the files of a bag (.mcap or .db3); {_REMEDY}")
@@ -178,7 +179,7 @@ def _parts(folder: Path) -> list[Path]:
     )
 
 
-def _of_library(path: Path, kind: tuple[str, str], content: Any, names: tuple[str, ...]) -> Mapping[str, Any]:
+def _of_library(path: Path, kind: tuple[str, str], content: Any, names: set[str]) -> Mapping[str, Any]:
     """Columns that a module of jaxdyn.io.logs reads."""
     noun, module = kind
     try:
@@ -228,9 +229,10 @@ def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
 
 
 def _array(path: Path | str, arrays: Mapping[str, Any], name: str) -> np.ndarray:
-    if name not in arrays:
+    key = name if name in arrays else without_unit(name)
+    if key not in arrays:
         raise ConfigError(str(UnknownName("array", name, sorted(arrays), str(path))))
-    numbers = np.asarray(arrays[name])
+    numbers = np.asarray(arrays[key])
     if numbers.dtype.kind == "M":
         numbers = numbers - np.datetime64(0, "s")
     if numbers.dtype.kind == "m":
@@ -244,7 +246,8 @@ def _table(path: Path | str, arrays: Mapping[str, Any], names: tuple[str, ...], 
     """The arrays with these names side by side, in SI units."""
     found = [_array(path, arrays, name) for name in names]
     try:
-        found = [x * scale_of_name(name, units) for name, x in zip(names, found, strict=True)]
+        with np.errstate(invalid="ignore"):  # a signaling NaN is a missing value, too
+            found = [x * scale_of_name(name, units) for name, x in zip(names, found, strict=True)]
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
     for name, x in zip(names, found, strict=True):

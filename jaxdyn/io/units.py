@@ -24,7 +24,7 @@ _SCALES: dict[str, dict[str, float]] = {
 }
 _OF_COMPONENTS = (ACCELERATION, EFFORT_RATE, ARMATURE, STIFFNESS, DAMPING, DRAG)
 _SCALES |= {unit: {unit: 1.0} for unit in ("1/s", *itertools.chain(*_OF_COMPONENTS)) if unit not in _SCALES}
-_IN_BRACKETS = re.compile(r".*[\[(]\s*([^\[\]()]+?)\s*[\])]\s*", re.DOTALL)
+_IN_BRACKETS = re.compile(r"(?P<name>.*)[\[(]\s*(?P<unit>[^\[\]()]+?)\s*[\])]\s*", re.DOTALL)
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*", re.DOTALL)
 
 
@@ -95,8 +95,18 @@ def scale_of_name(name: str, units: tuple[str, ...]) -> float:
     if match is None:
         return 1.0
     fitting = {given: scale for unit in units for given, scale in _SCALES[unit].items()}
-    if match[1] in fitting:
-        return fitting[match[1]]
-    if any(match[1] in scales for unit, scales in _SCALES.items() if unit != "1"):
-        raise ValueError(f"{name!r}: the unit {match[1]!r} does not fit; give values in {' or '.join(fitting)}")
+    if match["unit"] in fitting:
+        return fitting[match["unit"]]
+    if _is_unit(match["unit"]):
+        raise ValueError(f"{name!r}: the unit {match['unit']!r} does not fit; give values in {' or '.join(fitting)}")
     return 1.0
+
+
+def without_unit(name: str) -> str:
+    """The name without a known unit in brackets at its end."""
+    match = _IN_BRACKETS.fullmatch(name)
+    return name if match is None or not _is_unit(match["unit"]) else match["name"].rstrip()
+
+
+def _is_unit(text: str) -> bool:
+    return any(text in scales for unit, scales in _SCALES.items() if unit != "1")

@@ -183,6 +183,8 @@ def test_tables_in_memory_with_gaps_dates_and_two_clocks(tmp_path):
     frame = pandas.DataFrame({"t": TIME} | SPLIT)
     check(recording_of_table("log", frame, NAMED))
     check(recording_of_table("log", {"t": TIME, "q": Q, "v": V, "u": U}, MATRICES))
+    in_degrees = dataclasses.replace(NAMED, time=("t [ms]",), q=("q1 [deg]", "q2"))
+    check(recording_of_table("log", frame, in_degrees), time=1e-3 * TIME, q=Q * [np.pi / 180.0, 1.0])
     dated = frame.assign(t=pandas.to_datetime(1e3 + TIME, unit="s"))
     check(recording_of_table("log", dated, NAMED), time=1e3 + TIME)
     merged = pandas.merge(frame, pandas.DataFrame({"t": U_TIME, "c": COMMANDS[:, 0], "s": U_TIME}), "outer", on="t")
@@ -267,7 +269,7 @@ def matlab_of_equal_values(folder):
 def matlab_with_a_structure(folder):
     with (folder / "log").open("wb") as file:
         scipy.io.savemat(file, {"t": {"q": Q}})
-    return "'t' has type struct"
+    return "'t' is not a matrix of real numbers"
 
 
 def database_without_an_end(folder):

@@ -3,7 +3,10 @@
 Files come from strangers: with one loop over all pairs of names, a file of some hundred kilobytes does not end.
 """
 
+import contextlib
 import gc
+import sqlite3
+import struct
 import time
 import warnings
 from collections.abc import Callable
@@ -326,6 +329,20 @@ def table(names: Callable[[int], str]) -> Callable[[int], str]:
     return lambda n: f"t,q,tau,{names(n)}\n" + "".join(",".join([row] * (n + 3)) + "\n" for row in "01")
 
 
+def bag(folder: Path, count: int) -> Callable[[], object]:
+    """A database with the messages of a topic, in the encoding of ROS 2 for std_msgs/msg/Float64MultiArray."""
+    pytest.importorskip("rosbags")
+    path = folder / "x.db3"
+    path.unlink(missing_ok=True)
+    rows = ((10**9 * k, struct.pack("<4s3I4xd", b"\0\1\0\0", 0, 0, 1, k)) for k in range(count))
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE topics (id, name, type, serialization_format)")
+        database.execute("CREATE TABLE messages (topic_id, timestamp, data)")
+        database.execute("INSERT INTO topics VALUES (1, '/q', 'std_msgs/msg/Float64MultiArray', 'cdr')")
+        database.executemany("INSERT INTO messages VALUES (1, ?, ?)", rows)
+    return lambda: load_recording(path, Columns(("/q/received",), ("/q/data",), u=("/q/data",)))
+
+
 def packed(arrays: Callable[[int], dict], read: Callable[[Path, int], object]) -> Write:
     def write(folder: Path, count: int) -> Callable[[], object]:
         np.savez(folder / "x.npz", **arrays(count))
@@ -381,6 +398,7 @@ DATA = {
     ),
     "an absent column": Family(2400, recording(table(lambda n: many(n, "c#", ",")), lambda n: Columns(q=("x",)))),
     "rows": Family(10_000, recording(lambda n: "t,q,tau\n" + many(n, "#,0,0"))),
+    "messages of a bag": Family(2000, bag),
     "arrays that are read": Family(
         300,
         packed(

@@ -1,6 +1,6 @@
 """HDF5 files, among them MATLAB files since version 7.3, read with h5py: the path of an array in the file is its name."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, BinaryIO
 
 import h5py
@@ -12,7 +12,7 @@ from jaxdyn.io.logs.matlab import columns_of_matlab
 _MOST_OBJECTS = 100_000
 
 
-def columns(files: Sequence[BinaryIO], wanted: Iterable[str]) -> dict[str, np.ndarray | None]:
+def columns(files: Sequence[BinaryIO], wanted: Container[str]) -> dict[str, np.ndarray | None]:
     """The arrays of one file; those that are not wanted are None.
 
     Links are not followed, and neither are references to other files.
@@ -28,13 +28,13 @@ def columns(files: Sequence[BinaryIO], wanted: Iterable[str]) -> dict[str, np.nd
         def visit(name: str, item: Any) -> bool | None:
             nonlocal count
             count += 1
-            if isinstance(item, h5py.Dataset):
+            if isinstance(item, h5py.Dataset) and isinstance(name, str):  # bytes, if the text is damaged
                 arrays[name] = item
             return True if count > _MOST_OBJECTS else None
 
         if root.visititems(visit):
             raise ValueError(f"it contains more than {_MOST_OBJECTS} arrays and groups")
-        chosen = {name: item for name, item in arrays.items() if name in set(wanted)}
+        chosen = {name: item for name, item in arrays.items() if name in wanted}
         check_unpacked(file, sum(item.size * item.dtype.itemsize for item in chosen.values()))
         return dict.fromkeys(arrays) | {name: _array(name, item) for name, item in chosen.items()}
 

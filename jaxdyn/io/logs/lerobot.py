@@ -1,4 +1,4 @@
-"""LeRobot data sets, folders of Parquet files: an episode is a recording, whose name is "episode_" and its number.
+"""LeRobot data sets, folders of Parquet files: an episode is a recording, whose name is "episode_" and its index.
 
 The names of joints that the data set states are names of columns: "observation.state.elbow" is a part of "observation.state".
 """

@@ -1,58 +1,73 @@
-"""MATLAB files up to version 7, read with SciPy: numeric matrices. Structures are nested without a bound and are not read."""
+"""MATLAB files of versions 5 to 7: numeric matrices. Structures and other variables are named, but not read.
 
-import io
+A file has elements, each with a tag of its type and its size; a variable is an element whose elements are its flags, dimensions,
+name and values. SciPy is not used, because a damaged type crashes it.
+"""
+
+import itertools
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
-from scipy.io import loadmat, whosmat
 
 from jaxdyn.io.files import check_unpacked, most_unpacked
 
 _HEADER = 128  # bytes, the last two of which state the order of bytes
-_COMPRESSED = 15
-_NUMBERS = {"double", "single", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+_COMPRESSED, _MATRIX = 15, 14  # types of elements
+_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_NUMBERS, _COMPLEX = range(6, 16), 0x0800  # classes of variables, and a flag
 
 
-def columns(files: Sequence[BinaryIO], wanted: Iterable[str]) -> dict[str, np.ndarray | None]:
+def columns(files: Sequence[BinaryIO], wanted: Container[str]) -> dict[str, np.ndarray | None]:
     """The matrices of one file; those that are not wanted are None.
 
     Raises:
-        ValueError, TypeError, OSError, zlib.error, struct.error: The file is damaged, or a variable is no matrix of numbers.
+        ValueError, KeyError, zlib.error, struct.error: The file is damaged, or a variable is not a numeric matrix.
     """
-    unpacked = _unpacked(*files)
-    kinds = {name: kind for name, _, kind in whosmat(unpacked)}
-    chosen = [name for name in kinds if name in set(wanted)]
-    for name in chosen:
-        if kinds[name] not in _NUMBERS:
-            raise ValueError(
-                f"{name!r} has type {kinds[name]}; give a matrix (save(..., '-struct', ...) writes fields)"
-            )
-    unpacked.seek(0)
-    read = loadmat(unpacked, variable_names=chosen) if chosen else {}
-    return dict.fromkeys(kinds) | {name: columns_of_matlab(read[name]) for name in chosen}
+    (file,) = files
+    order = "<" if file.read(_HEADER).endswith(b"IM") else ">"
+    found: dict[str, np.ndarray | None] = {}
+    size = 0
+    for kind, data in _elements(file.read(), order):
+        if kind == _COMPRESSED:
+            unpacked = zlib.decompressobj().decompress(data, most_unpacked(file) + 1)
+            check_unpacked(file, size := size + len(unpacked))
+            kind, data = next(_elements(unpacked, order), (0, b""))
+        if kind == _MATRIX:
+            (_, flags), (_, shape), (_, text), *values = itertools.islice(_elements(data, order), 4)
+            name = bytes(text).decode()
+            found[name] = _matrix(name, flags, shape, values, order) if name in wanted else None
+    return found
+
+
+def _elements(data: bytes | memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
+    """Types and contents of adjacent elements."""
+    data, place = memoryview(data), 0
+    while place < len(data):
+        kind, size = struct.unpack_from(f"{order}II", data, place)
+        is_small = kind >> 16  # at most four bytes, which are a part of the tag
+        if is_small:
+            kind, size = kind & 0xFFFF, kind >> 16
+        start = place + (4 if is_small else 8)
+        if start + size > len(data):
+            raise ValueError("it ends too early")
+        yield kind, data[start : start + size]
+        place = start + size if kind == _COMPRESSED else (start + size + 7) // 8 * 8
+
+
+def _matrix(name: str, flags: memoryview, shape: memoryview, values: list, order: str) -> np.ndarray:
+    (flag,) = struct.unpack_from(f"{order}I", flags)
+    if flag & 0xFF not in _NUMBERS or flag & _COMPLEX:
+        raise ValueError(
+            f"{name!r} is not a matrix of real numbers; save(..., '-struct', ...) writes the fields of a structure"
+        )
+    ((kind, content),) = values
+    lengths = np.frombuffer(shape, f"{order}i4")
+    return columns_of_matlab(np.frombuffer(content, order + _TYPES[kind]).reshape(lengths, order="F"))
 
 
 def columns_of_matlab(array: np.ndarray) -> np.ndarray:
     """A matrix of MATLAB, in which a series of values is often one row."""
     return array.ravel() if array.ndim == 2 and 1 in array.shape else array
-
-
-def _unpacked(file: BinaryIO) -> io.BytesIO:
-    """The file with variables that are not compressed, so that its size in memory is bounded."""
-    bound = most_unpacked(file)
-    file.seek(0)
-    result = io.BytesIO(header := file.read(_HEADER))
-    result.seek(0, io.SEEK_END)
-    order = "<" if header.endswith(b"IM") else ">"
-    while tag := file.read(8):
-        kind, size = struct.unpack(f"{order}II", tag)
-        data = file.read(size)
-        if len(data) < size:
-            raise ValueError("it ends too early")
-        result.write(zlib.decompressobj().decompress(data, bound) if kind == _COMPRESSED else tag + data)
-        check_unpacked(file, result.tell())
-    result.seek(0)
-    return result

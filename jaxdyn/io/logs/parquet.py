@@ -1,6 +1,6 @@
-"""Parquet files, read with pyarrow: columns of numbers, of times, or of lists that have the same length in all rows."""
+"""Parquet files, read with pyarrow: columns of numeric values, of times, or of lists that have the same length in all rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -11,7 +11,7 @@ from pyarrow import types
 from jaxdyn.io.files import check_unpacked
 
 
-def columns(files: Sequence[BinaryIO], wanted: Iterable[str]) -> dict[str, np.ndarray | None]:
+def columns(files: Sequence[BinaryIO], wanted: Container[str]) -> dict[str, np.ndarray | None]:
     """The columns of one file; those that are not wanted are None.
 
     Raises:
@@ -20,7 +20,7 @@ def columns(files: Sequence[BinaryIO], wanted: Iterable[str]) -> dict[str, np.nd
     (file,) = files
     table = pyarrow.parquet.ParquetFile(file)
     found: dict[str, np.ndarray | None] = dict.fromkeys(table.schema_arrow.names)
-    chosen = [name for name in found if name in set(wanted)]
+    chosen = [name for name in found if name in wanted]
     for name in chosen:
         _check_type(name, table.schema_arrow.field(name).type)
     groups = map(table.metadata.row_group, range(table.metadata.num_row_groups))
@@ -46,7 +46,7 @@ def _is_list(given: pyarrow.DataType) -> bool:
 
 
 def _array(name: str, column: pyarrow.Array) -> np.ndarray:
-    """The column as an array, with one row for each list; missing numbers are NaN."""
+    """The column as an array, with one row for each list; missing values are NaN."""
     if not _is_list(column.type):
         return column.to_numpy(zero_copy_only=False)
     lengths = pyarrow.compute.call_function("list_value_length", [column])

@@ -1,8 +1,8 @@
-"""Bags of ROS 2, in files of SQLite or MCAP: the numbers in the messages of a topic are columns.
+"""Bags of ROS 2, in files of SQLite or MCAP: the numeric fields of the messages of a topic are columns.
 
     /joint_states/elbow.position    a value of a joint, in messages with the names of joints, such as sensor_msgs/msg/JointState
-    /commands/data                  an array of numbers, such as that of std_msgs/msg/Float64MultiArray
-    /wrist/wrench.force.x           a number
+    /commands/data                  a numeric array, such as that of std_msgs/msg/Float64MultiArray
+    /wrist/wrench.force.x           a component
     /joint_states/header.stamp      time of the measurement, s
     /joint_states/received          time at which the message was recorded, s
 
@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,14 +36,13 @@ _UNPACK: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
-def columns(files: Sequence[BinaryIO], wanted: Iterable[str]) -> dict[str, np.ndarray | None]:
+def columns(files: Sequence[BinaryIO], wanted: Collection[str]) -> dict[str, np.ndarray | None]:
     """The columns of a bag of one or several files; those of topics without a wanted column are None.
 
     Raises:
         ValueError, ..., errors of the libraries: The file is damaged, or a wanted topic has messages of another kind.
     """
     store, topics = get_typestore(Stores.LATEST), dict[str, _Topic]()
-    wanted = tuple(wanted)
 
     def is_wanted(topic: str) -> bool:
         return any(name.startswith(f"{topic}/") for name in wanted)
@@ -75,8 +74,9 @@ class _Topic:
     def add(self, values: dict[str, Any]) -> int:
         """Append a message; the result is the number of all values."""
         for name, entries in values.items():
-            absent = [np.nan] * (len(entries) * self.count)
-            width, column = self.columns.setdefault(name, (len(entries), array("d", absent)))
+            if name not in self.columns:
+                self.columns[name] = len(entries), array("d", [np.nan]) * (len(entries) * self.count)
+            width, column = self.columns[name]
             if width != len(entries):
                 raise ValueError(f"{name!r} has {width} values in one message, and {len(entries)} in another one")
             column.extend(entries)
@@ -93,7 +93,7 @@ class _Topic:
 
 
 def _values(message: Any, place: str = "") -> Iterator[tuple[str, Sequence[float] | np.ndarray]]:
-    """The numbers in a message by name."""
+    """The numeric fields of a message by name."""
     joints = getattr(message, "name", None) or getattr(message, "joint_names", None)
     for field in dataclasses.fields(message):
         value, name = getattr(message, field.name), place + field.name
