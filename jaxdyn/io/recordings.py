@@ -39,7 +39,6 @@ _KINDS = {
 _OTHERS = {
     b"#ROSBAG": "a bag of ROS 1; convert it with rosbags-convert",
     b"\x93NUMPY": "a single array (.npy); save all arrays of the recording with numpy.savez",
-    b"ARROW1": "a Feather file; write it with pandas.read_feather(path).to_parquet(other)",
     b"\x80": "a pickle, which can run programs; save the arrays of the recording with numpy.savez",
     b"\x1f\x8b": "compressed by gzip; unpack it with gunzip",
     b"\x28\xb5\x2f\xfd": "compressed by Zstandard; unpack it with zstd -d",

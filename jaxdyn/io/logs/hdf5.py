@@ -1,15 +1,13 @@
 """HDF5 files, among them MATLAB files since version 7.3, read with h5py: the path of an array in the file is its name."""
 
 from collections.abc import Container, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import h5py
 import numpy as np
 
 from jaxdyn.io.files import check_unpacked
 from jaxdyn.io.logs.matlab import columns_of_matlab
-
-_MOST_OBJECTS = 100_000
 
 
 def columns(files: Sequence[BinaryIO], wanted: Container[str]) -> dict[str, np.ndarray | None]:
@@ -23,17 +21,18 @@ def columns(files: Sequence[BinaryIO], wanted: Container[str]) -> dict[str, np.n
     (file,) = files
     arrays: dict[str, h5py.Dataset] = {}
     with h5py.File(file, "r") as root:
-        count = 0
-
-        def visit(name: str, item: Any) -> bool | None:
-            nonlocal count
-            count += 1
-            if isinstance(item, h5py.Dataset) and isinstance(name, str):  # bytes, if the text is damaged
-                arrays[name] = item
-            return True if count > _MOST_OBJECTS else None
-
-        if root.visititems(visit):
-            raise ValueError(f"it contains more than {_MOST_OBJECTS} arrays and groups")
+        groups: list[tuple[str, h5py.Group]] = [("", root)]
+        seen = set()
+        while groups:  # not a recursion, because groups may be nested without a bound, and contain themselves
+            place, group = groups.pop()
+            for key in group:
+                if isinstance(group.get(key, getlink=True), h5py.HardLink):
+                    name, item = f"{place}{key}", group[key]
+                    if isinstance(item, h5py.Dataset):
+                        arrays[name] = item
+                    elif isinstance(item, h5py.Group) and item not in seen:
+                        seen.add(item)
+                        groups.append((f"{name}/", item))
         chosen = {name: item for name, item in arrays.items() if name in wanted}
         check_unpacked(file, sum(item.size * item.dtype.itemsize for item in chosen.values()))
         return dict.fromkeys(arrays) | {name: _array(name, item) for name, item in chosen.items()}

@@ -33,11 +33,8 @@ def columns(episode: Path, wanted: Iterable[str]) -> dict[str, np.ndarray | None
     features = json.loads(content(folder / "meta" / "info.json", _LARGEST_INFO, _REMEDY))["features"]
     parts = {f"{f}.{name}": (f, k) for f, entry in features.items() for k, name in enumerate(_names(entry))}
     sources = {parts[name][0] if name in parts else name for name in wanted}
-    # Since version 3, a file has many episodes.
-    data = folder / "data"
-    for path in sorted(data.glob(f"chunk-*/episode_{number:06d}.parquet")) or sorted(
-        data.glob("chunk-*/file-*.parquet")
-    ):
+    own = folder.glob(f"data/chunk-*/episode_{number:06d}.parquet")
+    for path in sorted(own) or sorted(folder.glob("data/chunk-*/file-*.parquet")):  # of many episodes since version 3
         with opened(path, LARGEST_ARRAYS, _REMEDY) as file:
             rows = np.asarray(parquet.columns([file], ["episode_index"])["episode_index"]) == number
             if rows.any():

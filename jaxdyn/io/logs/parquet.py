@@ -1,6 +1,6 @@
 """Parquet files, read with pyarrow: columns of numeric values, of times, or of lists that have the same length in all rows."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -9,6 +9,8 @@ import pyarrow.parquet
 from pyarrow import types
 
 from jaxdyn.io.files import check_unpacked
+
+_NUMERIC = types.is_integer, types.is_floating, types.is_timestamp, types.is_duration
 
 
 def columns(files: Sequence[BinaryIO], wanted: Container[str]) -> dict[str, np.ndarray | None]:
@@ -22,23 +24,17 @@ def columns(files: Sequence[BinaryIO], wanted: Container[str]) -> dict[str, np.n
     found: dict[str, np.ndarray | None] = dict.fromkeys(table.schema_arrow.names)
     chosen = [name for name in found if name in wanted]
     for name in chosen:
-        _check_type(name, table.schema_arrow.field(name).type)
+        given = table.schema_arrow.field(name).type
+        inner = given.value_type if _is_list(given) else given
+        if not any(fits(inner) for fits in _NUMERIC):
+            raise ValueError(f"{name!r} has type {given}; give a numeric column")
     groups = map(table.metadata.row_group, range(table.metadata.num_row_groups))
     leaves = (group.column(k) for group in groups for k in range(group.num_columns))
-    # A long run of equal values takes some bytes only.
-    check_unpacked(file, sum(8 * leaf.num_values for leaf in leaves if _is_in(leaf.path_in_schema, chosen)))
+    # A long run of equal values takes some bytes only. A list is a leaf below the name of its column.
+    starts = tuple(f"{name}." for name in chosen)
+    check_unpacked(file, sum(8 * leaf.num_values for leaf in leaves if f"{leaf.path_in_schema}.".startswith(starts)))
     read = table.read(columns=chosen, use_threads=False)
     return found | {name: _array(name, read.column(name).combine_chunks()) for name in chosen}
-
-
-def _is_in(leaf: str, chosen: Iterable[str]) -> bool:
-    return any(leaf == name or leaf.startswith(f"{name}.") for name in chosen)
-
-
-def _check_type(name: str, given: pyarrow.DataType) -> None:
-    inner = given.value_type if _is_list(given) else given
-    if not any(fits(inner) for fits in (types.is_integer, types.is_floating, types.is_timestamp, types.is_duration)):
-        raise ValueError(f"{name!r} has type {given}; give a numeric column")
 
 
 def _is_list(given: pyarrow.DataType) -> bool:

@@ -48,9 +48,9 @@ def columns(files: Sequence[BinaryIO], wanted: Collection[str]) -> dict[str, np.
         return any(name.startswith(f"{topic}/") for name in wanted)
 
     for file in files:
-        is_database = file.read(6) == b"SQLite"
+        messages = _of_database if file.read(6) == b"SQLite" else _of_mcap
         file.seek(0)
-        for topic, kind, time, data in (_of_database if is_database else _of_mcap)(file, is_wanted):
+        for topic, kind, time, data in messages(file, is_wanted):
             if kind not in store.fielddefs:
                 if is_wanted(topic):
                     raise ValueError(f"{topic} has messages of type {kind}; give a topic with a standard type of ROS 2")
@@ -58,11 +58,8 @@ def columns(files: Sequence[BinaryIO], wanted: Collection[str]) -> dict[str, np.
                 values = dict(_values(store.deserialize_cdr(data, kind)))
                 size = topics.setdefault(topic, _Topic()).add({"received": (1e-9 * time,)} | values)
                 check_unpacked(file, 8 * size)
-    found: dict[str, np.ndarray | None] = {}
-    for topic, table in topics.items():
-        arrays = table.arrays() if is_wanted(topic) else dict.fromkeys(table.columns)
-        found |= {f"{topic}/{name}": values for name, values in arrays.items()}
-    return found
+    tables = ((topic, x.arrays() if is_wanted(topic) else dict.fromkeys(x.columns)) for topic, x in topics.items())
+    return {f"{topic}/{name}": values for topic, table in tables for name, values in table.items()}
 
 
 class _Topic:
@@ -115,44 +112,41 @@ Messages = Iterator[tuple[str, str, int, bytes]]  # topic, type, time in ns, con
 
 def _of_database(file: BinaryIO, is_wanted: Callable[[str], bool]) -> Messages:
     """All messages of wanted topics, and one of each other topic."""
-    path, size, calls = Path(file.name).resolve(), most_unpacked(file), itertools.count()
+    path, calls = Path(file.name).resolve(), itertools.count()
+    size = path.stat().st_size
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as database:
         # A table may be a view that computes its content, without an end.
-        database.set_progress_handler(lambda: next(calls) > size // 100, 1000)
+        database.set_progress_handler(lambda: next(calls) > 1000 + size // 100, 1000)
         pages, width = (database.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size"))
-        if pages * width > path.stat().st_size:
+        if pages * width > size:
             raise ValueError("it ends too early")
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(size, 2**30))
-        for number, topic, kind, form in database.execute("SELECT id, name, type, serialization_format FROM topics"):
-            if form != "cdr":
-                kind = f"{kind} ({form})"
-            query = "SELECT timestamp, data FROM messages WHERE topic_id = ? LIMIT ?"
-            for time, data in database.execute(query, (number, -1 if is_wanted(topic) else 1)):
-                yield topic, kind, time, data
+        topics = {number: rest for number, *rest in database.execute("SELECT id, name, type FROM topics")}
+        chosen = [number for number, (topic, _) in topics.items() if is_wanted(topic)]
+        condition = f"topic_id IN ({','.join('?' * len(chosen))}) OR rowid IN (SELECT min(rowid) FROM messages GROUP BY topic_id)"
+        for number, *rest in database.execute(
+            f"SELECT topic_id, timestamp, data FROM messages WHERE {condition}", chosen
+        ):
+            yield *topics[number], *rest
 
 
 def _of_mcap(file: BinaryIO, is_wanted: Callable[[str], bool]) -> Messages:
     """All messages."""
     kinds: dict[int, str] = {}
-    channels: dict[int, Channel] = {}
-    left = _MOST_RATIO * most_unpacked(file)
+    channels: dict[int, tuple[str, str]] = {}
+    total = 0
     for record in StreamReader(file, emit_chunks=True, record_size_limit=most_unpacked(file)).records:
         parts = [record]
         if isinstance(record, Chunk):
-            check_unpacked(file, record.uncompressed_size)
-            data = _UNPACK[record.compression](record.data, record.uncompressed_size + 1)
-            left -= len(data)
-            if len(data) != record.uncompressed_size or left < 0:
-                raise ValueError("the size of its compressed messages is not that which it states, or too large")
+            size = record.uncompressed_size
+            check_unpacked(file, max(size, (total := total + size) // _MOST_RATIO))
+            data = _UNPACK[record.compression](record.data, size + 1)
+            if len(data) != size:
+                raise ValueError("the size of its compressed messages is not that which it states")
             parts = breakup_chunk(dataclasses.replace(record, compression="", data=data))
         for part in parts:
             if isinstance(part, Schema):
                 kinds[part.id] = part.name
             elif isinstance(part, Channel):
-                channels[part.id] = part
+                channels[part.id] = part.topic, kinds.get(part.schema_id, part.message_encoding)
             elif isinstance(part, Message):
-                channel = channels[part.channel_id]
-                kind = kinds.get(channel.schema_id, "unknown")
-                if channel.message_encoding != "cdr":
-                    kind = f"{kind} ({channel.message_encoding})"
-                yield channel.topic, kind, part.log_time, part.data
+                yield *channels[part.channel_id], part.log_time, part.data
