@@ -35,12 +35,12 @@ _WORDS = """
 """
 _RESERVED = {*re.findall(r"\w+", _WORDS), *_TYPES.values()}
 # Functions of every C program, which the code would replace, with those for other precisions.
-_OF_LIBRARY = """
+_LIBRARY = """
     main exit abort malloc calloc realloc free memcpy memmove memset memcmp printf strlen strcpy abs sin cos tan asin acos atan
     atan2 sinh cosh tanh asinh acosh atanh exp exp2 expm1 log log2 log10 log1p pow sqrt cbrt hypot fabs fmod remainder fma fmin
     fmax floor ceil round trunc rint erf erfc tgamma lgamma copysign ldexp frexp modf
 """
-_OF_LIBRARY = {name + ending for name in _OF_LIBRARY.split() for ending in ("", "f", "l")}
+_OF_LIBRARY = {name + ending for name in _LIBRARY.split() for ending in ("", "f", "l")}
 
 
 def export_c(
