@@ -95,7 +95,7 @@ def test_a_fault_in_one_operation_is_seen(monkeypatch):
             sine = self._operations["sin"]
             self._operations["sin"] = lambda x: sine(x) * (1 + self.context.mpf("1e-10"))
 
-    monkeypatch.setattr(guest, "reference", Faulty)
+    monkeypatch.setattr(guest, "Reference", Faulty)
     state = precision.Samples(*(jnp.full((1, 1), 0.5),) * 4)
     found = precision.errors(PENDULUM, precision.ENERGIES, state)
     assert 1e-12 < found["energy"].float64.max() < 1e-9
