@@ -123,11 +123,12 @@ class Sensors(eqx.Module):
             raise MeasurementError(f"sensors: {wrong}")
         if not isinstance(self.noise, Tracer):
             noise = np.asarray(self.noise)
-            positive = np.all(noise > 0) if noise.ndim == 1 else np.linalg.eigvalsh(noise)[0] > 0
-            if not positive:
-                raise MeasurementError(
-                    f"sensors: noise is {noise.tolist()}; give positive standard deviations or a positive definite covariance"
-                )
+            is_matrix = noise.ndim == 2
+            positive = np.linalg.eigvalsh(noise)[0] > 0 if is_matrix else np.all(noise > 0)
+            # Rounding of a product of matrices is admitted.
+            if not positive or (is_matrix and not np.allclose(noise, noise.T, rtol=1e-5, atol=1e-7 * np.max(noise))):
+                remedy = "give positive standard deviations or a symmetric, positive definite covariance"
+                raise MeasurementError(f"sensors: noise is {noise.tolist()}; {remedy}")
 
     def read(
         self, system: System, state: State, recording: Float[Array, ""] | Int[Array, ""] | int = 0

@@ -75,6 +75,7 @@ class TestSensors:
         [
             ([0.1, 0.0], {}, "positive standard deviations"),
             ([[2.0, 2.0], [2.0, 2.0]], {}, "positive definite"),
+            ([[1.0, 0.9], [0.0, 1.0]], {}, "a symmetric, positive definite covariance"),
             ([0.1, 0.1], {"scale": [1.0]}, "scale has shape"),
             ([0.1, 0.1], {"quantization": [0.1, -0.1]}, "quantization"),
         ],
