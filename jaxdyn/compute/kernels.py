@@ -4,7 +4,7 @@ import functools
 import inspect
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import equinox as eqx
@@ -15,6 +15,7 @@ from jax.core import Tracer
 
 from jaxdyn.compute.constant import Argument, combined
 from jaxdyn.compute.forked import check_not_forked
+from jaxdyn.compute.keys import without_keys
 from jaxdyn.compute.programs import compiler, within_jit
 from jaxdyn.compute.switch import CannotCompile, chosen_backend
 
@@ -85,27 +86,24 @@ class Kernel:
         paths, self._tree = jax.tree_util.tree_flatten_with_path(example)
         given = [_of_specification(x, function, path) for path, x in paths]
         self._rest = tuple(Argument if _is_input(x) else x for x in given)
-        inputs, with_keys = _without_keys([jnp.asarray(x) for x in given if _is_input(x)])
+        inputs, with_keys = without_keys([jnp.asarray(x) for x in given if _is_input(x)])
         self._labels = [_label(function, path) for (path, _), x in zip(paths, given, strict=True) if _is_input(x)]
         # Arguments of a call are then its inputs, in their order.
         self._is_flat = self._tree == jax.tree.structure((0,) * len(example)) and len(inputs) == len(example)
-        ways: list[Callable[[list], Any]] = []
+        structure: list = []
 
         def flat(*inputs):
             found = function(*jax.tree.unflatten(self._tree, combined(self._rest, with_keys(inputs))))
             leaves, tree = jax.tree.flatten(found)
-            arrays, with_keys_again = _without_keys([x for x in leaves if eqx.is_array_like(x)])
+            arrays, with_keys_again = without_keys([x for x in leaves if eqx.is_array_like(x)])
             rest = [Argument if eqx.is_array_like(x) else x for x in leaves]
-            ways[:] = [lambda found: jax.tree.unflatten(tree, combined(rest, with_keys_again(found)))]
-            if all(map(operator.is_, arrays, leaves)) and len(arrays) == len(
-                leaves
-            ):  # the most frequent and fastest way
-                ways[:] = [operator.itemgetter(0) if tree == _ONE else functools.partial(jax.tree.unflatten, tree)]
+            are_plain = len(arrays) == len(leaves) and all(map(operator.is_, arrays, leaves))
+            structure[:] = [tree, rest, with_keys_again, are_plain]
             return arrays
 
         flat.__name__ = name
         self.backend, self._frame = _compiled(flat, tuple(inputs), name)
-        self._results = ways[0]
+        self._results = _restoring(*structure)
         self._types = [(x.shape, x.dtype) for x in self._frame().inputs]
         self._thread = threading.local()
 
@@ -156,7 +154,8 @@ class Kernel:
         """
         if isinstance(x, Tracer):
             raise TypeError(f"{self.__name__} is a kernel, which JAX cannot trace; call the function it was made of")
-        value = np.asarray(jax.random.key_data(x) if _is_key(x) else x)
+        (plain,), _ = without_keys([x])
+        value = np.asarray(plain)
         if value.shape != buffer.shape:
             raise ValueError(f"{label} has shape {value.shape}; {self.__name__} was compiled for {buffer.shape}")
         if not np.can_cast(value.dtype, buffer.dtype, "same_kind"):
@@ -170,19 +169,14 @@ def _is_input(x: Any) -> bool:
     return isinstance(x, jax.Array | np.ndarray | np.generic | float)
 
 
-def _is_key(x: Any) -> bool:
-    return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+def _restoring(tree: Any, rest: list, with_keys: Callable, are_plain: bool) -> Callable[[list], Any]:
+    """Function that gives the arrays of a call the structure of the results.
 
-
-def _without_keys(arrays: list) -> tuple[list, Callable[[Sequence], list]]:
-    """The arrays, with the words of random keys in place of keys, and the inverse function."""
-    kinds = [jax.random.key_impl(x) if _is_key(x) else None for x in arrays]
-
-    def with_keys(found: Sequence) -> list:
-        pairs = zip(found, kinds, strict=True)
-        return [x if kind is None else jax.random.wrap_key_data(x, impl=kind) for x, kind in pairs]
-
-    return [x if kind is None else jax.random.key_data(x) for x, kind in zip(arrays, kinds, strict=True)], with_keys
+    Most functions return arrays alone. The general way takes longer than the dynamics of a robot.
+    """
+    if are_plain:
+        return operator.itemgetter(0) if tree == _ONE else functools.partial(jax.tree.unflatten, tree)
+    return lambda found: jax.tree.unflatten(tree, combined(rest, with_keys(found)))
 
 
 def _of_specification(x: Any, function: Callable, path: tuple) -> Any:

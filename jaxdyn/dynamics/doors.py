@@ -43,7 +43,11 @@ def kinematic_function(function: Callable) -> Callable:
 
 def checked_model(function: Callable) -> Callable:
     """Decorator like `kinematic_function`, for functions that are not compiled."""
-    check = _check_of(function, lambda model, name: None)
+    return with_check(function, _check_of(function, lambda model, name: None))
+
+
+def with_check(function: Callable, check: Callable[[tuple, dict], None]) -> Callable:
+    """The function after a check of the arguments and the options of each call."""
 
     @functools.wraps(function)
     def checked(*args, **options):

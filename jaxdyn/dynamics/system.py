@@ -18,7 +18,7 @@ from jaxdyn.display import Display, Displayed, array_text, counted, plural
 from jaxdyn.dynamics import forward
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import Contact
-from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors
+from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors, with_check
 from jaxdyn.dynamics.drives import Drives
 from jaxdyn.dynamics.forces import BodyForce, Force, JointForce
 from jaxdyn.dynamics.forces.joint_limits import JointLimits
@@ -265,14 +265,7 @@ def dynamic_function(function: Callable) -> Callable:
 
 def checked_system(function: Callable) -> Callable:
     """Decorator that checks the arguments of a public function (system, state, ...)."""
-    check = _check_of(function)
-
-    @functools.wraps(function)
-    def checked(*args, **options):
-        check(args, options)
-        return function(*args, **options)
-
-    return checked
+    return with_check(function, _check_of(function))
 
 
 def _check_of(function: Callable, *, needs_masses: bool = False) -> Callable[[tuple, dict], None]:

@@ -12,9 +12,9 @@ from jax.extend import core as jex
 
 from jaxdyn.compute import internals
 from jaxdyn.compute.hints import nothing_kept, written_out
+from jaxdyn.compute.keys import without_keys
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.flatten import CannotFlatten, flatten, inner_jaxprs, without_unexpected_errors
-from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.program import Node, Program, Stretch
 from jaxdyn.lanes.remembered import SampleJaxpr, remembered
 

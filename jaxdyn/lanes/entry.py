@@ -12,13 +12,13 @@ import numpy as np
 from jax import core as jax_core
 
 from jaxdyn.compute.hints import written_out
+from jaxdyn.compute.keys import without_keys
 from jaxdyn.compute.switch import chosen_backend
 from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
 from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.derived import known_results, program_of, pruned_jaxpr
 from jaxdyn.lanes.flatten import CannotFlatten
-from jaxdyn.lanes.keys import without_keys
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.remembered import SampleJaxpr

@@ -22,9 +22,10 @@ import numpy as np
 from jax.extend import core as jex
 
 from jaxdyn.cache.fingerprint import EXTENSIONS
+from jaxdyn.compute.keys import is_key
 from jaxdyn.compute.programs import CannotCompile
 from jaxdyn.lanes.folding import flushed, fold
-from jaxdyn.lanes.keys import WORD, WORDS, arrays_of, is_key, is_threefry, words_of
+from jaxdyn.lanes.keys import WORD, WORDS, arrays_of, is_threefry, words_of
 from jaxdyn.lanes.program import Node, Program, Scalar, Stretch
 from jaxdyn.lanes.scalar_types import FLOATS, type_of_dtype
 
