@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
-from jaxdyn.control.nonlinear_program import Minimum, minimized, require_ipyopt
+from jaxdyn.control.nonlinear_program import Minimum, minimized, require_casadi
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, inequalities
 from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
@@ -78,7 +78,7 @@ class Collocation(Solver):
     The plan of a solution holds the mean controls of each interval; `CollocatedSolution` describes the motion in continuous time.
 
     Ipopt runs outside JAX, so `solve` cannot be transformed (`jit`, `vmap`, `grad`). The derivatives are compiled once for all
-    problems with the same cost, constraint and dynamics functions. The tolerances require double precision. Ipopt needs ipyopt:
+    problems with the same cost, constraint and dynamics functions. The tolerances require double precision. Ipopt needs CasADi:
     `pip install "jaxdyn[nlp]"`.
 
     Attributes:
@@ -107,7 +107,7 @@ class Collocation(Solver):
     def check(self, problem: ControlProblem) -> None:
         if problem.lower.dtype != jnp.float64:
             raise ValueError("collocation needs double precision; build the problem from float64 arrays")
-        require_ipyopt()
+        require_casadi()
 
     @announced_as("the search")
     def solve(self, problem: ControlProblem, initial: Plan, max_steps: int) -> CollocatedSolution:

@@ -1,4 +1,4 @@
-"""Sparse nonlinear programs, and their solution by Ipopt, an interior-point method, through ipyopt.
+"""Sparse nonlinear programs, and their solution by Ipopt, an interior-point method, through CasADi.
 
     minimize    f(z)
     such that   lower <= z <= upper,   g_lower <= g(z) <= g_upper
@@ -63,14 +63,13 @@ class Minimum(NamedTuple):
     iterations: int
 
 
-# Ipopt's ApplicationReturnStatus; for all other values the plan is not a solution.
+# Ipopt's statuses; for all other ones the plan is not a solution.
 _RESULTS = {
-    0: ControlResult.SUCCESSFUL,
-    2: ControlResult.INFEASIBLE,
-    -1: ControlResult.OUT_OF_STEPS,
-    -13: ControlResult.NOT_FINITE,
+    "Solve_Succeeded": ControlResult.SUCCESSFUL,
+    "Infeasible_Problem_Detected": ControlResult.INFEASIBLE,
+    "Maximum_Iterations_Exceeded": ControlResult.OUT_OF_STEPS,
+    "Invalid_Number_Detected": ControlResult.NOT_FINITE,
 }
-_TOO_FEW_NUMBERS = -10
 
 
 def minimized(
@@ -93,95 +92,153 @@ def minimized(
         print_level: Amount of output of Ipopt, 0 to 12.
 
     Raises:
-        ImportError: ipyopt is not installed.
+        ImportError: CasADi is not installed.
         ValueError: There are more equations than free variables.
 
     Source: Waechter and Biegler 2006.
     """
-    ipyopt = require_ipyopt()
+    casadi = require_casadi()
+    n, m = len(start), len(program.g_lower)
+    errors: list[BaseException] = []
     # Ipopt requests the parts of a result separately.
     values, slopes = (_remembered(function) for function in (program.values, program.slopes))
-    done, errors = [0], []
+    of_jacobian = _Pattern.of(program.jacobian_places, (m, n))
+    rows, columns = program.hessian_places
+    of_hessian = _Pattern.of((columns, rows), (n, n))  # CasADi expects the upper triangle
 
-    def guarded(function):
-        # An error must not pass through Ipopt, which would ignore it: NaN stops Ipopt, and the error is raised below.
-        def numbers(*given):
-            if errors:
-                return np.nan
-            try:
-                return np.asarray(function(*given))
-            except BaseException as error:
-                errors.append(error)
-                return np.nan
+    def function(name, inputs, outputs):
+        """A function of CasADi. An input has a name and a length; an output has a name, a sparsity pattern and a function."""
 
-        return numbers
+        class Evaluated(casadi.Callback):
+            def get_n_in(self):
+                return len(inputs)
 
-    def filled(function):
-        numbers = guarded(function)
+            def get_n_out(self):
+                return len(outputs)
 
-        def fill(*given):
-            given[-1][:] = numbers(*given[:-1])
+            def get_name_in(self, i):
+                return inputs[i][0]
 
-        return fill
+            def get_name_out(self, i):
+                return outputs[i][0]
 
-    def count(mode, iteration, *_):
-        done[0] = iteration
-        return not errors
+            def get_sparsity_in(self, i):
+                return casadi.Sparsity.dense(inputs[i][1])
 
-    cost = guarded(lambda z: values(z)[0])
-    m = len(program.g_lower)
-    problem = ipyopt.Problem(
-        len(start),
-        program.lower,
-        program.upper,
-        m,
-        program.g_lower,
-        program.g_upper,
-        program.jacobian_places,
-        program.hessian_places,
-        lambda z: float(cost(z)),
-        filled(lambda z: slopes(z)[0]),
-        filled(lambda z: values(z)[1]),
-        filled(lambda z: slopes(z)[1]),
-        filled(lambda z, multipliers, fraction: program.curvature(z, fraction, multipliers)),
-        intermediate_callback=count,
-        ipopt_options={
-            "tol": tolerance,
-            "constr_viol_tol": feasibility,
-            "acceptable_iter": 0,  # approximate solutions are not accepted
-            "honor_original_bounds": "yes",
-            "check_derivatives_for_naninf": "yes",
-            "max_iter": max_steps,
-            "print_level": print_level,
-            "sb": "yes",
+            def get_sparsity_out(self, i):
+                return outputs[i][1]
+
+            def has_eval_buffer(self):
+                return True
+
+            def eval_buffer(self, arguments, results):
+                given = [None if x is None else np.frombuffer(x) for x in arguments]
+                for (_, _, numbers), result in zip(outputs, results, strict=True):
+                    if result is None:  # not requested
+                        continue
+                    value = np.nan
+                    # An error must not pass through Ipopt, which would ignore it: NaN stops Ipopt, and the error is raised below.
+                    try:
+                        if not errors:
+                            value = numbers(*given)
+                    except BaseException as error:
+                        errors.append(error)
+                    np.frombuffer(result)[:] = value
+                return 0
+
+        found = Evaluated()
+        found.construct(name, {})
+        return found
+
+    def sparsity(pattern):
+        return casadi.Sparsity(*pattern.shape, pattern.starts.tolist(), pattern.rows.tolist())
+
+    one, of_z, of_g = (casadi.Sparsity.dense(size) for size in (1, n, m))
+    point = [("x", n), ("p", 0)]
+    f = ("f", one, lambda z, _: values(z)[0])
+    g = ("g", of_g, lambda z, _: values(z)[1])
+    gradient = ("grad_f_x", of_z, lambda z, _: slopes(z)[0])
+    jacobian = ("jac_g_x", sparsity(of_jacobian), lambda z, _: of_jacobian.summed(slopes(z)[1]))
+
+    def of_lagrangian(z, _, weight, multipliers):
+        return of_hessian.summed(program.curvature(z, weight.item(), multipliers))
+
+    hessian = ("hess_gamma_x_x", sparsity(of_hessian), of_lagrangian)
+    # CasADi does not keep these functions alive.
+    oracle = function("nlp", point, [f, g])
+    derivatives = {
+        "grad_f": function("nlp_grad_f", point, [f, gradient]),
+        "jac_g": function("nlp_jac_g", point, [g, jacobian]),
+        "hess_lag": function("nlp_hess_l", [*point, ("lam_f", 1), ("lam_g", m)], [hessian]),
+    }
+    solver = casadi.nlpsol(
+        "solver",
+        "ipopt",
+        oracle,
+        derivatives
+        | {
+            "no_nlp_grad": True,
+            "print_time": False,
+            "show_eval_warnings": False,
+            "ipopt": {
+                "tol": tolerance,
+                "constr_viol_tol": feasibility,
+                "acceptable_iter": 0,  # approximate solutions are not accepted
+                "honor_original_bounds": "yes",
+                "check_derivatives_for_naninf": "yes",
+                "max_iter": max_steps,
+                "print_level": print_level,
+                "sb": "yes",
+            },
         },
     )
-    z, multipliers = np.array(start, np.float64), np.zeros(m)
-    status = problem.solve(z, mult_g=multipliers, mult_x_L=np.zeros(len(z)), mult_x_U=np.zeros(len(z)))[2]
+    bounds = {"lbx": program.lower, "ubx": program.upper, "lbg": program.g_lower, "ubg": program.g_upper}
+    found, stats = solver(x0=start, **bounds), solver.stats()
     if errors:
         raise errors[0]
-    if status == _TOO_FEW_NUMBERS:
+    if stats["return_status"] == "NonIpopt_Exception_Thrown":  # CasADi looks for signals, too
+        raise KeyboardInterrupt
+    if stats["return_status"] == "Not_Enough_Degrees_Of_Freedom":
         equations, free = int(np.sum(program.g_lower == program.g_upper)), int(np.sum(program.lower < program.upper))
         raise ValueError(
             f"{equations} equations, including the dynamics, for {free} free variables; remove or relax a constraint"
         )
-    f, g = values(z)
-    off = np.maximum(program.g_lower - np.asarray(g), np.asarray(g) - program.g_upper)
-    violation = float(np.max(off, initial=0.0))
-    return Minimum(z, float(f), violation, multipliers, _RESULTS.get(status, ControlResult.STUCK), done[0])
+    z, multipliers = (found[name].full().ravel() for name in ("x", "lam_g"))
+    cost, constraints = values(z)
+    off = np.maximum(program.g_lower - np.asarray(constraints), np.asarray(constraints) - program.g_upper)
+    result = _RESULTS.get(stats["return_status"], ControlResult.STUCK)
+    return Minimum(z, float(cost), float(np.max(off, initial=0.0)), multipliers, result, stats["iter_count"])
 
 
-def require_ipyopt() -> Any:
-    """Import the optional module ipyopt.
+class _Pattern(NamedTuple):
+    """Places of the nonzero values of a matrix, column by column; values with the same row and column are added."""
+
+    shape: tuple[int, int]
+    starts: np.ndarray
+    rows: np.ndarray
+    place: np.ndarray
+
+    @staticmethod
+    def of(places: Places, shape: tuple[int, int]) -> "_Pattern":
+        at, place = np.unique(np.ravel_multi_index(places[::-1], shape[::-1]), return_inverse=True)
+        columns, rows = np.divmod(at, shape[0])
+        return _Pattern(shape, np.searchsorted(columns, np.arange(shape[1] + 1)), rows, place)
+
+    def summed(self, values: np.ndarray) -> np.ndarray:
+        return np.bincount(self.place, values, len(self.rows))
+
+
+def require_casadi() -> Any:
+    """Import the optional module casadi.
 
     Raises:
-        ImportError: ipyopt is not installed.
+        ImportError: CasADi is not installed.
     """
     try:
-        import ipyopt
+        import casadi
     except ImportError:
         raise ImportError('Collocation needs Ipopt; install it with pip install "jaxdyn[nlp]"') from None
-    return ipyopt
+    return casadi
 
 
 def _remembered(function: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:

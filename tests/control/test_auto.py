@@ -51,7 +51,7 @@ def names(problem):
 
 
 def test_order_of_attempts_follows_the_structure_of_the_problem():
-    pytest.importorskip("ipyopt")
+    pytest.importorskip("casadi")
     from_collocation = "multiple_shooting from collocation"
     free = {"final_constraints": (), "final": lambda dynamics, t, x, u: jnp.sum((x - 1.0) ** 2)}
     for_constraints = ["multiple_shooting", "ddp", from_collocation, "multiple_shooting from other guesses"]
@@ -104,7 +104,7 @@ def test_last_attempt_starts_from_other_guesses():
 
 
 def test_collocation_prepares_the_guess_of_multiple_shooting():
-    pytest.importorskip("ipyopt")
+    pytest.importorskip("casadi")
     problem = double_integrator()
     (prepared,) = (stage for stage in control.Auto().stages(problem) if stage.prepared is not None)
     found = control.solve(problem, InThisOrder(listed=(prepared,)))

@@ -1,5 +1,6 @@
 """Direct collocation: derivatives, exact solutions, orders, published optima, manifolds, and how searches end."""
 
+import signal
 import sys
 
 import equinox as eqx
@@ -469,6 +470,27 @@ def test_errors_within_the_problem_come_out():
         solve(problem, Collocation(), line(problem, jnp.zeros(2)))
 
 
+def test_an_interrupt_within_a_search_ends_it():
+    place, bounds = np.zeros(1, int), np.full(1, np.inf)
+
+    def values(z):
+        values.count += 1
+        if values.count == 2:
+            signal.raise_signal(signal.SIGINT)
+        return float(np.cosh(z[0])), z
+
+    values.count = 0
+    program = NonlinearProgram(
+        -bounds, bounds, -bounds, bounds, values, lambda z: (np.sinh(z), np.ones(1)), lambda z, w, _: w * np.cosh(z),
+        (place, place), (place, place),
+    )  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        minimized(program, np.ones(1), tolerance=1e-8, feasibility=1e-8, max_steps=9)
+    found = minimized(program, np.ones(1), tolerance=1e-8, feasibility=1e-8, max_steps=9)
+    assert found.result == ControlResult.SUCCESSFUL
+    assert abs(found.z[0]) < 1e-8
+
+
 def test_wrong_uses_are_refused(as_a_user, monkeypatch):
     problem, _ = pushed()
     plan = line(problem, jnp.zeros(2))
@@ -490,6 +512,6 @@ def test_wrong_uses_are_refused(as_a_user, monkeypatch):
     fixed = double_integrator(duration=1.0, steps=1, constraints=Equality(lambda d, t, x, u: jnp.concatenate([x, u])))
     with pytest.raises(ValueError, match=r"\d+ equations, including the dynamics, for \d+ free variables"):
         solve(fixed, Collocation(scheme="trapezoid"), line(fixed, jnp.zeros(2)))
-    monkeypatch.setitem(sys.modules, "ipyopt", None)
+    monkeypatch.setitem(sys.modules, "casadi", None)
     with pytest.raises(ImportError, match=r'pip install "jaxdyn\[nlp\]"'):
         solve(problem, Collocation(), plan)

@@ -62,7 +62,7 @@ def assert_same_results(one: Path, other: Path) -> None:
 def test_an_interrupted_search_by_collocation_goes_on_with_the_start_that_is_missing(
     config, tmp_path, monkeypatch, capsys
 ):
-    pytest.importorskip("ipyopt")
+    pytest.importorskip("casadi")
     command = [
         "optimize",
         config,
@@ -342,7 +342,7 @@ def test_a_free_duration_is_found_and_replayed(config, tmp_path):
 def test_experiment_runs_with_its_smoke_settings(name, tmp_path):
     path = CONFIGS / f"{name}.toml"
     if 'kind = "collocation"' in path.read_text():
-        pytest.importorskip("ipyopt")
+        pytest.importorskip("casadi")
     assert main(["optimize", str(path), "--smoke", "pictures=false", "--out", str(tmp_path / "run")]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["smoke"] is True

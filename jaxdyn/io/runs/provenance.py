@@ -22,7 +22,7 @@ from jaxdyn.cache.fingerprint import sources_digest
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _LIBRARIES = ("jax", "jaxlib", "equinox", "llvmlite", "numpy", "optax", "scipy")
-_OPTIONAL_LIBRARIES = ("mujoco", "ipyopt")  # used to read mechanisms and to solve problems if they are installed
+_OPTIONAL_LIBRARIES = ("mujoco", "casadi")  # used to read mechanisms and to solve problems if they are installed
 _SETTINGS = (
     "jax_default_matmul_precision",
     "jax_default_prng_impl",
