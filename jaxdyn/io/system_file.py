@@ -80,6 +80,8 @@ def load_system(
     options = {"base": base, "unphysical": unphysical, "contact": contact, "folder": folder, "kinematic": kinematic}
     options |= {"ignore": tuple(ignore)}
     given = {name: value for name, value in options.items() if value != default_of(load_system, name)}
+    if not (path.suffix or path.exists()):
+        raise ConfigError(f"{path}: there is no such file or run directory; check the path")
     ending = _format(path)
     for name in given:
         if name not in _OPTIONS.get(ending, _OF_OTHERS):

@@ -79,12 +79,16 @@ def test_other_formats_have_no_options(tmp_path, refusal, name, options):
 )
 def test_unknown_endings(tmp_path, refusal, name, problem):
     path = tmp_path / name
-    expected = "a mechanism file ends in .toml, .urdf, .xml (URDF or MJCF) or .json"
-    assert refusal(ConfigError, load_system, path) == f"{path}: {problem}; {expected}"
     assert refusal(ConfigError, save_system, one(), path) == (
         f"{path}: {problem}; a mechanism is written to .toml, .urdf or .json"
     )
     assert not path.exists()
+    if not path.suffix:
+        absent = "there is no such file or run directory; check the path"
+        assert refusal(ConfigError, load_system, path) == f"{path}: {absent}"
+    path.touch()
+    expected = "a mechanism file ends in .toml, .urdf, .xml (URDF or MJCF) or .json"
+    assert refusal(ConfigError, load_system, path) == f"{path}: {problem}; {expected}"
 
 
 @pytest.mark.parametrize("name", ["one.toml", "one.urdf", "one.xml", "one.json"])
