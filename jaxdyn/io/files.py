@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 
@@ -214,6 +214,11 @@ class NpzArrays(Mapping[str, np.ndarray]):
         with _damage_is_a_value_error(), self._archive.open(self._entries[key]) as stream:
             return _npy_array(cast(io.BufferedIOBase, stream), self._entries[key].file_size, key)
 
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Shape of an array, of which only the header is read."""
+        with _damage_is_a_value_error(), self._archive.open(self._entries[key]) as stream:
+            return _npy_header(cast(io.BufferedIOBase, stream), self._entries[key].file_size, key)[1]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
@@ -230,8 +235,8 @@ def _damage_is_a_value_error() -> Iterator[None]:
         raise ValueError(" ".join(str(error).split()) or "it ends too early") from None
 
 
-def _npy_array(stream: io.BufferedIOBase, size: int, key: str) -> np.ndarray:
-    """Read an array from an entry of `size` bytes; memory is allocated only after the header has been checked against this size."""
+def _npy_header(stream: io.BufferedIOBase, size: int, key: str) -> tuple[np.dtype, tuple[int, ...], Literal["F", "C"]]:
+    """Type, shape and order of an array in an entry of `size` bytes."""
     magic = stream.read(8)
     width = _LENGTHS.get(magic)
     if width is None:
@@ -245,6 +250,13 @@ def _npy_array(stream: io.BufferedIOBase, size: int, key: str) -> np.ndarray:
     count = math.prod(shape)
     if count * kind.itemsize != size - len(magic) - width - length or max(shape, default=0) > _LONGEST_AXIS:
         raise ValueError(f"array {key!r} is not complete")
+    return kind, shape, "F" if header["order"] == b"True" else "C"
+
+
+def _npy_array(stream: io.BufferedIOBase, size: int, key: str) -> np.ndarray:
+    """Read an array from an entry of `size` bytes; memory is allocated only after the header has been checked against this size."""
+    kind, shape, order = _npy_header(stream, size, key)
+    count = math.prod(shape)
     array = np.empty(count, kind)
     filled, place = 0, array.view(np.uint8) if count else np.empty(0, np.uint8)
     # The last read reaches the end of the entry, where the checksum is compared.
@@ -255,4 +267,4 @@ def _npy_array(stream: io.BufferedIOBase, size: int, key: str) -> np.ndarray:
         place[filled - len(part) : filled] = np.frombuffer(part, np.uint8)
     if filled != len(place):
         raise ValueError(f"array {key!r} is not complete")
-    return array.reshape(shape, order="F" if header["order"] == b"True" else "C")
+    return array.reshape(shape, order=order)

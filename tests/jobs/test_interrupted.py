@@ -10,7 +10,8 @@ import pytest
 from small_jobs import ROLLOUT, contents, numbers, write_configs
 
 from jaxdyn.cli import main
-from jaxdyn.io.runs.directory import RunDirectory, RunError
+from jaxdyn.errors import UnknownName
+from jaxdyn.io.runs.directory import Chunks, RunDirectory, RunError
 from jaxdyn.io.runs.loaded import load_run
 from jaxdyn.io.runs.provenance import provenance
 
@@ -199,7 +200,7 @@ def test_resume_begins_a_run_leaves_a_complete_one_and_refuses_another(config, t
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["note.txt"]
 
 
-def test_chunks_do_not_change_a_bit_and_are_read_as_one(config, tmp_path):
+def test_chunks_do_not_change_a_bit_and_are_read_as_one(config, tmp_path, monkeypatch):
     overrides = ["batch=7", "initial.speed=1", "control.random_torque=0.3"]
     for name, chunk in (("whole", 7), ("parts", 3)):
         assert main(["rollout", config, *overrides, f"chunk={chunk}", "--out", str(tmp_path / name)]) == 0
@@ -211,6 +212,15 @@ def test_chunks_do_not_change_a_bit_and_are_read_as_one(config, tmp_path):
     for key, array in whole.items():
         np.testing.assert_array_equal(parts[key], array)
         np.testing.assert_array_equal(first[key], array if key == "time" else array[:4])
+    for chosen in (slice(5, None), slice(2, 7, 2), slice(-2, 0, -1), slice(3, 3)):
+        found = load_run(tmp_path / "parts", samples=chosen, arrays=["time", "energy"]).arrays
+        assert list(found) == ["time", "energy"]
+        np.testing.assert_array_equal(found["energy"], whole["energy"][chosen])
+    with pytest.raises(UnknownName, match="did you mean 'energy'"):
+        load_run(tmp_path / "parts", arrays=["enrgy"])
+    with monkeypatch.context() as only:
+        only.setattr(Chunks, "check", lambda self, k: k == 2 or pytest.fail("it reads other chunks"))
+        assert len(load_run(tmp_path / "parts", samples=slice(6, None)).arrays["q"]) == 1
     (tmp_path / "parts" / "states-00002-of-00003.npz").unlink()
     with pytest.raises(
         RunError, match="1 of 3 chunks of states are missing, the run was interrupted; finish it with --resume"

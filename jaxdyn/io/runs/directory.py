@@ -319,11 +319,24 @@ class RunDirectory:
         Raises:
             RunError: There is no such file, or it is damaged.
         """
+        with self._opened_arrays(name) as arrays:
+            return {key: arrays[key] for key in (arrays if keys is None else keys)}
+
+    def array_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
+        """Shapes of the arrays of <name>.npz, of which only the headers are read.
+
+        Raises:
+            RunError: There is no such file, or it is damaged.
+        """
+        with self._opened_arrays(name) as arrays:
+            return {key: arrays.shape(key) for key in arrays}
+
+    @contextlib.contextmanager
+    def _opened_arrays(self, name: str) -> Iterator[NpzArrays]:
         path = self.path(f"{name}.npz")
         try:
             with opened(path, LARGEST_ARRAYS, "give a complete run") as file:
-                arrays = NpzArrays(file)
-                return {key: arrays[key] for key in (arrays if keys is None else keys)}
+                yield NpzArrays(file)
         except ConfigError as error:
             raise RunError(str(error)) from None
         except KeyError as error:
@@ -441,6 +454,10 @@ class Chunks:
     def read(self, k: int, keys: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Arrays of chunk k, all of them or those with the given keys."""
         return self.directory.read_arrays(self._stem(k), keys)
+
+    def shapes(self, k: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the arrays of chunk k."""
+        return self.directory.array_shapes(self._stem(k))
 
     def check(self, k: int) -> None:
         """Compare chunk k with its checksum, if it was written by a version of jaxdyn that adds checksums.

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxdyn.display import Display, Displayed, array_text, plural
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.errors import check_name
 from jaxdyn.io.archive.file import load_archive
 from jaxdyn.io.errors import RunError
 from jaxdyn.io.reading import content
@@ -94,20 +95,27 @@ class Run(Displayed):
         return Display(f"Run({self.system.model.name!r}, {count})", rows)
 
 
-def load_run(path: Path | str, *, samples: int | None = None) -> Run:
+def load_run(path: Path | str, *, samples: int | slice | None = None, arrays: Sequence[str] | None = None) -> Run:
     """Read a run of `jaxdyn rollout` or `jaxdyn optimize` from its directory.
 
     A run in float64 needs double precision in JAX (`jax.enable_x64`).
 
     Args:
         path: Run directory.
-        samples: Number of samples to read, beginning with the first one; if the run is stored in chunks, only the chunks with these
-            samples are read.
+        samples: Number of samples to read, beginning with the first one, or a slice of the samples. If the run is stored in chunks,
+            only the chunks with these samples are read.
+        arrays: Names of the arrays to read; all of them by default.
 
     Raises:
         ConfigError: The mechanism.json or mechanism.npz of the run is missing or damaged, or a file is too large.
         RunError: The states.npz of the run, or a chunk of it, is missing, is damaged, or belongs to another run; or its
             config.toml, metrics.json or provenance.json is damaged.
+        UnknownName: The run has no array of one of the names.
+
+    Example:
+        ```py
+        last = jaxdyn.io.load_run("runs/arms", samples=slice(900_000, None), arrays=["energy"]).arrays["energy"]
+        ```
     """
     directory = RunDirectory(Path(path))
     system = load_archive(directory.path(MECHANISM))
@@ -117,22 +125,29 @@ def load_run(path: Path | str, *, samples: int | None = None) -> Run:
     )
     if provenance is not None and provenance.get("config") != digest_of_file(directory.path(CONFIG)):
         raise RunError(f"{directory.path(CONFIG)}: {_DAMAGED}")
-    return Run(directory.root, system, _arrays(directory, samples), config, metrics, provenance)
+    chosen = samples if isinstance(samples, slice) else slice(samples)
+    return Run(directory.root, system, _arrays(directory, chosen, arrays), config, metrics, provenance)
 
 
-def _arrays(directory: RunDirectory, samples: int | None) -> dict[str, np.ndarray]:
-    """The recorded arrays of all samples, or of the first ones."""
+def _arrays(directory: RunDirectory, samples: slice, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+    """The recorded arrays of some samples, all of them or those with the given names."""
     chunks = Chunks.found(directory, "states")
-    parts, count = [], 0
+    shapes = [chunks.shapes(k) for k in range(chunks.count)]
+    for name in names or ():
+        check_name("array", name, shapes[0], where=str(directory.root))
+    keys = [key for key in shapes[0] if names is None or key in names]
     try:
-        while len(parts) < chunks.count and (samples is None or count < samples):
-            chunks.check(len(parts))
-            parts.append(chunks.read(len(parts)))
-            count += len(parts[-1]["q"])
-        shared = {"time": parts[0]["time"]} if "time" in parts[0] else {}
-        by_sample = [key for key in parts[0] if key not in shared]
-        return shared | {key: np.concatenate([part[key] for part in parts])[:samples] for key in by_sample}
-    except (KeyError, TypeError, ValueError) as error:
+        starts = np.cumsum([0, *(each["q"][0] for each in shapes)])
+        chosen = np.arange(starts[-1])[samples]
+        of_chunk = np.searchsorted(starts, chosen, side="right") - 1
+        parts = []
+        for k in dict.fromkeys(of_chunk.tolist()) or [0]:
+            chunks.check(k)
+            rows = chosen[of_chunk == k] - starts[k]
+            parts.append({key: x if key == "time" else x[rows] for key, x in chunks.read(k, keys).items()})
+        shared = {"time": parts[0]["time"]} if "time" in keys else {}
+        return shared | {key: np.concatenate([part[key] for part in parts]) for key in keys if key not in shared}
+    except (IndexError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{directory.root}: the states do not fit together ({error}); give a complete run") from None
 
 
