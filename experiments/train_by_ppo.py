@@ -44,6 +44,7 @@ HEIGHT = 0.32  # m, of the trunk
 DISCOUNT, TRACE, CLIP = 0.97, 0.95, 0.2
 # A robot walks if it stays upright and reaches this part of its commanded speed; training succeeds if this share of robots walks.
 PART_OF_SPEED, SHARE_OF_SUCCESS = 0.7, 0.95
+SHOWN = 4.0  # s of the animation
 PHASES = np.array([0.0, 0.5, 0.5, 0.0], np.float32)  # of the legs: diagonal pairs move together
 PERIOD, CLEARANCE = 0.5, 0.06  # s, and m: largest height of a foot
 
@@ -347,6 +348,11 @@ class Course:
                         self.log.setdefault(name, []).append(float(value))
                     self.save()
 
+    def first_success(self) -> float | None:
+        """Processor time to the first test in which enough samples succeed, in s; None if there is none."""
+        times = self.log["processor_s"][1:]
+        return next((t for t, x in zip(times, self.log["success"], strict=True) if x >= SHARE_OF_SUCCESS), None)
+
     def draw(self, *names: str) -> None:
         """The values of these names over processor time, as curve.png."""
         from matplotlib.figure import Figure
@@ -358,6 +364,15 @@ class Course:
             axis.grid(alpha=0.3)
         figure.axes[-1].set_xlabel("processor time (s)")
         view.save(figure, self.directory.path("curve.png"))
+
+    def show(self, states: jaxdyn.State, title: str) -> None:
+        """Motions (samples, steps) as a run for `jaxdyn view`, and the first seconds of the first one as motion.gif."""
+        env, t = self.study.env, self.study.env.dt * np.arange(states.q.shape[1])
+        self.directory.write_arrays("states", time=t, q=states.q, v=states.v)
+        self.directory.write_mechanism(env.system)
+        q, v = (np.asarray(x[:1, t < SHOWN]) for x in (states.q, states.v))
+        path, options = self.directory.path("motion.gif"), {"fps": 20, "size": 400, "progress": False}
+        view.animate(env.system, t[t < SHOWN], q, path, v=v, title=title, **options)
 
 
 def is_key(x: Array) -> bool:
@@ -376,23 +391,14 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     final = study.tested(agent, jax.random.key(config.seed + 3))
     print(", ".join(f"{name} {value:.3f}" for name, value in final.items()))
     course.draw("reward", "speed_error", "success")
-    states, _, _ = study.motions(agent, jax.random.key(config.seed + 4), 4)
-    t = study.env.dt * np.arange(states.q.shape[1])
-    directory.write_arrays("states", time=t, q=states.q, v=states.v)
-    directory.write_mechanism(study.env.system)
-    shown, options = slice(round(3.0 / study.env.dt)), {"fps": 20, "size": 400, "progress": False}
-    moves = np.asarray(states.q[:1, shown]), np.asarray(states.v[:1, shown])
-    title = "Quadruped that learned to walk"
-    view.animate(study.env.system, t[shown], moves[0], directory.path("walk.gif"), v=moves[1], title=title, **options)
-    walks = np.asarray(course.log["success"]) >= SHARE_OF_SUCCESS
-    first = course.log["processor_s"][1 + int(np.argmax(walks))] if walks.any() else None
-    return {"final": final, "first_walk_processor_s": first, "log": course.log}
+    course.show(study.motions(agent, jax.random.key(config.seed + 4), 4)[0], "Quadruped that learned to walk")
+    return {"final": final, "first_success_processor_s": course.first_success(), "log": course.log}
 
 
 def verdict(metrics: dict[str, Any]) -> str | None:
     if metrics["smoke"] or metrics["final"]["success"] >= SHARE_OF_SUCCESS:
         return None
-    return "the robots do not walk reliably; train for more iterations or with another seed"
+    return "the policy does not succeed reliably; train for more iterations or with another seed"
 
 
 JOB = Job(
