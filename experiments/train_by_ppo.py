@@ -174,7 +174,7 @@ class Agent(eqx.Module):
 
 
 class Steps(eqx.Module):
-    """What an agent learns from; leading axes: robots, steps."""
+    """Data from which an agent learns; leading axes: robots, steps."""
 
     observation: Array
     action: Array
@@ -191,7 +191,7 @@ def window(env: Env, steps: int, agent: Agent, state: EnvState, key: Array) -> t
         seen = state.observation
         action = agent.actor(seen) + jnp.exp(agent.spread) * jax.random.normal(key, agent.spread.shape, jnp.float32)
         after = env.step(state, action)
-        # An episode that is truncated is worth what its last observation promises.
+        # The value of a truncated episode continues from its last observation.
         reward = after.reward + jnp.where(after.truncated, DISCOUNT * agent.critic(after.final_observation), 0.0)
         return after, Steps(seen, action, agent.log_density(seen, action), agent.critic(seen), reward, after.done)
 

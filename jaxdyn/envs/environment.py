@@ -24,14 +24,14 @@ from jaxdyn.simulate.trajectory import rollout
 
 
 class Moment(eqx.Module):
-    """What the functions of a task know of an instant of an episode.
+    """An instant of an episode, as the functions of a task see it.
 
     Attributes:
         t: Time since the start of the episode, s.
         state: Coordinates and velocities.
         action: The last action that the policy chose, within [-1, 1]; zero at the start.
         u: The controls that it led to, N m or N, after delay and filter; zero at the start.
-        command: What the policy is asked to do in this episode, see `Env`; None if there is no such thing.
+        command: Command of this episode, such as a desired velocity, see `Env`; None if there are no commands.
     """
 
     t: Float[Array, "*batch"]
@@ -95,7 +95,7 @@ class Env(eqx.Module):
         system: Mechanism, forces and drives.
         start: Function start(system, key) that returns the initial `State` of an episode.
         observe: Function observe(system, now) that returns the observation of a `Moment`, a vector.
-        reward: Function reward(system, before, now) that returns the reward of the step from one `Moment` to the next, a number.
+        reward: Function reward(system, before, now) that returns the reward of the step from one `Moment` to the next, a scalar.
         act: Function act(system, now, action) that returns the controls u (nu,) of a step. Actions are clipped to [-1, 1] before,
             so this function scales them; it may compute a PD control, or the input of a network of an actuator.
         dt: Duration of a step, s, during which the controls are constant.
@@ -106,14 +106,14 @@ class Env(eqx.Module):
         integrator: One-step method.
         randomize: Function randomize(system, key) that returns the system of an episode. It may change the values of any leaves,
             for example by `equinox.tree_at`; the state stores these leaves alone.
-        command: Function command(key) that returns what the policy is asked to do in an episode, such as a velocity.
-        noise: Standard deviation of the normal noise of the observation, one number or one per component.
+        command: Function command(key) that returns the command of an episode, such as a desired velocity, as any pytree.
+        noise: Standard deviation of the normal noise of the observation, one value or one per component.
         delay: Number of steps between the choice of an action and its effect.
         smoothing: Time constant of the first-order low-pass filter of the actions, s; 0 for no filter.
 
     Raises:
         TypeError: An argument has the wrong type, or a function does not take its arguments.
-        ValueError: A number is outside of its range, or a function returns a wrong shape; the message states the remedy.
+        ValueError: A value is outside of its range, or a function returns a wrong shape; the message states the remedy.
 
     Example:
         ```python
@@ -264,7 +264,7 @@ class Env(eqx.Module):
         return exact + self.noise.astype(exact.dtype) * jax.random.normal(key, exact.shape, exact.dtype)
 
     def _acting(self, pending: tuple, action: Float[Array, "actions"]) -> tuple[Float[Array, "actions"], tuple]:
-        """The action that acts now, after delay and filter, and what is pending after this step."""
+        """The action that acts now, after delay and filter, and the pending ones after this step."""
         queue, filtered = pending
         if self.delay:
             queue = jnp.concatenate([queue, action[None]])

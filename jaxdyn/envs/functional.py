@@ -25,7 +25,7 @@ class Box(NamedTuple):
 
 
 class Params(NamedTuple):
-    """What libraries ask of an environment beside the environment.
+    """Settings that libraries read beside the environment.
 
     Attributes:
         max_steps_in_episode: Number of steps after which an evaluation ends.
@@ -63,14 +63,14 @@ class GymnaxEnv:
         return state.observation, state
 
     def step(
-        self, key: PRNGKeyArray, state: EnvState, action: Float[Array, "actions"], params: Any = None
+        self, key: PRNGKeyArray, state: EnvState, action: Float[Array, "*actions"], params: Any = None
     ) -> tuple[Float[Array, "observations"], EnvState, Float[Array, ""], Bool[Array, ""], dict[str, Any]]:
         """Observation, state, reward, whether the episode ended, and why, after a step.
 
         Args:
             key: Not used; the state has its own key.
             state: State before the step.
-            action: Action within [-1, 1].
+            action: Actions within [-1, 1], or one without an axis.
             params: Not used.
         """
         state = self.env.step(state, jnp.reshape(action, (self.env.action_size,)))  # rejax squeezes a single action
