@@ -95,8 +95,8 @@ def swing_up(spread: float) -> Env:
 class Learner(eqx.Module):
     """All that an iteration changes."""
 
-    agent: Agent
-    memories: tuple[Any, Any]
+    agent: Any
+    memories: Any
     robots: EnvState
 
 

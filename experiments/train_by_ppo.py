@@ -224,7 +224,7 @@ def loss(agent: Agent, steps: Steps, advantage: Array, entropy: float) -> Array:
 class Learner(eqx.Module):
     """All that an iteration changes."""
 
-    agent: Agent
+    agent: Any
     memory: Any
     robots: EnvState
 
@@ -263,20 +263,20 @@ class Study:
 
         def update(carry, chosen):
             arrays, memory = carry
-            part = jax.tree.map(lambda x: x[chosen], flat)
-            slope = jax.grad(lambda a: loss(eqx.combine(a, rest), *part, config.entropy))(arrays)
+            some, advantage = jax.tree.map(lambda x: x[chosen], flat)
+            slope = jax.grad(lambda a: loss(eqx.combine(a, rest), some, advantage, config.entropy))(arrays)
             changes, memory = self.optimizer.update(slope, memory)
             return (optax.apply_updates(arrays, changes), memory), None
 
         orders = jax.vmap(lambda key: jax.random.permutation(key, count))(jax.random.split(of_order, config.passes))
         orders = orders.reshape(config.passes * config.batches, -1)
         (arrays, memory), _ = jax.lax.scan(update, (arrays, learner.memory), orders)
-        log = {"reward": jnp.mean(steps.reward), "deviation": jnp.exp(jnp.mean(arrays.spread))}
+        log = {"reward": jnp.mean(steps.reward), "deviation": jnp.exp(jnp.mean(learner.agent.spread))}
         return Learner(eqx.combine(arrays, rest), memory, robots), log
 
     @eqx.filter_jit
     def motions(self, agent: Agent, key: Array, count: int) -> tuple[jaxdyn.State, Array, Array]:
-        """States (robots, steps), commanded speeds, and whether an episode ended by a fall, without random actions."""
+        """States and falls (robots, steps), and commanded speeds, without random actions."""
         steps = round(self.config.duration / self.env.dt)
         arrays, rest = eqx.partition(agent, eqx.is_array)
 

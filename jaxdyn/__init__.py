@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from jaxdyn import constraints as constraints
     from jaxdyn import control as control
     from jaxdyn import dynamics as dynamics
-    from jaxdyn import envs as envs
     from jaxdyn import formulations as formulations
     from jaxdyn import identify as identify
     from jaxdyn import io as io

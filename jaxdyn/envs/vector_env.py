@@ -51,8 +51,8 @@ class GymnasiumEnv(gymnasium.vector.VectorEnv):
         """
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**31))
-        self._state = self._reset(jax.random.split(jax.random.key(drawn), self.num_envs))
-        return np.array(self._state.observation), {}
+        state = self._state = self._reset(jax.random.split(jax.random.key(drawn), self.num_envs))
+        return np.array(state.observation), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Observations, rewards, terminations, truncations and info after a step of each environment.
@@ -72,5 +72,7 @@ class GymnasiumEnv(gymnasium.vector.VectorEnv):
             for k, observation in zip(np.flatnonzero(ended), np.asarray(state.final_observation)[ended], strict=True):
                 final[k] = observation
             info = {"final_obs": final, "_final_obs": ended}
-        values = state.observation, state.reward, state.terminated, state.truncated
-        return *map(np.array, values), info
+        observation, reward, terminated, truncated = map(
+            np.array, (state.observation, state.reward, state.terminated, state.truncated)
+        )
+        return observation, reward, terminated, truncated, info
