@@ -134,7 +134,7 @@ jaxtyping.jaxtyped = _checked
 with install_import_hook("jaxdyn", "beartype.beartype"):
     import jaxdyn
 
-    for _name in dir(jaxdyn):
+    for _name in (*dir(jaxdyn), "envs"):  # which is at the top level, but not among its names
         _package = getattr(jaxdyn, _name)
         for _inner in dir(_package) if isinstance(_package, ModuleType) and _name != "view" else ():
             getattr(_package, _inner)  # imports its module, while the hook is there

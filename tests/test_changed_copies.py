@@ -17,7 +17,7 @@ from results_of_searches import ended_fit, unfinished_solution
 from test_public_api import CLASSES
 
 import jaxdyn
-from jaxdyn import control, dynamics, identify, io, lanes, simulate, view
+from jaxdyn import control, dynamics, envs, identify, io, lanes, simulate, view
 from jaxdyn.identify.recording import Windows
 from jaxdyn.io.state_orders import StateOrder
 from jaxdyn.spatial.transform import RigidTransform
@@ -45,6 +45,19 @@ def still(dynamics, t, x, u):
 def with_duration(problem, design):
     return eqx.tree_at(lambda problem: problem.duration, problem, design[0])
 
+
+MOMENT = envs.Moment(ONE, STATE, TWO, TWO, None)
+ENV = envs.Env(
+    SYSTEM,
+    start=lambda system, key: STATE,
+    observe=lambda system, now: now.state.v,
+    reward=lambda system, before, now: now.t,
+    act=lambda system, now, action: action,
+    dt=0.1,
+    actions=2,
+    noise=0.1,
+)
+TRUE, ZERO = jnp.asarray(True), jnp.asarray(0)
 
 PROBLEM = control.ControlProblem(
     control.MultibodyDynamics(SYSTEM),
@@ -117,6 +130,9 @@ MADE = [
     dynamics.HeightGrid(jnp.ones((3, 4)), ONE),
     jaxdyn.formulations.attitude.QuaternionState(HERE.quaternion, THREE),
     jaxdyn.formulations.attitude.SParameterState(ONE, ONE, ONE, THREE),
+    ENV,
+    envs.EnvState(MOMENT, TWO, ONE, TRUE, TRUE, TWO, ZERO, ONE, ZERO, ZERO, ONE, None, None, jax.random.PRNGKey(0)),
+    MOMENT,
     control.AngularDeviation(TWO),
     control.CollocatedSolution(
         **PARTS_OF_SOLUTION,

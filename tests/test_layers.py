@@ -30,7 +30,7 @@ PACKAGES = [
     "identify",
     "control",
 ]
-PACKAGES += ["io", "library", "view", "jobs", "cli", "__main__"]
+PACKAGES += ["envs", "io", "library", "view", "jobs", "cli", "__main__"]
 
 
 def modules() -> dict[str, Path]:

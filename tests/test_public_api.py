@@ -67,6 +67,7 @@ PACKAGES = ["jaxdyn"] + [
         "constraints",
         "control",
         "dynamics",
+        "envs",
         "formulations",
         "formulations.attitude",
         "identify",

@@ -12,7 +12,18 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ["mechanism", "dynamics", "formulations", "constraints", "simulate", "identify", "control", "io", "library"]
+PACKAGES = [
+    "mechanism",
+    "dynamics",
+    "formulations",
+    "constraints",
+    "simulate",
+    "identify",
+    "control",
+    "envs",
+    "io",
+    "library",
+]
 PACKAGES += ["view", "jobs", "spatial", "compute", "lanes", "cache"]  # the last ones are of use to few
 FOLDERS = ["jaxdyn", "experiments", "configs", "tests"]  # with pages, beside the README
 SPLIT = {
