@@ -135,15 +135,8 @@ class MechanismBuilder:
             MechanismError: The name is already used, or a value is not physically valid.
         """
         where = f"body {name!r}"
-        if name == "ground":
-            raise MechanismError('a body cannot be called "ground", which is the fixed world; choose another name')
-        if name in self._bodies or name in self._frames:
-            raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
-        if not isinstance(joint, Joint):
-            raise MechanismError(f"{where}: joint is {joint!r}; give a Joint such as Revolute((0, 0, 1))")
-        problem = joint.validate()
-        if problem is not None:
-            raise MechanismError(f"the {type(joint).__name__.lower()} joint of {where}: {problem}")
+        checks.check_new_name(name, self._bodies, self._frames)
+        checks.check_joint(where, f"joint of {where}", joint)
         mass_, com_, inertia_ = checks.checked_inertia(where, mass, com, inertia, unphysical)
         placement = checks.checked_placement(where, position, orientation)
         drive = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
@@ -172,8 +165,7 @@ class MechanismBuilder:
         Raises:
             MechanismError: The name is already used, or a value is not finite.
         """
-        if name in self._bodies or name in self._frames or name == "ground":
-            raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
+        checks.check_new_name(name, self._bodies, self._frames)
         self._frames[name] = _Frame(name, body, checks.checked_placement(f"frame {name!r}", position, orientation))
 
     def add_rotor(
@@ -359,9 +351,8 @@ def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.
     # Computed about the common center of mass: no large terms cancel, and a point mass stays a point mass.
     second_moments = np.zeros((3, 3))
     for (body, g), arm in zip(parts, centers - com, strict=True):
-        second_moments += g[:3, :3] @ planar_from_inertia(body.inertia) @ g[:3, :3].T + body.mass * np.outer(
-            arm, arm
-        )  # (F6)
+        turned = g[:3, :3] @ planar_from_inertia(body.inertia) @ g[:3, :3].T
+        second_moments += turned + body.mass * np.outer(arm, arm)  # (F6)
     return mass, com, symmetric_entries(inertia_from_planar(second_moments))
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import operator
+import types
 from typing import Any
 
 from jaxdyn.errors import Error, one_line
@@ -32,13 +33,13 @@ def described(thing: Any) -> str:
     return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
-def check_instance(name: str, value: Any, kind: type, remedy: str, arguments: str = "") -> None:
-    """Check that an argument is an instance of a class.
+def check_instance(name: str, value: Any, kind: type | types.UnionType, remedy: str, arguments: str = "") -> None:
+    """Check that an argument is an instance of a class, or of one of several classes.
 
     Args:
         name: Name of the argument, for messages, such as "the loss".
         value: The argument to check.
-        kind: Class of which it must be an instance.
+        kind: Class of which it must be an instance, or a union of classes.
         remedy: Text that shows how to make one, such as "Huber()".
         arguments: Arguments with which messages construct an instance of a class that was given instead.
 

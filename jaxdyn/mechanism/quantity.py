@@ -196,11 +196,8 @@ def meanings(cls: type) -> dict[str, str]:
 
     If they do not explain a field, its meaning is that in the class of `stated_by`.
     """
-    owners = (
-        {field.name: field.metadata.get(_OWNER) for field in dataclasses.fields(cls)}
-        if dataclasses.is_dataclass(cls)
-        else {}
-    )
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    owners = {field.name: field.metadata.get(_OWNER) for field in fields}
     found = {name: meanings(owner).get(name, "") for name, owner in owners.items() if owner is not None}
     for base in reversed(cls.__mro__):
         section = re.search(r"^Attributes:\n((?: .*\n?|\n)+)", inspect.cleandoc(base.__doc__ or ""), re.MULTILINE)
@@ -251,9 +248,8 @@ def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) ->
     choices = static and bool(options or bool in classes)
     instances = all(dataclasses.is_dataclass(kind) and kind.__module__.startswith("jaxdyn.") for kind in others)
     known = all(isinstance(kind, type) or get_origin(kind) is Literal for kind in kinds)
-    fields = [
-        getattr(kind, "_fields", ()) for kind in others
-    ]  # of named tuples, which may be replaced by similar objects
+    # Named tuples may be replaced by similar objects.
+    fields = [getattr(kind, "_fields", ()) for kind in others]
     if any(names and all(hasattr(value, name) for name in names) for names in fields) and not isinstance(value, type):
         return
     if not known or not (choices or (others and instances)) or isinstance(value, classes):

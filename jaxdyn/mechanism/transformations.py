@@ -176,10 +176,8 @@ def lock_joints(model: Model, positions: Mapping[str, Array | np.ndarray | Seque
     kept = [body for body in range(model.nb) if body not in fixed]
     number = {body: k for k, body in enumerate(kept)}
     origin = RigidTransform.identity(model.dtype)
-    carriers, inside = (
-        {GROUND: GROUND},
-        {GROUND: origin},
-    )  # the body that carries each of the old ones, and its place in it
+    # The body that carries each of the old ones, and its place in it.
+    carriers, inside = {GROUND: GROUND}, {GROUND: origin}
     parents, placements = [], []
     for body, parent in enumerate(topology.parents):
         placement = inside[parent].compose(_row(model.placement, body))
