@@ -36,6 +36,7 @@ from jaxdyn.control.solution import (
     Stats,
     allowed_violation,
     decrease_tolerance,
+    first_result,
 )
 from jaxdyn.mechanism.quantity import plain
 
@@ -143,9 +144,6 @@ class ILQR(IterativeSolver):
     def init(self, problem: ControlProblem, initial: Plan) -> PolicySearch:
         initial = _from_initial_state(problem, initial)
         (found, defects), dtype = outcome_and_gaps(problem, initial), problem.lower.dtype
-        leaves = jax.tree.leaves((found, initial))
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-        code = jnp.where(finite, ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value)
         infeasible_by = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects)))
         constrained = bool(problem.constraints or problem.final_constraints)
         zero, none = jnp.zeros((), dtype), jnp.zeros((), int)
@@ -163,7 +161,7 @@ class ILQR(IterativeSolver):
             defects,
             none,
             none,
-            code.astype(int),
+            first_result((found, initial)),
         )
 
     def step(self, problem: ControlProblem, search: PolicySearch) -> PolicySearch:
