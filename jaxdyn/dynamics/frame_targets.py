@@ -22,7 +22,7 @@ from jaxdyn.dynamics.forces.joint_limits import along_columns
 from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, jacobian_at, placements
 from jaxdyn.dynamics.system import State, System, Time, or_system, system_function
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import check_instance, described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.results import ResultCode, raising
@@ -33,10 +33,8 @@ from jaxdyn.spatial.transform import RigidTransform
 _SPREAD = 2.0  # rad or m, of the random configurations of joints without limits
 _MOST_DAMPING = 1e6  # relative to the mean diagonal entry of J'J
 _LEAST_DECREASE = 0.1  # relative decrease of |r|^2 in a step, below which the search begins again elsewhere
-_CLOSING_STEPS, _CLOSURES = (
-    60,
-    4,
-)  # steps of the method of multipliers, and of Newton's method for the constraints alone
+# Steps of the method of multipliers, and of Newton's method for the constraints alone.
+_CLOSING_STEPS, _CLOSURES = 60, 4
 
 
 def three(x) -> Vector3:
@@ -501,8 +499,7 @@ def _checked_targets(targets: FrameTarget | Sequence[FrameTarget]) -> tuple[Fram
     if not several:
         raise ValueError("inverse_kinematics: there is no target; give a FrameTarget, or a list of them")
     for target in several:
-        if not isinstance(target, FrameTarget):
-            raise TypeError(
-                f"inverse_kinematics: a target is {described(target)}; give FrameTarget(frame, pose), or a list of them"
-            )
+        check_instance(
+            "inverse_kinematics: a target", target, FrameTarget, "FrameTarget(frame, pose), or a list of them"
+        )
     return several

@@ -296,12 +296,10 @@ class Plant(Displayed, eqx.Module):
         processing: Processing = Processing(),  # noqa: B008 (immutable)
         estimates: Uncertainty | None = None,
     ):
-        if not isinstance(system, System):
-            remedy = "wrap it, System(model)" if isinstance(system, Model) else "give a System"
-            raise TypeError(f"the argument system of Plant is {described(system)}; {remedy}")
+        remedy = "System(model)" if isinstance(system, Model) else "a System"
+        check_instance("the argument system of Plant", system, System, remedy, "...")
         check_instance("the argument sensors of Plant", sensors, Sensors, "Sensors(noise=...)")
-        if not isinstance(inputs, Inputs | None):
-            raise TypeError(f"the argument inputs of Plant is {described(inputs)}; give Inputs(gain, offset, delay)")
+        check_instance("the argument inputs of Plant", inputs, Inputs | None, "Inputs(gain, offset, delay)", "...")
         zero = jnp.zeros(system.nu, system.model.dtype)
         self.system, self.sensors = system, sensors
         self.inputs = Inputs(zero + 1.0, zero, zero) if inputs is None else inputs

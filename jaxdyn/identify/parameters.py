@@ -33,7 +33,7 @@ from jaxdyn.identify.addresses import (
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Unconstrained
 from jaxdyn.identify.estimates import Address, Follower
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import quantities
 
@@ -87,15 +87,9 @@ class Parameter:
 
     def __post_init__(self):
         _check_address(self.path, self.entries)
-        if not isinstance(self.chart, Chart | None):
-            name = self.chart.__name__ if isinstance(self.chart, type) else "Positive"
-            raise TypeError(
-                f"the chart of {self.path!r} is {described(self.chart)}; give an instance, such as {name}()"
-            )
-        if not isinstance(self.prior, GaussianPrior | DivergencePrior | None):
-            raise TypeError(
-                f"the prior of {self.path!r} is {described(self.prior)}; give GaussianPrior(std), or DivergencePrior(weight)"
-            )
+        priors = "GaussianPrior(std), or DivergencePrior(weight)"
+        check_instance(f"the chart of {self.path!r}", self.chart, Chart | None, "an instance, such as Positive()")
+        check_instance(f"the prior of {self.path!r}", self.prior, GaussianPrior | DivergencePrior | None, priors, "...")
 
 
 @dataclasses.dataclass(frozen=True)

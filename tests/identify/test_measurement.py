@@ -191,7 +191,7 @@ class TestInputs:
 def test_what_makes_no_plant_is_answered_with_the_remedy(as_a_user):
     plant = pendulum_plant()
     attempts = [
-        (lambda: Plant(plant.system.model, plant.sensors), TypeError, r"a Model; wrap it, System\(model\)"),
+        (lambda: Plant(plant.system.model, plant.sensors), TypeError, r"a Model; give System\(model\)"),
         (lambda: Plant(plant, plant.sensors), TypeError, "a Plant; give a System"),
         (lambda: Plant(plant.system, [0.1]), TypeError, r"a list; give Sensors\(noise"),
         (lambda: Plant(plant.system, plant.sensors, [0.1]), TypeError, r"a list; give Inputs\("),
