@@ -91,8 +91,8 @@ _reported = Primitive("result_reported")
 def reported(act: Callable[..., None], *values: Any, **options: Any) -> Any:
     """The first of several values, after a call of `act(*values, is_mapped=..., **options)` with their numbers.
 
-    Under `jax.vmap` there is one call for the batch, whose values have a leading axis, with `is_mapped=True`. Within `jit` the values
-    are not known, and nothing happens.
+    Under `jax.vmap` there is one call for the batch, whose values have a leading axis, with `is_mapped=True`. Within `jit` the
+    values are not known, and nothing happens.
     """
     if not any(isinstance(x, Tracer) for x in values):  # to bind a primitive takes longer than a step
         act(*values, is_mapped=False, **options)

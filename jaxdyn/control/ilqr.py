@@ -29,7 +29,6 @@ from jaxdyn.control.plan import (
 )
 from jaxdyn.control.problem import ControlProblem, end_constraints, final_cost, path_constraints, running_cost
 from jaxdyn.control.solution import (
-    POSITIVE,
     ControlResult,
     IterativeSolver,
     Solution,
@@ -38,7 +37,7 @@ from jaxdyn.control.solution import (
     decrease_tolerance,
     first_result,
 )
-from jaxdyn.mechanism.quantity import plain
+from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 _FRACTIONS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # step fractions that are tried at once
 _LEAST_GAIN = 1e-4  # required decrease of the merit as a fraction of the decrease predicted by the expansion

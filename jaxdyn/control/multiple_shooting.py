@@ -40,7 +40,6 @@ from jaxdyn.control.plan import Multipliers, Plan, outcome_and_gaps, regularizat
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.restoration import proximal_weights, turned
 from jaxdyn.control.solution import (
-    POSITIVE,
     ControlResult,
     IterativeSolver,
     Solution,
@@ -48,7 +47,7 @@ from jaxdyn.control.solution import (
     first_result,
     in_precision,
 )
-from jaxdyn.mechanism.quantity import plain
+from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 _BARRIER_FACTOR, _BARRIER_POWER = 0.2, 1.5
 _LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes in which costs are not scaled

@@ -93,10 +93,10 @@ def check_problem(problem: Any, name: str, plan: Any = None) -> None:
     Raises:
         TypeError: An argument has the wrong type; the message names the right type.
     """
-    check_instance(f"{name}: the problem", problem, ControlProblem, "a ControlProblem", "...")
+    check_instance(f"{name}: the problem", problem, ControlProblem, "a ControlProblem")
     example = "a Plan, rollout_controls(problem, controls) for instance"
     remedy = "its value" if isinstance(getattr(plan, "value", None), Plan) else example
-    check_instance(f"{name}: the plan", plan, Plan | None, remedy, "...")
+    check_instance(f"{name}: the plan", plan, Plan | None, remedy)
 
 
 class Multipliers(eqx.Module):

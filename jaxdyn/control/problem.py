@@ -617,7 +617,7 @@ def _check_functions(problem: ControlProblem) -> None:
     """Check types and shapes of the initial state, costs and constraints by abstract evaluation, without computing values."""
     dynamics, x, u = problem.dynamics, problem.initial, jnp.zeros_like(problem.lower)
     if isinstance(dynamics, MultibodyDynamics):
-        check_instance("initial", x, State, "State(q, v)", "q, v")
+        check_instance("initial", x, State, "State(q, v)")
         shapes, wanted = (x.q.shape, x.v.shape), ((dynamics.system.model.nq,), (dynamics.system.model.nv,))
         if shapes != wanted:
             raise ValueError(f"q and v of initial have shapes {shapes}; give {wanted}")

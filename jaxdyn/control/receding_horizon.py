@@ -125,7 +125,7 @@ def run_receding_horizon(
         TypeError: An argument has the wrong type.
         ValueError: The state has the wrong shape, or the number of steps is less than 1.
     """
-    check_instance("the controller", controller, RecedingHorizon, "RecedingHorizon(problem, solver, plan)", "...")
+    check_instance("the controller", controller, RecedingHorizon, "RecedingHorizon(problem, solver, plan)")
     check_start(controller.problem.dynamics, state, "run_receding_horizon")
     steps = checked_count("steps", steps)
     problem, placed = controller.problem, controller.problem.with_design(controller.initial.design)

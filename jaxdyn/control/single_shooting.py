@@ -21,7 +21,6 @@ from jaxdyn.control.plan import (
 )
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import (
-    POSITIVE,
     ControlResult,
     IterativeSolver,
     Solution,
@@ -30,7 +29,7 @@ from jaxdyn.control.solution import (
     decrease_tolerance,
     first_result,
 )
-from jaxdyn.mechanism.quantity import plain
+from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 _WINDOW = 20  # iterations between two tests of convergence
 

@@ -19,11 +19,8 @@ from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.verification import Verification, is_clear, of_time_steps, verify_each
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.mechanism.messages import check_instance, checked_count
-from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.mechanism.quantity import check_settings
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
-
-POSITIVE = quantity(positive=True)
-"""Metadata of a setting of a solver that is positive."""
 
 
 class ControlResult(ResultCode):

@@ -135,7 +135,7 @@ class System(Displayed, eqx.Module):
                     wanted = f"a {' or a '.join(kind.__name__ for kind in kinds)}"
                     remedy = f"give {f'an instance, {part.__name__}(...)' if isinstance(part, type) else wanted}"
                     raise TypeError(f"one of the {name} is {described(part)}; {remedy}")
-        check_instance("drives", self.drives, Drives | None, "JointDrives(columns, gear)", "...")
+        check_instance("drives", self.drives, Drives | None, "JointDrives(columns, gear)")
 
     @property
     def nu(self) -> int:

@@ -9,7 +9,7 @@ from jaxdyn.identify.checks import Check, WindowsCheck
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.processing import Processing
 from jaxdyn.identify.recording import Part, Recording
-from jaxdyn.mechanism.messages import check_instance, described
+from jaxdyn.mechanism.messages import check_instance, checked_list
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -60,7 +60,7 @@ def evaluate(
     check_instance("plants", named, Mapping, 'a Plant, or a dictionary such as {"name": plant}')
     recordings, checks = checked_data(recordings, checks)
     for name, plant in named.items():
-        check_instance(f"the plant {name!r}", plant, Plant, "a Plant, such as jaxdyn.io.load_plant(path)", "...")
+        check_instance(f"the plant {name!r}", plant, Plant, "a Plant, such as jaxdyn.io.load_plant(path)")
     check_instance("processing", processing, Processing | None, "Processing(smoothing, ...)")
     return Evaluation(
         {name: _figures(plant, recordings, checks, processing, intervals) for name, plant in named.items()}
@@ -73,15 +73,8 @@ def checked_data(recordings: Any, checks: Any) -> tuple[tuple[Recording | Part, 
     Raises:
         TypeError: An entry has another type, or an argument is not a list.
     """
-    for name, entries in (("recordings", recordings), ("checks", checks)):
-        if isinstance(entries, Recording | Part | Check):
-            raise TypeError(f"{name} is {described(entries)}; give a list of them")
-    recordings, checks = tuple(recordings), tuple(checks)  # iterators can be read only once
-    for entry in recordings:
-        check_instance("one of the recordings", entry, Recording | Part, "Recording or Part objects", "...")
-    for entry in checks:
-        check_instance("one of the checks", entry, Check, "a Check, such as WindowsCheck()")
-    return recordings, checks
+    recordings = checked_list("recordings", recordings, Recording | Part, "Part(recording)")
+    return recordings, checked_list("checks", checks, Check, "WindowsCheck()")
 
 
 def _figures(

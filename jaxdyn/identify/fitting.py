@@ -292,7 +292,7 @@ def _check(problem: Any, solver: Any, initial: Any, max_steps: Any) -> None:
     if isinstance(solver, Unknowns):
         raise TypeError("the second argument is the solver; write fit(problem, LevenbergMarquardt(), initial)")
     example = "LevenbergMarquardt(), or GradientDescent(optimizer, ...) with an optax optimizer"
-    check_instance("solver", solver, Solver, example, "...")
+    check_instance("solver", solver, Solver, example)
     if initial is not None:
         check_unknowns("initial", initial)
     check_count("max_steps", max_steps)

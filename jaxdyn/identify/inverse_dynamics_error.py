@@ -93,7 +93,7 @@ class InverseDynamicsError(Problem):
     def __check_init__(self):
         check_plant(self.parameters)
         check_loss(self.loss)
-        check_instance("the argument motions", self.motions, Motions, "Motions(q, v, a, u)", "q, v, a, u")
+        check_instance("the argument motions", self.motions, Motions, "Motions(q, v, a, u)")
         system = self.parameters.subject.system
         wrong = invalid(self, {"nv": system.model.nv})
         if wrong is not None:

@@ -77,7 +77,7 @@ def check_unknowns(name: str, unknowns: Any) -> None:
     """
     has_own = isinstance(getattr(unknowns, "unknowns", None), Unknowns)
     made = "Unknowns(x, problem.initial.local), where x are the unconstrained parameters"
-    check_instance(name, unknowns, Unknowns, "its unknowns, fit.unknowns" if has_own else made, "...")
+    check_instance(name, unknowns, Unknowns, "its unknowns, fit.unknowns" if has_own else made)
 
 
 def check_problem(problem: Any) -> None:
@@ -87,7 +87,7 @@ def check_problem(problem: Any) -> None:
         TypeError: The argument has another type.
     """
     example = "OutputError(parameters, windows) or InverseDynamicsError(parameters, motions, noise)"
-    check_instance("problem", problem, Problem, f"a problem, such as {example}", "...")
+    check_instance("problem", problem, Problem, f"a problem, such as {example}")
 
 
 class Problem(eqx.Module):

@@ -32,7 +32,7 @@ from jaxdyn.identify.recording import Windows
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import invalid, plain, quantity
+from jaxdyn.mechanism.quantity import POSITIVE, invalid, plain, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.trajectory import rollout
 
@@ -161,10 +161,10 @@ class OutputError(Problem):
     loss: Loss = Squares()
     free_starts: bool = eqx.field(static=True, converter=plain, default=True, kw_only=True)
     start_noise: Float[Array, "L"] | None = eqx.field(
-        converter=floating_or_none, default=None, kw_only=True, metadata=quantity(positive=True)
+        converter=floating_or_none, default=None, kw_only=True, metadata=POSITIVE
     )
     continuity: Float[Array, "L"] | None = eqx.field(
-        converter=floating_or_none, default=None, kw_only=True, metadata=quantity(positive=True)
+        converter=floating_or_none, default=None, kw_only=True, metadata=POSITIVE
     )
     growth_time: Float[Array, ""] | None = eqx.field(
         converter=floating_or_none, default=None, kw_only=True, metadata=quantity("s", positive=True)

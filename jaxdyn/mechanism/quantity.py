@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 import numpy as np
 
 from jaxdyn.errors import UnknownName
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import constructed, described
 
 
 class ComponentUnit(NamedTuple):
@@ -171,6 +171,10 @@ def metadata(declared: Quantity) -> dict[str, Quantity]:
     return {_KEY: declared}
 
 
+POSITIVE = quantity(positive=True)
+"""Metadata of a positive setting without a unit."""
+
+
 def quantity_of(field: dataclasses.Field) -> Quantity:
     """Declaration of a field; empty if the field was defined without `quantity`."""
     return field.metadata.get(_KEY, Quantity())
@@ -257,8 +261,7 @@ def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) ->
     if any(isinstance(value, type(option)) and value == option for option in options):
         return
     if isinstance(value, type) and issubclass(value, tuple(others)):
-        needed = any(f.default is f.default_factory is dataclasses.MISSING for f in dataclasses.fields(value))
-        raise TypeError(f"{place} is {described(value)}; give an instance, {value.__name__}({'...' if needed else ''})")
+        raise TypeError(f"{place} is {described(value)}; give an instance, {constructed(value)}")
     allowed = [repr(option) for option in (*options, *((True, False) if bool in classes else ()))]
     allowed += [f"an instance of {kind.__name__}" for kind in others] + ["None"] * (types.NoneType in classes)
     listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}" if len(allowed) > 1 else allowed[0]
