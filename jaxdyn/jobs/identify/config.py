@@ -10,7 +10,7 @@ from jaxdyn.dynamics.forces import JointForce, friction, joint_limits  # noqa: F
 from jaxdyn.errors import check_name
 from jaxdyn.identify.charts import Chart
 from jaxdyn.identify.checks import ForcesCheck, ValidTimeCheck, WindowsCheck
-from jaxdyn.identify.experiment import excitations
+from jaxdyn.identify.excitation import random_motions
 from jaxdyn.identify.fitting import fit
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.losses import Loss
@@ -279,9 +279,9 @@ class SyntheticConfig:
         seed: Seed of the random motions, noise and initial guess.
     """
 
-    period: float = setting(default_of(excitations, "period"), unit="s", positive=True)
-    harmonics: int = setting(default_of(excitations, "harmonics"), minimum=2.0)
-    starts: int = setting(default_of(excitations, "starts"), positive=True)
+    period: float = setting(default_of(random_motions, "period"), unit="s", positive=True)
+    harmonics: int = setting(default_of(random_motions, "harmonics"), minimum=2.0)
+    starts: int = setting(default_of(random_motions, "count"), positive=True)
     noise: tuple[float, ...] = setting((0.1,), unit=EFFORT, positive=True, broadcast=True)
     perturbation: float = setting(0.2, minimum=0.0)
     seed: int = seed_setting()
