@@ -284,9 +284,8 @@ def _solution(task: _Task, q: Coordinates, restarts: int, max_steps: int) -> Inv
 
     def closer(q, _):
         rows = fixed.rows(q)
-        return fixed.moved(
-            q, -_solved_on(free, dot(rows.T, rows), eps ** (2 / 3), dot(rows.T, fixed.residuals(q)))
-        ), None
+        step = _solved_on(free, dot(rows.T, rows), eps ** (2 / 3), dot(rows.T, fixed.residuals(q)))
+        return fixed.moved(q, -step), None
 
     def conditions(task, step):
         """J' r + G' lam and phi after a step, which are zero at a minimum that satisfies the constraints."""
@@ -414,16 +413,13 @@ def _searched(
         leaves = jnp.where(solved, grade > now, slow) & (search.started <= restarts)
         # An error this small is that of rounding once a step does not decrease it; a larger one, once no step does.
         done = ~fast & ~leaves & ((now <= eps**1.5) | (damping > _MOST_DAMPING))
-        best, best_square = (
-            jnp.where(grade < search.best_square, a, b) for a, b in ((q, search.best), (grade, search.best_square))
-        )
+        best = jnp.where(grade < search.best_square, q, search.best)
+        best_square = jnp.where(grade < search.best_square, grade, search.best_square)
         to = jnp.where(search.started < restarts, guesses[search.started], best)
         begins = leaves
         if shift is not None:
-            leaves, to = (
-                jnp.where(index < max_steps, leaves, index == max_steps),
-                jnp.where(index < max_steps, to, best),
-            )
+            leaves = jnp.where(index < max_steps, leaves, index == max_steps)
+            to = jnp.where(index < max_steps, to, best)
             begins = leaves | (slow & (index > max_steps))
             done = done & solved & (grade <= now) & (index < max_steps)
             shift = jnp.where(begins & ~leaves, shift + task.residuals(q), shift)
