@@ -102,8 +102,7 @@ def recordings(path: Path, data: Path | None) -> Path | None:
 def lines(name: str, study: dict[str, Any], goals: list[GoalConfig]) -> list[tuple[str, ...]]:
     """Rows of one fit: each figure that others have, too, or that is wanted."""
     tables = {who: row for who, row in study["figures"].items() if who.endswith(", validation")}
-    ours = tables.pop("identified, validation") | flat(study.get("base_parameters", {}))
-    ours |= {"unphysical bodies": float(len(study["unphysical_bodies"]))}
+    ours = tables.pop("identified, validation") | {"unphysical bodies": float(len(study["unphysical_bodies"]))}
     del tables["start, validation"]
     unknown = [goal.figure for goal in goals if goal.figure not in ours]
     if unknown:
@@ -129,11 +128,6 @@ def wishes(goal: GoalConfig) -> list[str]:
     """The bounds in words."""
     least = [] if math.isinf(goal.at_least) else [f">= {goal.at_least:g}"]
     return least + ([] if math.isinf(goal.at_most) else [f"<= {goal.at_most:g}"])
-
-
-def flat(metrics: dict[str, Any]) -> dict[str, float]:
-    """Numbers of a table of metrics, under readable names."""
-    return {key.replace("_", " "): float(value) for key, value in metrics.items()}
 
 
 JOB = Job("identification-figures", __doc__ or "", Config, work)

@@ -13,8 +13,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -86,6 +88,39 @@ class UnsuccessfulWarning(UserWarning):
 _reported = Primitive("result_reported")
 
 
+def reported(act: Callable[..., None], *values: Any, **options: Any) -> Any:
+    """The first of several values, after a call of `act(*values, is_mapped=..., **options)` with their numbers.
+
+    Under `jax.vmap` there is one call for the batch, whose values have a leading axis, with `is_mapped=True`. Within `jit` the
+    values are not known, and nothing happens.
+    """
+    if not any(isinstance(x, Tracer) for x in values):  # to bind a primitive takes longer than a step
+        act(*values, is_mapped=False, **options)
+        return values[0]
+    return _reported.bind(*map(jax.lax.stop_gradient, values), act=act, is_mapped=False, **options)
+
+
+@_reported.def_impl
+def _acted(*values, act, **options):
+    act(*values, **options)
+    return values[0]
+
+
+def _mapped(arguments, axes, **options):
+    size = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
+    moved = [
+        jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+        for x, axis in zip(arguments, axes, strict=True)
+    ]
+    return _reported.bind(*moved, **(options | {"is_mapped": True})), 0
+
+
+_reported.def_abstract_eval(lambda result, *_, **__: result)
+batching.primitive_batchers[_reported] = _mapped
+ad.primitive_jvps[_reported] = lambda primals, tangents, **options: (_reported.bind(*primals, **options), tangents[0])
+mlir.register_lowering(_reported, lambda context, result, *_, **__: [result])
+
+
 def raise_unsuccessful(
     codes: type[ResultCode], result: Any, error: type[UnsuccessfulError] = UnsuccessfulError
 ) -> None:
@@ -102,31 +137,19 @@ def raise_unsuccessful(
         UnsuccessfulError: Its message names the code and the remedy.
     """
     if not writing_out():  # else it is a part of a larger program, and known only there
-        _reported.bind(jnp.asarray(result), codes=codes, error=error, mapped=False)
+        reported(_raise, jnp.asarray(result), codes=codes, error=error)
 
 
-@_reported.def_impl
-def _report(result, *, codes: type[ResultCode], error: type[UnsuccessfulError], mapped: bool):
+def _raise(result: Any, *, codes: type[ResultCode], error: type[UnsuccessfulError], is_mapped: bool) -> None:
     found = np.ravel(np.asarray(result))
     failed = [k for k, code in enumerate(found) if not codes(int(code)).successful]
     if failed:
         code = codes(int(found[failed[0]]))
         which = f"{len(failed)} of {len(found)} failed, the first has index {failed[0]}: " if found.size > 1 else ""
         text = f"{which}{codes.__name__}.{code.name}: {code.message}"
-        if not mapped or len(failed) == len(found):
+        if not is_mapped or len(failed) == len(found):
             raise error(f"{text} Pass throw=False to get result codes.", code)
         warnings.warn(text, UnsuccessfulWarning, stacklevel=2)
-    return result
-
-
-def _mapped(arguments, axes, **options):
-    return _reported.bind(*arguments, **(options | {"mapped": True})), axes[0]
-
-
-_reported.def_abstract_eval(lambda result, **_: result)
-batching.primitive_batchers[_reported] = _mapped
-ad.primitive_jvps[_reported] = lambda primals, tangents, **options: (_reported.bind(*primals, **options), tangents[0])
-mlir.register_lowering(_reported, lambda context, result, **_: [result])
 
 
 def raising(codes: type[ResultCode]) -> Callable[[Callable], Callable]:

@@ -50,7 +50,6 @@ period = "4 s"
 harmonics = 3
 starts = 3
 noise = 0.05
-repetitions = 20
 perturbation = 0.5
 [[study]]
 name = "arm"

@@ -12,7 +12,6 @@ import pytest
 
 import jaxdyn
 from jaxdyn.compute import Backend
-from jaxdyn.control.scheme import SchemeName
 from jaxdyn.dynamics.forward import ForwardMethod
 from jaxdyn.jobs import choices
 from jaxdyn.jobs.integrators import INTEGRATORS
@@ -146,5 +145,4 @@ def test_a_name_that_does_not_exist_is_an_error_that_names_it():
 def test_names_in_configs_are_those_that_the_library_knows():
     assert get_args(choices.MethodName) == get_args(ForwardMethod)
     assert get_args(choices.BackendName) == get_args(Backend)
-    assert get_args(choices.CollocationName) == get_args(SchemeName)
     assert get_args(choices.IntegratorName) == tuple(INTEGRATORS)

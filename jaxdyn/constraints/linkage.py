@@ -82,7 +82,7 @@ class LinkageBuilder:
         Raises:
             MechanismError: The name is already used, or a value is not physically valid.
         """
-        self._claim_place(name)
+        checks.check_new_name(name, self._bodies, self._frames)
         checks.checked_inertia(f"body {name!r}", mass, com, inertia)
         self._bodies[name] = {"mass": mass, "com": com, "inertia": inertia}
 
@@ -95,7 +95,7 @@ class LinkageBuilder:
             position: Origin of the frame on body axes, m.
             orientation: Unit quaternion (w, x, y, z) or 3x3 rotation matrix, body axes.
         """
-        self._claim_place(name)
+        checks.check_new_name(name, self._bodies, self._frames)
         self._frames[name] = (body, checks.checked_placement(f"frame {name!r}", position, orientation))
 
     def add_joint(
@@ -133,11 +133,7 @@ class LinkageBuilder:
             raise MechanismError(f"there are two joints called {name!r}; rename one")
         if body_a == body_b:
             raise MechanismError(f"{where} connects {body_a!r} with itself; give two different bodies")
-        if not isinstance(joint, Joint):
-            raise MechanismError(f"{where}: joint is {joint!r}; give a Joint such as Revolute((0, 0, 1))")
-        problem = joint.validate()
-        if problem is not None:
-            raise MechanismError(f"the {type(joint).__name__.lower()} {where}: {problem}")
+        checks.check_joint(where, where, joint)
         frame_a = checks.checked_placement(f"{where} on body_a", position_a, orientation_a)
         frame_b = checks.checked_placement(f"{where} on body_b", position_b, orientation_b)
         values = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
@@ -180,14 +176,6 @@ class LinkageBuilder:
         closing = [joint for name, joint in self._joints.items() if name not in carrying]
         constraints = tuple(x for joint in closing if (x := joint.constraint(model)) is not None)
         return System(model, constraints=as_dtype(constraints, model.dtype))
-
-    def _claim_place(self, name: str) -> None:
-        if name == "ground":
-            raise MechanismError(
-                'a body or frame cannot be called "ground", which is the fixed world; choose another name'
-            )
-        if name in self._bodies or name in self._frames:
-            raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
 
     def _check_names(self) -> None:
         """Raise an error if a part refers to unknown bodies."""

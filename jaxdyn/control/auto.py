@@ -16,8 +16,8 @@ from jaxdyn.control.ilqr import ILQR
 from jaxdyn.control.multiple_shooting import MultipleShooting
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import POSITIVE, ControlResult, Solution, Solver, allowed_violation
-from jaxdyn.mechanism.quantity import plain
+from jaxdyn.control.solution import ControlResult, Solution, Solver, allowed_violation
+from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 _REFUTED = 10.0  # factor of the allowed violation; a plan with a larger violation is refused
 

@@ -81,7 +81,7 @@ def solve_batch(
         TypeError: An argument has the wrong type.
         ValueError: `problem` is a batch, and `initial` is not given.
     """
-    check_arguments(problem, solver, initial)
+    check_arguments("solve_batch", problem, solver, initial)
     max_steps, every = checked_count("max_steps", max_steps, 0), checked_count("every", every)
     solver.check(problem)
     several = problem.duration.ndim > 0

@@ -16,10 +16,10 @@ from jaxdyn.control.nonlinear_program import Minimum, minimized, require_casadi
 from jaxdyn.control.plan import Multipliers, Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, inequalities
 from jaxdyn.control.scheme import SchemeName, collocation_points, polynomial, scheme_of
-from jaxdyn.control.solution import POSITIVE, Solution, Solver, Stats
+from jaxdyn.control.solution import Solution, Solver, Stats
 from jaxdyn.control.transcription import Transcription, program_of, rates_at_points, transcribed
 from jaxdyn.control.verification import PARTS
-from jaxdyn.mechanism.quantity import plain, quantity
+from jaxdyn.mechanism.quantity import POSITIVE, plain, quantity
 
 
 class CollocatedSolution(Solution):

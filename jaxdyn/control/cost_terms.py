@@ -17,6 +17,9 @@ from jaxtyping import Array, Float
 from jaxdyn.control.problem import AnyState, Controls, Dynamics, Equality, Inequality, MultibodyDynamics, Time
 from jaxdyn.mechanism.quantity import check_settings
 
+Residuals = tuple[Float[Array, "m"], Float[Array, "m"]]
+"""The residuals of a least-squares cost and their weights."""
+
 
 class CostTerm(eqx.Module):
     """Base of predefined costs.
@@ -44,9 +47,7 @@ class LeastSquares(CostTerm):
     """
 
     @abc.abstractmethod
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls
-    ) -> tuple[Float[Array, "m"], Float[Array, "m"]]:
+    def residuals(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Residuals:
         """The residuals r and their weights w at time t (s), in state x, under controls u."""
 
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, ""]:

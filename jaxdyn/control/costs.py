@@ -7,11 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import floating
-from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
+from jaxdyn.control.cost_terms import CostTerm, LeastSquares, Residuals, multibody
 from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Time
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.quantity import POSITION, quantity
+
+WEIGHTS = quantity(minimum=0.0, broadcast=True)
+"""Metadata of weights without a unit of their own, one for each entry or one for all."""
 
 
 class Deviation(LeastSquares):
@@ -25,13 +28,9 @@ class Deviation(LeastSquares):
     kind: ClassVar[str] = "deviation"
 
     target: AnyState = eqx.field(metadata=STATE_FIELD)
-    weights: Float[Array, "nx"] | Float[Array, ""] = eqx.field(
-        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
-    )
+    weights: Float[Array, "nx"] | Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=WEIGHTS)
 
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls
-    ) -> tuple[Float[Array, "nx"], Float[Array, "nx"]]:
+    def residuals(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Residuals:
         off = dynamics.difference(self.target, x)
         return off, jnp.broadcast_to(self.weights, off.shape)
 
@@ -50,9 +49,7 @@ class AngularDeviation(CostTerm):
     kind: ClassVar[str] = "angular_deviation"
 
     target: Float[Array, "nq"] = eqx.field(converter=floating, metadata=quantity(POSITION, along="coordinate"))
-    weights: Float[Array, "nv"] | Float[Array, ""] = eqx.field(
-        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
-    )
+    weights: Float[Array, "nv"] | Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=WEIGHTS)
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, ""]:
         off = configuration.difference(multibody(dynamics, self).system.model, self.target, x.q)
@@ -68,13 +65,9 @@ class Effort(LeastSquares):
 
     kind: ClassVar[str] = "effort"
 
-    weights: Float[Array, "nu"] | Float[Array, ""] = eqx.field(
-        converter=floating, default=1.0, metadata=quantity(minimum=0.0, broadcast=True)
-    )
+    weights: Float[Array, "nu"] | Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=WEIGHTS)
 
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls
-    ) -> tuple[Float[Array, "nu"], Float[Array, "nu"]]:
+    def residuals(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Residuals:
         return u, jnp.broadcast_to(self.weights, u.shape)
 
 

@@ -26,6 +26,7 @@ from jaxdyn.control.problem import (
     Design,
     Dynamics,
     Equality,
+    ExtendedDynamics,
     Inequality,
     MultibodyDynamics,
     Tangent,
@@ -34,7 +35,7 @@ from jaxdyn.control.problem import (
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import check_name
 from jaxdyn.identify.measurement import Inputs, Plant
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.integrators import Integrator
 
@@ -106,7 +107,7 @@ class Ensemble(Dynamics):
         return self.of_each(lambda dynamics, a, b: dynamics.difference(a, b), a, b).ravel()
 
 
-class _WithCosts(Dynamics):
+class _WithCosts(ExtendedDynamics):
     """Dynamics of an ensemble with the state (x, J), where J are the running costs of each machine so far.
 
     Attributes:
@@ -124,10 +125,6 @@ class _WithCosts(Dynamics):
         return self.inner.nx + self.inner.count
 
     @property
-    def nu(self) -> int:
-        return self.inner.nu
-
-    @property
     def units(self) -> tuple[Hashable, ...]:
         return *self.inner.units, *(("cost",) * self.inner.count)
 
@@ -136,12 +133,6 @@ class _WithCosts(Dynamics):
 
     def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
         return jnp.concatenate([self.inner.rate(x[0], u, t), self._costs(x[0], u, t)])
-
-    def retract(self, x: AnyState, step: Tangent) -> AnyState:
-        return self.inner.retract(x[0], step[: self.inner.nx]), x[1] + step[self.inner.nx :]
-
-    def difference(self, a: AnyState, b: AnyState) -> Tangent:
-        return jnp.concatenate([self.inner.difference(a[0], b[0]), b[1] - a[1]])
 
     def _costs(self, x: State, u: Controls, t: Time) -> Float[Array, "machines"]:
         return sum((_OfEach(cost, False).values(self.inner, t, x, u) for cost in self.running), jnp.zeros_like(u[:1]))
@@ -284,8 +275,7 @@ def nominal_plan(plan: Plan) -> Plan:
 
 def _checked(problem: ControlProblem, plants: Any) -> MultibodyDynamics:
     """The dynamics of the problem of an ensemble, after a check of the arguments."""
-    if not isinstance(plants, Plant):
-        raise TypeError(f"ensemble: the plants are {described(plants)}; give identify.samples(plant, key, count)")
+    check_instance("ensemble: the argument plants", plants, Plant, "identify.samples(plant, key, count)")
     if not isinstance(problem.dynamics, MultibodyDynamics):
         raise ValueError("ensemble: the dynamics of the problem are not those of a mechanism; give MultibodyDynamics")
     if problem.design is not None:

@@ -146,14 +146,11 @@ class _Direction(NamedTuple):
 
     def longest(self) -> Float[Array, ""]:
         """The largest fraction of the step, at most 1, that slacks and bounds permit."""
-        return jnp.min(
-            jnp.stack(
-                [
-                    _reach(jnp.where(counts, value, 1.0), jnp.where(counts, change, 0.0), self.kept)
-                    for value, change, counts in self.positive()
-                ]
-            )
-        )
+        reached = [
+            _reach(jnp.where(counts, value, 1.0), jnp.where(counts, change, 0.0), self.kept)
+            for value, change, counts in self.positive()
+        ]
+        return jnp.min(jnp.stack(reached))
 
     def slope(self) -> Float[Array, ""]:
         """The derivative of the cost of the barrier problem with respect to the fraction of the step."""

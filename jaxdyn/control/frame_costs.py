@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot, floating
-from jaxdyn.control.cost_terms import CostTerm, LeastSquares, multibody
+from jaxdyn.control.cost_terms import CostTerm, LeastSquares, Residuals, multibody
 from jaxdyn.control.problem import Controls, Dynamics, Time
 from jaxdyn.dynamics.contact.points import contact_forces_on_bodies
 from jaxdyn.dynamics.frame_targets import pose_error, three
@@ -43,9 +43,7 @@ class FramePose(LeastSquares):
         converter=floating, default=0.0, metadata=quantity("1/rad^2", minimum=0.0, broadcast=True)
     )
 
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: State, u: Controls
-    ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
+    def residuals(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Residuals:
         placed = frame_placement(multibody(dynamics, self).system.model.at(t), x.q, self.frame)
         return pose_error(placed, self.target), _by_axis(self.position, self.rotation)
 
@@ -71,9 +69,7 @@ class FrameVelocity(LeastSquares):
         converter=floating, default=0.0, metadata=quantity("s^2/rad^2", minimum=0.0, broadcast=True)
     )
 
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: State, u: Controls
-    ) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
+    def residuals(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Residuals:
         moving = frame_velocity(multibody(dynamics, self).system.model.at(t), x.q, x.v, self.frame)
         return jnp.concatenate([moving.linear, moving.angular]), _by_axis(self.linear, self.angular)
 
@@ -99,9 +95,7 @@ class ContactForce(LeastSquares):
         converter=floating, default=1.0, metadata=quantity("1/N^2", minimum=0.0, broadcast=True)
     )
 
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: State, u: Controls
-    ) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+    def residuals(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Residuals:
         system = multibody(dynamics, self).system
         body = frame_carrier(system.model, self.frame)
         return contact_forces_on_bodies(system, x, t)[body] - self.target, three(self.weights)

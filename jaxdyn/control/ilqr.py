@@ -29,15 +29,15 @@ from jaxdyn.control.plan import (
 )
 from jaxdyn.control.problem import ControlProblem, end_constraints, final_cost, path_constraints, running_cost
 from jaxdyn.control.solution import (
-    POSITIVE,
     ControlResult,
     IterativeSolver,
     Solution,
     Stats,
     allowed_violation,
     decrease_tolerance,
+    first_result,
 )
-from jaxdyn.mechanism.quantity import plain
+from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 _FRACTIONS = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3)  # step fractions that are tried at once
 _LEAST_GAIN = 1e-4  # required decrease of the merit as a fraction of the decrease predicted by the expansion
@@ -143,9 +143,6 @@ class ILQR(IterativeSolver):
     def init(self, problem: ControlProblem, initial: Plan) -> PolicySearch:
         initial = _from_initial_state(problem, initial)
         (found, defects), dtype = outcome_and_gaps(problem, initial), problem.lower.dtype
-        leaves = jax.tree.leaves((found, initial))
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-        code = jnp.where(finite, ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value)
         infeasible_by = jnp.maximum(violation(problem, found), jnp.max(jnp.abs(defects)))
         constrained = bool(problem.constraints or problem.final_constraints)
         zero, none = jnp.zeros((), dtype), jnp.zeros((), int)
@@ -163,7 +160,7 @@ class ILQR(IterativeSolver):
             defects,
             none,
             none,
-            code.astype(int),
+            first_result((found, initial)),
         )
 
     def step(self, problem: ControlProblem, search: PolicySearch) -> PolicySearch:

@@ -152,15 +152,12 @@ def inside(x: Array, lower: Array, upper: Array, distance: float = INSIDE) -> Ar
 
 
 def inside_design(problem: ControlProblem, design: Float[Array, "P"], distance: float = INSIDE) -> Float[Array, "P"]:
-    return design if problem.design is None else inside(design, problem.design.lower, problem.design.upper, distance)
+    return inside(design, *problem.design_bounds, distance)
 
 
 def first_barrier(problem: ControlProblem, value: float = FIRST_BARRIER) -> Float[Array, ""]:
     """The barrier parameter where a search begins, zero for a problem without bounds and inequality constraints."""
-    bounds = [problem.lower, problem.upper]
-    if problem.design is not None:
-        bounds += [problem.design.lower, problem.design.upper]
-    bounded = jnp.any(jnp.isfinite(jnp.concatenate(bounds)))
+    bounded = jnp.any(jnp.isfinite(jnp.concatenate([problem.lower, problem.upper, *problem.design_bounds])))
     inequality_path, inequality_end = inequalities(problem)
     limited = bool(inequality_path.any() or inequality_end.any())
     return jnp.where(bounded | limited, value, 0.0).astype(problem.lower.dtype)
@@ -191,9 +188,8 @@ def first_multipliers(problem: ControlProblem, plan: Plan, slacks: Slacks, barri
 def distances_from_bounds(problem: ControlProblem, plan: Plan) -> tuple[Float[Array, "2 N nu"], Float[Array, "2 P"]]:
     """Distances of controls and design parameters from their lower (first) and upper (second) bounds."""
     controls = jnp.stack([plan.controls - problem.lower[None], problem.upper[None] - plan.controls])
-    if problem.design is None:
-        return controls, jnp.zeros((2, 0), controls.dtype)
-    return controls, jnp.stack([plan.design - problem.design.lower, problem.design.upper - plan.design])
+    lower, upper = problem.design_bounds
+    return controls, jnp.stack([plan.design - lower, upper - plan.design])
 
 
 def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> ConstraintTerms:
@@ -210,9 +206,8 @@ def eliminate_slacks(problem: ControlProblem, search: InteriorSearch) -> Constra
         weight = jnp.where(may, y / soft, 1.0 / delta)
         pull = jnp.where(may, y + (y * c + mu) / soft, y + weight * c)
         off = c + s
-        return jnp.where(search.restoring, off, pull), jnp.where(
-            search.restoring, jnp.where(off != 0.0, 1.0, 0.0), weight
-        )
+        violated = jnp.where(off != 0.0, 1.0, 0.0)
+        return jnp.where(search.restoring, off, pull), jnp.where(search.restoring, violated, weight)
 
     inequality_path, inequality_end = inequalities(problem)
     path, path_weight = of(search.found.path, search.slacks.path, search.multipliers.path, inequality_path[None])
@@ -278,13 +273,8 @@ def optimality_error(
         jnp.where(inequality_end, f.end * search.slacks.end - barrier, 0.0),
     ]
     violations = [search.gaps, search.found.path + search.slacks.path, search.found.end + search.slacks.end]
-    sizes = jnp.stack(
-        [
-            jnp.mean(jnp.abs(multiplier)) if multiplier.size else jnp.zeros((), barrier.dtype)
-            for multiplier in jax.tree.leaves(f)
-        ]
-    )
-    scale = jnp.maximum(jnp.max(sizes) / 100.0, 1.0)
+    sizes = [jnp.mean(jnp.abs(multiplier)) for multiplier in jax.tree.leaves(f) if multiplier.size]
+    scale = jnp.maximum(jnp.max(jnp.stack(sizes)) / 100.0, 1.0)
     return jnp.maximum(largest(slopes + products) / scale, largest(violations))
 
 

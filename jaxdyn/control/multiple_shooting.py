@@ -39,8 +39,15 @@ from jaxdyn.control.linear_quadratic import LinearQuadratic, damped, optimum, re
 from jaxdyn.control.plan import Multipliers, Plan, outcome_and_gaps, regularization, violation
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.restoration import proximal_weights, turned
-from jaxdyn.control.solution import POSITIVE, ControlResult, IterativeSolver, Solution, Stats, in_precision
-from jaxdyn.mechanism.quantity import plain
+from jaxdyn.control.solution import (
+    ControlResult,
+    IterativeSolver,
+    Solution,
+    Stats,
+    first_result,
+    in_precision,
+)
+from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 _BARRIER_FACTOR, _BARRIER_POWER = 0.2, 1.5
 _LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes in which costs are not scaled
@@ -93,8 +100,6 @@ class MultipleShooting(IterativeSolver):
         scale = _scale_of(cost_size(problem, plan))
         problem = problem.with_cost_scale(scale)
         (found, defects), dtype = outcome_and_gaps(problem, plan), problem.lower.dtype
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan, defects))]))
-        code = jnp.where(finite, ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value)
         slacks = first_slacks(problem, found, distance)
         barrier = first_barrier(problem, start)
         none, zero = jnp.zeros((), int), jnp.zeros((), dtype)
@@ -115,7 +120,7 @@ class MultipleShooting(IterativeSolver):
             jnp.full((_MEMORY, 2), jnp.inf, dtype),
             FARTHEST * jnp.maximum(far, 1.0),
             none,
-            code.astype(int),
+            first_result((found, plan, defects)),
             scale,
             jnp.zeros((), bool),
             zero,

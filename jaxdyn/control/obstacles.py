@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import floating, floating_or_none
-from jaxdyn.control.cost_terms import ConstraintTerm, LeastSquares, multibody
+from jaxdyn.control.cost_terms import ConstraintTerm, LeastSquares, Residuals, multibody
 from jaxdyn.control.problem import Controls, Dynamics, Inequality, Time
+from jaxdyn.display import plural
 from jaxdyn.dynamics.kinematics import forward_kinematics
 from jaxdyn.dynamics.system import State
-from jaxdyn.mechanism.quantity import quantity
+from jaxdyn.mechanism.quantity import invalid, quantity
 from jaxdyn.spatial.segments import squared_distance
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -59,20 +60,11 @@ class Spheres(ConstraintTerm):
     )
 
     def __check_init__(self):
-        for name, values in (("centers", self.centers), ("radii", self.radii)):
-            if values.shape[0] != len(self.bodies):
-                raise ValueError(
-                    f"spheres: the number of {name} is {values.shape[0]}, but that of bodies is {len(self.bodies)}; "
-                    "give one of each per sphere"
-                )
-        for name, ends, centers in (
-            ("ends", self.ends, self.centers),
-            ("obstacle_ends", self.obstacle_ends, self.obstacle_centers),
-        ):
-            if ends is not None and ends.shape != centers.shape:
-                raise ValueError(
-                    f"spheres: {name} has shape {ends.shape}; give shape {centers.shape}, one end for each center"
-                )
+        wrong = invalid(self, {"spheres": len(self.bodies), "obstacles": len(self.obstacle_centers)})
+        if wrong is not None:
+            obstacles = plural(len(self.obstacle_centers), "obstacle", "obstacles")
+            counts = f"{plural(len(self.bodies), 'body', 'bodies')} and {obstacles}"
+            raise ValueError(f"Spheres with {counts}: {wrong}")
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "pairs"]:
         model = multibody(dynamics, self).system.model.at(t)
@@ -106,8 +98,6 @@ class Penetration(LeastSquares):
     spheres: Spheres
     weight: Float[Array, ""] = eqx.field(converter=floating, default=1.0, metadata=quantity("1/m^2", minimum=0.0))
 
-    def residuals(
-        self, dynamics: Dynamics, t: Time, x: State, u: Controls
-    ) -> tuple[Float[Array, "pairs"], Float[Array, "pairs"]]:
+    def residuals(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Residuals:
         depths = jnp.maximum(self.spheres(dynamics, t, x, u), 0.0)
         return depths, jnp.broadcast_to(self.weight, depths.shape)

@@ -27,7 +27,7 @@ from jaxdyn.control.problem import (
 )
 from jaxdyn.display import Display, Displayed, array_text
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.simulate.trajectory import data_frame
 
 _FALL = 0.25  # ratio of the violations at two successive updates above which the penalty parameter is increased
@@ -93,11 +93,10 @@ def check_problem(problem: Any, name: str, plan: Any = None) -> None:
     Raises:
         TypeError: An argument has the wrong type; the message names the right type.
     """
-    if not isinstance(problem, ControlProblem):
-        raise TypeError(f"{name}: the problem is {described(problem)}; pass a ControlProblem")
-    if plan is not None and not isinstance(plan, Plan):
-        remedy = "pass its value" if isinstance(getattr(plan, "value", None), Plan) else "pass a Plan"
-        raise TypeError(f"{name}: the plan is {described(plan)}; {remedy}")
+    check_instance(f"{name}: the problem", problem, ControlProblem, "a ControlProblem")
+    example = "a Plan, rollout_controls(problem, controls) for instance"
+    remedy = "its value" if isinstance(getattr(plan, "value", None), Plan) else example
+    check_instance(f"{name}: the plan", plan, Plan | None, remedy)
 
 
 class Multipliers(eqx.Module):
@@ -143,8 +142,7 @@ def rollout_controls(
         ValueError: The shape of the controls is not (N, nu).
     """
     check_problem(problem, "rollout_controls")
-    if not isinstance(controls, jax.Array | np.ndarray):
-        raise TypeError(f"controls are {described(controls)}; give an array, jnp.asarray(controls)")
+    check_instance("the argument controls", controls, jax.Array | np.ndarray, "an array, jnp.asarray(controls)")
     if controls.shape != (problem.steps, problem.dynamics.nu):
         raise ValueError(
             f"controls have shape {controls.shape}; give shape {(problem.steps, problem.dynamics.nu)}, "
@@ -271,9 +269,12 @@ def multiplier_estimates(problem: ControlProblem, found: Outcome, multipliers: M
     """First-order estimates of the multipliers: lam + mu g for equality and max(0, lam + mu g) for inequality constraints."""
     path, end = (c + multipliers.penalty * g for c, g in ((multipliers.path, found.path), (multipliers.end, found.end)))
     inequality_path, inequality_end = inequalities(problem)
-    return jnp.where(inequality_path[None], jnp.maximum(path, 0.0), path), jnp.where(
-        inequality_end, jnp.maximum(end, 0.0), end
-    )
+    return admitted(path, inequality_path[None]), admitted(end, inequality_end)
+
+
+def admitted(multiplier: Array, may: np.ndarray) -> Array:
+    """Multipliers of constraints; those of inequalities, which are marked in `may`, are not negative."""
+    return jnp.where(may, jnp.maximum(multiplier, 0.0), multiplier)
 
 
 def update_multipliers(

@@ -29,7 +29,7 @@ from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import velocity_units
-from jaxdyn.mechanism.messages import check_function, checked_count, described
+from jaxdyn.mechanism.messages import check_function, check_instance, checked_count, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import check_settings, plain
 from jaxdyn.simulate.integrators import ImplicitMidpoint, Integrator, RungeKutta4, SemiImplicitEuler
@@ -156,9 +156,8 @@ class MultibodyDynamics(Dynamics):
         return jnp.concatenate([x.v, acceleration(self.system, x, u, t)])
 
 
-_GROWTH = (
-    1.01  # growth of an error in one time step, beyond that of the motion, from which an integrator counts as unstable
-)
+# Growth of an error in one time step, beyond that of the motion, from which an integrator counts as unstable.
+_GROWTH = 1.01
 
 
 def stable_integrator(system: System, states: Sequence[State], dt: float | Float[Array | np.ndarray, ""]) -> Integrator:
@@ -176,9 +175,8 @@ def stable_integrator(system: System, states: Sequence[State], dt: float | Float
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
     def eigenvalues(integrator: Integrator | None) -> np.ndarray:
-        found = np.asarray(
-            _linearized(MultibodyDynamics(system, integrator), stacked, jnp.asarray(dt, stacked.q.dtype))
-        )
+        dynamics = MultibodyDynamics(system, integrator)
+        found = np.asarray(_linearized(dynamics, stacked, jnp.asarray(dt, stacked.q.dtype)))
         return np.linalg.eigvals(found[np.isfinite(found).all(axis=(1, 2))])
 
     z = eigenvalues(None) * float(dt)
@@ -214,6 +212,26 @@ class _VectorDynamics(Dynamics):
 
     def difference(self, a, b) -> Tangent:
         return b - a
+
+
+class ExtendedDynamics(Dynamics):
+    """Dynamics whose states (x, y) consist of the state x of other dynamics and a vector y of further quantities.
+
+    Attributes:
+        inner: The dynamics of x, which have the same controls.
+    """
+
+    inner: Dynamics
+
+    @property
+    def nu(self) -> int:
+        return self.inner.nu
+
+    def retract(self, x: AnyState, step: Tangent) -> AnyState:
+        return self.inner.retract(x[0], step[: self.inner.nx]), x[1] + step[self.inner.nx :]
+
+    def difference(self, a: AnyState, b: AnyState) -> Tangent:
+        return jnp.concatenate([self.inner.difference(a[0], b[0]), b[1] - a[1]])
 
 
 class DiscreteDynamics(_VectorDynamics):
@@ -391,11 +409,8 @@ class ControlProblem(Displayed, eqx.Module):
         check_dynamics(dynamics, "ControlProblem")
         if isinstance(initial, list):
             initial = floating(initial)
-        self.dynamics, self.initial, self.steps = (
-            dynamics,
-            jax.tree.map(floating, initial),
-            checked_count("steps", steps),
-        )
+        self.dynamics, self.steps = dynamics, checked_count("steps", steps)
+        self.initial = jax.tree.map(floating, initial)
         dtype = jax.tree.leaves(self.initial)[0].dtype
         self.duration = jnp.asarray(duration, dtype)
         parts = (running, final, constraints, final_constraints)
@@ -466,6 +481,12 @@ class ControlProblem(Displayed, eqx.Module):
     def size(self) -> int:
         """The number of design parameters."""
         return 0 if self.design is None else self.design.initial.shape[-1]
+
+    @property
+    def design_bounds(self) -> tuple[Float[Array, "P"], Float[Array, "P"]]:
+        """Lower and upper bounds of the design parameters; empty if there are none."""
+        none = jnp.zeros(0, self.lower.dtype)
+        return (none, none) if self.design is None else (self.design.lower, self.design.upper)
 
     def with_design(self, design: Float[Array, "P"]) -> "ControlProblem":
         """The problem with the given values of its design parameters (P,)."""
@@ -596,8 +617,7 @@ def _check_functions(problem: ControlProblem) -> None:
     """Check types and shapes of the initial state, costs and constraints by abstract evaluation, without computing values."""
     dynamics, x, u = problem.dynamics, problem.initial, jnp.zeros_like(problem.lower)
     if isinstance(dynamics, MultibodyDynamics):
-        if not isinstance(x, State):
-            raise TypeError(f"initial is {type(x).__name__}; pass State(q, v)")
+        check_instance("initial", x, State, "State(q, v)")
         shapes, wanted = (x.q.shape, x.v.shape), ((dynamics.system.model.nq,), (dynamics.system.model.nv,))
         if shapes != wanted:
             raise ValueError(f"q and v of initial have shapes {shapes}; give {wanted}")

@@ -15,11 +15,21 @@ from jaxtyping import Array, Float
 
 from jaxdyn.control.costs import Effort
 from jaxdyn.control.plan import Plan
-from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Equality, Inequality, Tangent, Time
+from jaxdyn.control.problem import (
+    AnyState,
+    ControlProblem,
+    Controls,
+    Dynamics,
+    Equality,
+    ExtendedDynamics,
+    Inequality,
+    Tangent,
+    Time,
+)
 from jaxdyn.mechanism.quantity import check_settings
 
 
-class WithRates(Dynamics):
+class WithRates(ExtendedDynamics):
     """Dynamics with the augmented state (x, u), whose controls are the rates r of u.
 
     In discrete time u is constant during a step and jumps by dt r at the end of the step. In continuous time du/dt = r.
@@ -28,18 +38,12 @@ class WithRates(Dynamics):
         inner: The original dynamics of x with controls u.
     """
 
-    inner: Dynamics
-
     def __check_init__(self):
         check_settings(self)
 
     @property
     def nx(self) -> int:
         return self.inner.nx + self.inner.nu
-
-    @property
-    def nu(self) -> int:
-        return self.inner.nu
 
     @property
     def continuous(self) -> bool:
@@ -52,13 +56,6 @@ class WithRates(Dynamics):
     def step(self, x: AnyState, u: Controls, t: Time, dt: Time) -> AnyState:
         state, held = x
         return self.inner.step(state, held, t, dt), held + dt * u
-
-    def retract(self, x: AnyState, step: Tangent) -> AnyState:
-        state, held = x
-        return self.inner.retract(state, step[: self.inner.nx]), held + step[self.inner.nx :]
-
-    def difference(self, a: AnyState, b: AnyState) -> Tangent:
-        return jnp.concatenate([self.inner.difference(a[0], b[0]), b[1] - a[1]])
 
     def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
         return jnp.concatenate([self.inner.rate(x[0], x[1], t), u])

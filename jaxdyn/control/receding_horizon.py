@@ -14,7 +14,7 @@ from jaxdyn.compute.announcements import announced_as
 from jaxdyn.control.plan import Plan
 from jaxdyn.control.problem import AnyState, ControlProblem, Controls, Dynamics, Time, check_start
 from jaxdyn.control.solution import IterativeSolver
-from jaxdyn.mechanism.messages import checked_count, described
+from jaxdyn.mechanism.messages import check_instance, checked_count
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.simulate.controls import Controller
 
@@ -125,8 +125,7 @@ def run_receding_horizon(
         TypeError: An argument has the wrong type.
         ValueError: The state has the wrong shape, or the number of steps is less than 1.
     """
-    if not isinstance(controller, RecedingHorizon):
-        raise TypeError(f"the controller is {described(controller)}; pass RecedingHorizon(problem, solver, plan)")
+    check_instance("the controller", controller, RecedingHorizon, "RecedingHorizon(problem, solver, plan)")
     check_start(controller.problem.dynamics, state, "run_receding_horizon")
     steps = checked_count("steps", steps)
     problem, placed = controller.problem, controller.problem.with_design(controller.initial.design)

@@ -16,8 +16,8 @@ from jaxdyn.compute import per_sample
 from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.plan import Plan, merit, no_multipliers, outcome, rollout_controls, violation
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.solution import POSITIVE, ControlResult, IterativeSolver, Solution, Stats
-from jaxdyn.mechanism.quantity import EFFORT, plain, quantity
+from jaxdyn.control.solution import ControlResult, IterativeSolver, Solution, Stats
+from jaxdyn.mechanism.quantity import EFFORT, POSITIVE, plain, quantity
 
 _SPREAD_FRACTION = 0.3  # default of the standard deviation as a fraction of the distance between bounds
 _LEAST_SPREAD = 1e-3  # smallest standard deviation as a fraction of the initial one

@@ -22,7 +22,7 @@ from jaxdyn.compute import backend
 from jaxdyn.compute.arrays import einsum
 from jaxdyn.control.expansion import ConstraintTerms, expanded, initial_jacobian, initial_offset, linearized
 from jaxdyn.control.linear_quadratic import LinearQuadratic, adjoint, optimum, residual
-from jaxdyn.control.plan import Plan, gaps, outcome, regularization
+from jaxdyn.control.plan import Plan, admitted, gaps, outcome, regularization
 from jaxdyn.control.problem import ControlProblem, inequalities
 from jaxdyn.control.solution import Solution
 
@@ -64,8 +64,8 @@ def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
     plan, dynamics = found.value, problem.dynamics
     inequality_path, inequality_end = inequalities(problem)
     values = outcome(frozen, plan)
-    path_multipliers = _of_constraints(found.multipliers.path, inequality_path[None])
-    end_multipliers = _of_constraints(found.multipliers.end, inequality_end)
+    path_multipliers = admitted(found.multipliers.path, inequality_path[None])
+    end_multipliers = admitted(found.multipliers.end, inequality_end)
     terms = ConstraintTerms(
         path_multipliers, end_multipliers, jnp.zeros_like(path_multipliers), jnp.zeros_like(end_multipliers)
     )
@@ -85,20 +85,13 @@ def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
     at_start = base.q[0] + base.A[0].T @ costates[0]
     size = jnp.max(jnp.abs(base.r) + jnp.abs(later))
     held = _Held.of(plan.controls, placed.lower[None], placed.upper[None], base.r + later, size)
-    if frozen.design is None:
-        nothing = jnp.zeros(0, plan.controls.dtype)
-        design_held = _Held.of(nothing, nothing, nothing, nothing, size)
-    else:
-        design_held = _Held.of(
-            plan.design, frozen.design.lower, frozen.design.upper, along.T @ at_start, jnp.max(jnp.abs(at_start))
-        )
+    least, most = frozen.design_bounds
+    design_held = _Held.of(plan.design, least, most, along.T @ at_start, jnp.max(jnp.abs(at_start)))
     _warn_of_kinks(held.kinks, design_held.kinks)
 
     def optimality(problem):
         """The plan with its active components on the bounds of this problem, and the residuals of the KKT conditions there."""
-        design = plan.design
-        if problem.design is not None:
-            design = design_held.put(design, problem.design.lower, problem.design.upper)
+        design = design_held.put(plan.design, *problem.design_bounds)
         placed = problem.with_design(design)
         controls = held.put(plan.controls, placed.lower[None], placed.upper[None])
         states = jax.tree.map(lambda leaf, first: leaf.at[0].set(first), plan.states, placed.initial)
@@ -108,9 +101,7 @@ def optimal_plan(problem: ControlProblem, solution: Solution) -> Plan:
         z = jnp.zeros((problem.steps + 1, costates.shape[1]), costates.dtype)
         rest = residual(model, z, jnp.zeros_like(controls), costates)
         rest = eqx.tree_at(lambda m: m.r, rest, rest.r + held.pull(placed.lower[None], placed.upper[None]))
-        slope = initial_jacobian(problem, there).T @ rest.q[0]
-        if problem.design is not None:
-            slope = slope + design_held.pull(problem.design.lower, problem.design.upper)
+        slope = initial_jacobian(problem, there).T @ rest.q[0] + design_held.pull(*problem.design_bounds)
         return there, (rest, slope, values.path, values.end)
 
     there, now = optimality(problem)
@@ -228,11 +219,6 @@ def _frozen(tree):
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
-def _of_constraints(multiplier: Array, may) -> Array:
-    """Multipliers of constraints; those of inequalities, which are marked in `may`, are not negative."""
-    return jnp.where(may, jnp.maximum(multiplier, 0.0), multiplier)
-
-
 def _compliance(multiplier: Array, value: Array, may) -> Array:
     """The compliance s / lambda of constraints with the slack s = -value: zero of those that act, infinite of those that do not."""
     soft = jnp.maximum(-value, 0.0) / jnp.where(multiplier > 0, multiplier, 1.0)
@@ -268,10 +254,8 @@ class _Held(eqx.Module):
             pushed = jnp.isfinite(distance) & (distance > 0)
             return at, jnp.where(pushed, multiplier, 0.0) / jnp.where(pushed, distance, 1.0)
 
-        (at_lower, to_lower), (at_upper, to_upper) = (
-            side(x - lower, jnp.maximum(slope, 0.0)),
-            side(upper - x, jnp.maximum(-slope, 0.0)),
-        )
+        at_lower, to_lower = side(x - lower, jnp.maximum(slope, 0.0))
+        at_upper, to_upper = side(upper - x, jnp.maximum(-slope, 0.0))
         is_near = jnp.minimum(x - lower, upper - x) <= _KINK * _span(lower, upper)
         return _Held(at_lower, at_upper, to_lower, to_upper, is_near & (jnp.abs(slope) <= _KINK * size))
 

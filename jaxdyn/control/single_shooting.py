@@ -21,15 +21,15 @@ from jaxdyn.control.plan import (
 )
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.solution import (
-    POSITIVE,
     ControlResult,
     IterativeSolver,
     Solution,
     Stats,
     allowed_violation,
     decrease_tolerance,
+    first_result,
 )
-from jaxdyn.mechanism.quantity import plain
+from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 _WINDOW = 20  # iterations between two tests of convergence
 
@@ -90,8 +90,6 @@ class SingleShooting(IterativeSolver):
         unknowns = _within(problem, (initial.controls, initial.design))
         plan = self._plan(problem, unknowns)
         found, multipliers = outcome(problem, plan), no_multipliers(problem, self.penalty)
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((found, plan))]))
-        code = jnp.where(finite, ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value)
         infeasible_by = violation(problem, found)
         return DescentSearch(
             unknowns,
@@ -103,7 +101,7 @@ class SingleShooting(IterativeSolver):
             jnp.full_like(found.cost, jnp.inf),
             infeasible_by,
             jnp.zeros((), int),
-            code.astype(int),
+            first_result((found, plan)),
         )
 
     def step(self, problem: ControlProblem, search: DescentSearch) -> DescentSearch:
@@ -171,7 +169,6 @@ class SingleShooting(IterativeSolver):
 def _within(problem: ControlProblem, unknowns):
     """Controls and design within their bounds."""
     controls, design = unknowns
-    if problem.design is not None:
-        design = jnp.clip(design, problem.design.lower, problem.design.upper)
+    design = jnp.clip(design, *problem.design_bounds)
     placed = problem.with_design(design)
     return jnp.clip(controls, placed.lower[None], placed.upper[None]), design

@@ -14,16 +14,13 @@ from jaxdyn.compute import stored_outside_jit
 from jaxdyn.compute.constant import Constant, separated
 from jaxdyn.compute.programs import surrounding_traces
 from jaxdyn.control import guess
-from jaxdyn.control.plan import Multipliers, Plan
+from jaxdyn.control.plan import Multipliers, Plan, check_problem
 from jaxdyn.control.problem import ControlProblem
 from jaxdyn.control.verification import Verification, is_clear, of_time_steps, verify_each
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
-from jaxdyn.mechanism.messages import checked_count, described
-from jaxdyn.mechanism.quantity import check_settings, quantity
+from jaxdyn.mechanism.messages import check_instance, checked_count
+from jaxdyn.mechanism.quantity import check_settings
 from jaxdyn.results import ResultCode, UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
-
-POSITIVE = quantity(positive=True)
-"""Metadata of a setting of a solver that is positive."""
 
 
 class ControlResult(ResultCode):
@@ -321,7 +318,7 @@ def solve(
         TypeError: An argument has the wrong type.
         ValueError: The solver does not support the problem, or `max_steps` is negative.
     """
-    check_arguments(problem, solver, initial)
+    check_arguments("solve", problem, solver, initial)
     max_steps = max_steps if isinstance(max_steps, Tracer) else checked_count("max_steps", max_steps, 0)
     solver.check(problem)
     initial = guess.simplest(problem) if initial is None else initial
@@ -355,6 +352,12 @@ def verified(problem: ControlProblem, found: Solution) -> Solution:
     )
 
 
+def first_result(values: Any) -> Int[Array, ""]:
+    """The result code of a search before its first iteration; NOT_FINITE unless all values of its initial guess are finite."""
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(values)]))
+    return jnp.where(finite, ControlResult.OUT_OF_STEPS.value, ControlResult.NOT_FINITE.value).astype(int)
+
+
 def in_precision(value: float | None, dtype: Any, double: float, single: float) -> float:
     """The value of a tolerance; if the value is None, the default for double or single precision."""
     return value if value is not None else double if dtype == jnp.float64 else single
@@ -381,25 +384,11 @@ def recordable(solver: Solver) -> IterativeSolver:
     return solver
 
 
-def check_arguments(problem: Any, solver: Any, initial: Any) -> None:
-    """Check the types of the arguments of `solve`.
-
-    Args:
-        problem: The problem.
-        solver: The solver.
-        initial: The initial guess; it is not checked if it is None.
+def check_arguments(name: str, problem: Any, solver: Any, initial: Any) -> None:
+    """Check the types of the arguments of the function called `name`.
 
     Raises:
-        TypeError: An argument has the wrong type; the message names the right type.
+        TypeError: A problem, solver or initial guess has the wrong type.
     """
-    if not isinstance(problem, ControlProblem):
-        raise TypeError(f"the problem is {described(problem)}; pass a ControlProblem")
-    if not isinstance(solver, Solver):
-        what = (
-            f"the class {solver.__name__}; pass an instance, {solver.__name__}()" if isinstance(solver, type) else None
-        )
-        raise TypeError(f"the solver is {what or f'{type(solver).__name__}; pass a solver such as Auto()'}")
-    if initial is not None and not isinstance(initial, Plan):
-        raise TypeError(
-            f"the initial guess is {type(initial).__name__}; pass a Plan, for example rollout_controls(problem, controls)"
-        )
+    check_problem(problem, name, initial)
+    check_instance(f"{name}: the solver", solver, Solver, "a solver, Auto() for instance")

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.control.nonlinear_program import NonlinearProgram
-from jaxdyn.control.plan import Plan
+from jaxdyn.control.plan import Plan, initial_design
 from jaxdyn.control.problem import (
     AnyState,
     ControlProblem,
@@ -267,9 +267,8 @@ def program_of(t: Transcription) -> NonlinearProgram:
         raise ValueError(
             "bounds of the controls depend on the design parameters; state them as Inequality constraints instead"
         )
-    (states, controls), nx, none = t.counts, problem.dynamics.nx, np.zeros(0)
+    (states, controls), nx, design = t.counts, problem.dynamics.nx, problem.design_bounds
     free = np.full(states * nx, np.inf)
-    design = (none, none) if problem.design is None else (problem.design.lower, problem.design.upper)
     may_path, may_end = inequalities(problem)
     sums = Sums(t, len(may_path), len(may_end))
     at_points = np.resize(np.where(may_path, -np.inf, 0.0), sums.path)
@@ -398,7 +397,7 @@ def _bounds(problem: ControlProblem) -> tuple[Array, Array, Array]:
         placed = problem.with_design(design)
         return placed.lower, placed.upper
 
-    design = jnp.zeros(0, problem.lower.dtype) if problem.design is None else problem.design.initial
+    design = initial_design(problem)
     lower, upper = of(design)
     return lower, upper, jnp.stack(jax.jacfwd(of)(design))
 

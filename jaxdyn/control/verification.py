@@ -167,10 +167,10 @@ def of_time_steps(problem: ControlProblem, plans: Plan, several: bool | None) ->
         off = jnp.abs(placed.dynamics.difference(placed.initial, jax.tree.map(lambda leaf: leaf[0], plan.states)))
         planned, defects = outcome_and_gaps(problem, plan)
         gap = jnp.maximum(jnp.max(off), jnp.max(jnp.abs(defects)))
+        least, most = problem.design_bounds
         beyond = [placed.lower[None] - plan.controls, plan.controls - placed.upper[None]]
-        if problem.design is not None:
-            beyond += [problem.design.lower - plan.design, plan.design - problem.design.upper]
-        excess = jnp.maximum(jnp.max(jnp.stack([jnp.max(amount) for amount in beyond])), 0.0)
+        beyond += [least - plan.design, plan.design - most]
+        excess = jnp.max(jnp.stack([jnp.max(amount, initial=0.0) for amount in beyond]))
         error, miss = jnp.full_like(gap, jnp.nan), jnp.zeros_like(gap)
         if placed.dynamics.continuous:
             of_parts = gaps(_in_parts(placed), plan)
@@ -233,9 +233,8 @@ def _allowed(problem: ControlProblem, *motions: AnyState) -> Float[Array, "motio
         return jnp.max(jnp.where(alike, away[None], 0.0), axis=1)
 
     ranges = jnp.stack([of(states) for states in motions])
-    return TOLERANCE * ranges + jnp.sqrt(
-        jnp.finfo(ranges.dtype).eps
-    )  # coordinates that stand still may be off by rounding
+    rounding = jnp.sqrt(jnp.finfo(ranges.dtype).eps)  # by which coordinates that stand still may be off
+    return TOLERANCE * ranges + rounding
 
 
 @stored_outside_jit

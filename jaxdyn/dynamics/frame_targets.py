@@ -22,7 +22,7 @@ from jaxdyn.dynamics.forces.joint_limits import along_columns
 from jaxdyn.dynamics.kinematics import Coordinates, frame_placement, jacobian_at, placements
 from jaxdyn.dynamics.system import State, System, Time, or_system, system_function
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import check_instance, described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.model import Limits, Model
 from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.results import ResultCode, raising
@@ -33,10 +33,8 @@ from jaxdyn.spatial.transform import RigidTransform
 _SPREAD = 2.0  # rad or m, of the random configurations of joints without limits
 _MOST_DAMPING = 1e6  # relative to the mean diagonal entry of J'J
 _LEAST_DECREASE = 0.1  # relative decrease of |r|^2 in a step, below which the search begins again elsewhere
-_CLOSING_STEPS, _CLOSURES = (
-    60,
-    4,
-)  # steps of the method of multipliers, and of Newton's method for the constraints alone
+# Steps of the method of multipliers, and of Newton's method for the constraints alone.
+_CLOSING_STEPS, _CLOSURES = 60, 4
 
 
 def three(x) -> Vector3:
@@ -286,9 +284,8 @@ def _solution(task: _Task, q: Coordinates, restarts: int, max_steps: int) -> Inv
 
     def closer(q, _):
         rows = fixed.rows(q)
-        return fixed.moved(
-            q, -_solved_on(free, dot(rows.T, rows), eps ** (2 / 3), dot(rows.T, fixed.residuals(q)))
-        ), None
+        step = _solved_on(free, dot(rows.T, rows), eps ** (2 / 3), dot(rows.T, fixed.residuals(q)))
+        return fixed.moved(q, -step), None
 
     def conditions(task, step):
         """J' r + G' lam and phi after a step, which are zero at a minimum that satisfies the constraints."""
@@ -416,16 +413,13 @@ def _searched(
         leaves = jnp.where(solved, grade > now, slow) & (search.started <= restarts)
         # An error this small is that of rounding once a step does not decrease it; a larger one, once no step does.
         done = ~fast & ~leaves & ((now <= eps**1.5) | (damping > _MOST_DAMPING))
-        best, best_square = (
-            jnp.where(grade < search.best_square, a, b) for a, b in ((q, search.best), (grade, search.best_square))
-        )
+        best = jnp.where(grade < search.best_square, q, search.best)
+        best_square = jnp.where(grade < search.best_square, grade, search.best_square)
         to = jnp.where(search.started < restarts, guesses[search.started], best)
         begins = leaves
         if shift is not None:
-            leaves, to = (
-                jnp.where(index < max_steps, leaves, index == max_steps),
-                jnp.where(index < max_steps, to, best),
-            )
+            leaves = jnp.where(index < max_steps, leaves, index == max_steps)
+            to = jnp.where(index < max_steps, to, best)
             begins = leaves | (slow & (index > max_steps))
             done = done & solved & (grade <= now) & (index < max_steps)
             shift = jnp.where(begins & ~leaves, shift + task.residuals(q), shift)
@@ -501,8 +495,7 @@ def _checked_targets(targets: FrameTarget | Sequence[FrameTarget]) -> tuple[Fram
     if not several:
         raise ValueError("inverse_kinematics: there is no target; give a FrameTarget, or a list of them")
     for target in several:
-        if not isinstance(target, FrameTarget):
-            raise TypeError(
-                f"inverse_kinematics: a target is {described(target)}; give FrameTarget(frame, pose), or a list of them"
-            )
+        check_instance(
+            "inverse_kinematics: a target", target, FrameTarget, "FrameTarget(frame, pose), or a list of them"
+        )
     return several

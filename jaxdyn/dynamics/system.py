@@ -24,7 +24,7 @@ from jaxdyn.dynamics.forces import BodyForce, Force, JointForce
 from jaxdyn.dynamics.forces.joint_limits import JointLimits
 from jaxdyn.dynamics.forward import check_method
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import MechanismError, described
+from jaxdyn.mechanism.messages import MechanismError, check_instance, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import plain, quantity
 
@@ -97,8 +97,7 @@ class System(Displayed, eqx.Module):
             )
         self.model.topology.check_names(*self.model.rotors.names, *counted)
         check_method(self.method)
-        if not isinstance(self.stabilization, int | float | np.number | None):
-            raise TypeError(f"stabilization is {described(self.stabilization)}; give a rate in 1/s, or None")
+        check_instance("stabilization", self.stabilization, int | float | np.number | None, "a rate in 1/s, or None")
         if self.stabilization is not None and not 0.0 <= self.stabilization < float("inf"):
             raise MechanismError(f"stabilization is {self.stabilization} 1/s; give a rate of at least 0, or None")
         for part in (*self.forces, *([] if self.drives is None else [self.drives]), *self.constraints):
@@ -130,15 +129,13 @@ class System(Displayed, eqx.Module):
             parts = getattr(self, name)
             if isinstance(parts, str):
                 raise TypeError(f"{name} is {parts!r}; write method={parts!r}, by name, if this is the method")
-            if not isinstance(parts, tuple | list):
-                raise TypeError(f"{name} is {described(parts)}; give a tuple, ({name.removesuffix('s')},)")
+            check_instance(name, parts, tuple | list, f"a tuple, ({name.removesuffix('s')},)")
             for part in parts:
                 if not isinstance(part, kinds):
                     wanted = f"a {' or a '.join(kind.__name__ for kind in kinds)}"
                     remedy = f"give {f'an instance, {part.__name__}(...)' if isinstance(part, type) else wanted}"
                     raise TypeError(f"one of the {name} is {described(part)}; {remedy}")
-        if not isinstance(self.drives, Drives | None):
-            raise TypeError(f"drives is {described(self.drives)}; give JointDrives(columns, gear)")
+        check_instance("drives", self.drives, Drives | None, "JointDrives(columns, gear)")
 
     @property
     def nu(self) -> int:
@@ -243,8 +240,7 @@ def check_controls(system: System, u: Any) -> None:
     """
     if u is None:
         return
-    if not isinstance(u, jax.Array | np.ndarray):
-        raise TypeError(f"control u is {described(u)}; give an array, jnp.asarray(u)")
+    check_instance("control u", u, jax.Array | np.ndarray, "an array, jnp.asarray(u)")
     if u.shape != (system.nu,):
         raise ValueError(
             f"control u has shape {u.shape}, but the system on {system.model.name!r} has {system.nu} controls: "

@@ -18,7 +18,6 @@ Linear fits
     regression, identifiability, linear_fit
 Experiments and validation
     excitation              the most informative motions
-    experiment              synthetic experiments on a machine with known parameters
     covariance, estimates   confidence intervals, unidentifiable parameters
     diagnosis               faults of recordings, before a fit
     verdict                 judgment of a fit: doubts, and the next thing to try

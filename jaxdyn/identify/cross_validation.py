@@ -15,7 +15,7 @@ from jaxdyn.identify.fitting import FitError
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.recording import Part, Recording
 from jaxdyn.identify.solver import FitResult
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance, described
 from jaxdyn.results import UnsuccessfulError
 
 
@@ -183,10 +183,9 @@ def cross_validate(
                 except UnsuccessfulError as error:
                     failures[who, fold] = str(error)
                 else:
-                    if not isinstance(plant, Plant):
-                        raise TypeError(
-                            f"the candidate {who!r} returns {described(plant)}; return a Plant, such as fit(problem).value"
-                        )
+                    check_instance(
+                        f"the result of candidate {who!r}", plant, Plant, "a Plant, such as fit(problem).value"
+                    )
                     for check in checks:
                         own = evaluate(plant, unseen, [check], intervals=False).figures["plant"]
                         larger |= set(own) if check.larger_is_better else set()

@@ -9,7 +9,7 @@ from jaxdyn.identify.checks import Check, WindowsCheck
 from jaxdyn.identify.measurement import Plant
 from jaxdyn.identify.processing import Processing
 from jaxdyn.identify.recording import Part, Recording
-from jaxdyn.mechanism.messages import check_instance, described
+from jaxdyn.mechanism.messages import check_instance, checked_list
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -57,16 +57,11 @@ def evaluate(
         RecordingError: A recording is too short for a check.
     """
     named = {"plant": plants} if isinstance(plants, Plant) else plants
-    if not isinstance(named, Mapping):
-        raise TypeError(f'plants is {described(plants)}; give a Plant, or a dictionary such as {{"name": plant}}')
+    check_instance("plants", named, Mapping, 'a Plant, or a dictionary such as {"name": plant}')
     recordings, checks = checked_data(recordings, checks)
     for name, plant in named.items():
-        if not isinstance(plant, Plant):
-            raise TypeError(
-                f"the plant {name!r} is {described(plant)}; give a Plant, such as jaxdyn.io.load_plant(path)"
-            )
-    if not isinstance(processing, Processing | None):
-        raise TypeError(f"processing is {described(processing)}; give Processing(smoothing, ...)")
+        check_instance(f"the plant {name!r}", plant, Plant, "a Plant, such as jaxdyn.io.load_plant(path)")
+    check_instance("processing", processing, Processing | None, "Processing(smoothing, ...)")
     return Evaluation(
         {name: _figures(plant, recordings, checks, processing, intervals) for name, plant in named.items()}
     )
@@ -78,16 +73,8 @@ def checked_data(recordings: Any, checks: Any) -> tuple[tuple[Recording | Part, 
     Raises:
         TypeError: An entry has another type, or an argument is not a list.
     """
-    for name, entries in (("recordings", recordings), ("checks", checks)):
-        if isinstance(entries, Recording | Part | Check):
-            raise TypeError(f"{name} is {described(entries)}; give a list of them")
-    recordings, checks = tuple(recordings), tuple(checks)  # iterators can be read only once
-    for entry in recordings:
-        if not isinstance(entry, Recording | Part):
-            raise TypeError(f"among the recordings there is {described(entry)}; give Recording or Part objects")
-    for entry in checks:
-        check_instance("one of the checks", entry, Check, "a Check, such as WindowsCheck()")
-    return recordings, checks
+    recordings = checked_list("recordings", recordings, Recording | Part, "Part(recording)")
+    return recordings, checked_list("checks", checks, Check, "WindowsCheck()")
 
 
 def _figures(

@@ -28,7 +28,7 @@ from jaxdyn.identify.least_squares import (
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.solver import FitResult, NormalSolver, Search, Solver
-from jaxdyn.mechanism.messages import check_count, described
+from jaxdyn.mechanism.messages import check_count, check_instance
 from jaxdyn.results import UnsuccessfulError, message_text, outcome_text, raise_unsuccessful
 
 _LIFTED = 0.01  # part of the first guess of a positive value, from which one that tends to zero continues
@@ -291,12 +291,8 @@ def _check(problem: Any, solver: Any, initial: Any, max_steps: Any) -> None:
     check_problem(problem)
     if isinstance(solver, Unknowns):
         raise TypeError("the second argument is the solver; write fit(problem, LevenbergMarquardt(), initial)")
-    if isinstance(solver, type) and issubclass(solver, Solver):
-        raise TypeError(f"solver is the class {solver.__name__}; give an instance, {solver.__name__}(...)")
-    if not isinstance(solver, Solver):
-        raise TypeError(
-            f"solver is {described(solver)}; give LevenbergMarquardt(), or GradientDescent(optimizer, ...) with an optax optimizer"
-        )
+    example = "LevenbergMarquardt(), or GradientDescent(optimizer, ...) with an optax optimizer"
+    check_instance("solver", solver, Solver, example)
     if initial is not None:
         check_unknowns("initial", initial)
     check_count("max_steps", max_steps)

@@ -18,7 +18,7 @@ from jaxdyn.identify.least_squares import Problem, Unknowns
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.solver import FitResult, Search, Solver
 from jaxdyn.mechanism.messages import described
-from jaxdyn.mechanism.quantity import plain, quantity
+from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 
 def batch_loss(problem: OutputError, unknowns: Unknowns, chosen: Any) -> Float[Array, ""]:
@@ -77,9 +77,7 @@ class GradientDescent(Solver):
     tests_convergence: ClassVar[bool] = False
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
-    batch: int | None = eqx.field(
-        static=True, converter=plain, default=None, kw_only=True, metadata=quantity(positive=True)
-    )
+    batch: int | None = eqx.field(static=True, converter=plain, default=None, kw_only=True, metadata=POSITIVE)
     key: PRNGKeyArray | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self):

@@ -23,7 +23,7 @@ from jaxdyn.identify.least_squares import Normal, Problem, Unknowns, jacobian_by
 from jaxdyn.identify.losses import Loss, Squares, check_loss
 from jaxdyn.identify.measurement import Plant, check_lead, check_plant
 from jaxdyn.identify.parameters import Parameters
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, invalid, plain, quantity
 from jaxdyn.simulate.controls import Knots
 
@@ -93,8 +93,7 @@ class InverseDynamicsError(Problem):
     def __check_init__(self):
         check_plant(self.parameters)
         check_loss(self.loss)
-        if not isinstance(self.motions, Motions):
-            raise TypeError(f"the motions are {described(self.motions)}; give Motions(q, v, a, u)")
+        check_instance("the argument motions", self.motions, Motions, "Motions(q, v, a, u)")
         system = self.parameters.subject.system
         wrong = invalid(self, {"nv": system.model.nv})
         if wrong is not None:

@@ -29,7 +29,7 @@ from jaxdyn.compute.arrays import einsum
 from jaxdyn.compute.constant import Constant, separated
 from jaxdyn.compute.devices import divided, each_on_its_own, rounded_up, whole
 from jaxdyn.identify.parameters import Parameters
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.spatial import factorizations
 
 
@@ -75,13 +75,9 @@ def check_unknowns(name: str, unknowns: Any) -> None:
     Raises:
         TypeError: The argument has another type, for example that of a fit.
     """
-    if not isinstance(unknowns, Unknowns):
-        remedy = (
-            "give its unknowns, fit.unknowns"
-            if isinstance(getattr(unknowns, "unknowns", None), Unknowns)
-            else "give Unknowns(x, problem.initial.local), where x are the unconstrained parameters"
-        )
-        raise TypeError(f"{name} is {described(unknowns)}; {remedy}")
+    has_own = isinstance(getattr(unknowns, "unknowns", None), Unknowns)
+    made = "Unknowns(x, problem.initial.local), where x are the unconstrained parameters"
+    check_instance(name, unknowns, Unknowns, "its unknowns, fit.unknowns" if has_own else made)
 
 
 def check_problem(problem: Any) -> None:
@@ -90,11 +86,8 @@ def check_problem(problem: Any) -> None:
     Raises:
         TypeError: The argument has another type.
     """
-    if not isinstance(problem, Problem):
-        raise TypeError(
-            f"problem is {described(problem)}; give a problem, such as OutputError(parameters, windows) or "
-            "InverseDynamicsError(parameters, motions, noise)"
-        )
+    example = "OutputError(parameters, windows) or InverseDynamicsError(parameters, motions, noise)"
+    check_instance("problem", problem, Problem, f"a problem, such as {example}")
 
 
 class Problem(eqx.Module):

@@ -53,6 +53,7 @@ def joint_positions_and_contact_forces(system: System, state: State) -> Float[Ar
     return jnp.concatenate([state.q, contact_forces(system, state)])
 
 
+_MEASURED = quantity(along="measurement")
 _MOST_SHOWN = 8  # values in a message
 _NEUTRAL = {"gain": 1.0, "offset": 0.0, "delay": 0.0}  # inputs that act as they are recorded
 
@@ -88,17 +89,13 @@ class Sensors(eqx.Module):
         TypeError: `observe` is not a function of (system, state).
     """
 
-    noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(
-        converter=floating, metadata=quantity(along="measurement")
-    )
+    noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(converter=floating, metadata=_MEASURED)
     scale: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=quantity("1", along="measurement"))
-    offset: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=quantity(along="measurement"))
+    offset: Float[Array, "ny"] = eqx.field(converter=floating, default=None, metadata=_MEASURED)
     quantization: Float[Array, "ny"] = eqx.field(
         converter=floating, default=None, metadata=quantity(along="measurement", minimum=0.0)
     )
-    zeros: Float[Array, "recordings ny"] = eqx.field(
-        converter=floating, default=None, metadata=quantity(along="measurement")
-    )
+    zeros: Float[Array, "recordings ny"] = eqx.field(converter=floating, default=None, metadata=_MEASURED)
     observe: Observe = eqx.field(static=True, default=joint_positions)
 
     def __init__(
@@ -296,12 +293,10 @@ class Plant(Displayed, eqx.Module):
         processing: Processing = Processing(),  # noqa: B008 (immutable)
         estimates: Uncertainty | None = None,
     ):
-        if not isinstance(system, System):
-            remedy = "wrap it, System(model)" if isinstance(system, Model) else "give a System"
-            raise TypeError(f"the argument system of Plant is {described(system)}; {remedy}")
+        remedy = "System(model)" if isinstance(system, Model) else "a System"
+        check_instance("the argument system of Plant", system, System, remedy)
         check_instance("the argument sensors of Plant", sensors, Sensors, "Sensors(noise=...)")
-        if not isinstance(inputs, Inputs | None):
-            raise TypeError(f"the argument inputs of Plant is {described(inputs)}; give Inputs(gain, offset, delay)")
+        check_instance("the argument inputs of Plant", inputs, Inputs | None, "Inputs(gain, offset, delay)")
         zero = jnp.zeros(system.nu, system.model.dtype)
         self.system, self.sensors = system, sensors
         self.inputs = Inputs(zero + 1.0, zero, zero) if inputs is None else inputs

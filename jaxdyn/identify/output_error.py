@@ -30,11 +30,13 @@ from jaxdyn.identify.measurement import MeasurementError, Plant, check_lead, che
 from jaxdyn.identify.parameters import Parameters
 from jaxdyn.identify.recording import Windows
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import check_instance, described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import invalid, plain, quantity
+from jaxdyn.mechanism.quantity import POSITIVE, invalid, plain, quantity
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.trajectory import rollout
+
+_CUT = "windows, cut(recordings, duration=..., interval=...)"
 
 
 def predict(
@@ -96,7 +98,7 @@ def check_prediction(name: str, plant: Any, windows: Any) -> None:
         TypeError: An argument has another type.
     """
     check_instance(f"the plant of {name}", plant, Plant, "Plant(system, sensors)")
-    check_instance(f"the data of {name}", windows, Windows, "windows, cut(recordings, duration=..., interval=...)")
+    check_instance(f"the data of {name}", windows, Windows, _CUT)
 
 
 def check_zeros(plant: Plant, windows: Windows) -> None:
@@ -159,10 +161,10 @@ class OutputError(Problem):
     loss: Loss = Squares()
     free_starts: bool = eqx.field(static=True, converter=plain, default=True, kw_only=True)
     start_noise: Float[Array, "L"] | None = eqx.field(
-        converter=floating_or_none, default=None, kw_only=True, metadata=quantity(positive=True)
+        converter=floating_or_none, default=None, kw_only=True, metadata=POSITIVE
     )
     continuity: Float[Array, "L"] | None = eqx.field(
-        converter=floating_or_none, default=None, kw_only=True, metadata=quantity(positive=True)
+        converter=floating_or_none, default=None, kw_only=True, metadata=POSITIVE
     )
     growth_time: Float[Array, ""] | None = eqx.field(
         converter=floating_or_none, default=None, kw_only=True, metadata=quantity("s", positive=True)
@@ -173,10 +175,7 @@ class OutputError(Problem):
         check_plant(self.parameters)
         check_loss(self.loss)
         check_instance("the integrator", self.integrator, Integrator, "an Integrator, such as RungeKutta4()")
-        if not isinstance(self.windows, Windows):
-            raise TypeError(
-                f"the windows are {described(self.windows)}; cut recordings, cut(recordings, duration=..., interval=...)"
-            )
+        check_instance("the argument windows", self.windows, Windows, _CUT)
         wrong = invalid(self, {"L": 2 * self._model.nv})
         if wrong is not None:
             raise ValueError(f"output error: {wrong}")

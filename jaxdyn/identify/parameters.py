@@ -33,7 +33,7 @@ from jaxdyn.identify.addresses import (
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Unconstrained
 from jaxdyn.identify.estimates import Address, Follower
 from jaxdyn.identify.measurement import Plant
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance, checked_list, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import quantities
 
@@ -87,15 +87,9 @@ class Parameter:
 
     def __post_init__(self):
         _check_address(self.path, self.entries)
-        if not isinstance(self.chart, Chart | None):
-            name = self.chart.__name__ if isinstance(self.chart, type) else "Positive"
-            raise TypeError(
-                f"the chart of {self.path!r} is {described(self.chart)}; give an instance, such as {name}()"
-            )
-        if not isinstance(self.prior, GaussianPrior | DivergencePrior | None):
-            raise TypeError(
-                f"the prior of {self.path!r} is {described(self.prior)}; give GaussianPrior(std), or DivergencePrior(weight)"
-            )
+        priors = "GaussianPrior(std), or DivergencePrior(weight)"
+        check_instance(f"the chart of {self.path!r}", self.chart, Chart | None, "an instance, such as Positive()")
+        check_instance(f"the prior of {self.path!r}", self.prior, GaussianPrior | DivergencePrior | None, priors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +156,12 @@ class _Placed(eqx.Module):
         """The values of this parameter, given all unconstrained parameters."""
         return self.chart.value(self.own(x))
 
+    def deviations(self, x: Unconstrained) -> Float[Array, "values"] | None:
+        """Values minus the mean of their Gaussian prior, in its standard deviations; None without such a prior."""
+        if self.prior_std is None or self.prior_mean is None:
+            return None
+        return (self.value(x) - self.prior_mean.astype(x.dtype)) / self.prior_std.astype(x.dtype)
+
     def own(self, x: Float[Array, "all"]) -> Unconstrained:
         """The unconstrained parameters of this parameter among all unconstrained parameters."""
         return x[self.free[0] : self.free[1]]
@@ -201,8 +201,8 @@ class Parameters(Displayed, eqx.Module):
     _following: tuple[_Following, ...]
 
     def __init__(self, subject: PyTree, free: Sequence[Parameter], ties: Sequence[Tie] = ()):
-        _check_kinds(free, Parameter, 'Parameter("system.model.mass")')
-        _check_kinds(ties, Tie, "Tie(path, to)")
+        free = checked_list("free parameters", free, Parameter, 'Parameter("system.model.mass")')
+        ties = checked_list("ties", ties, Tie, "Tie(path, to)")
         if isinstance(subject, Plant):  # the estimates and the processing of an earlier fit do not belong to a new one
             subject = subject.bare
         if not free:
@@ -316,9 +316,8 @@ class Parameters(Displayed, eqx.Module):
         """Residuals r of the priors: 1/2 r'r is the negative logarithm of the prior density, up to a constant."""
         rows = []
         for p in self._placed:
-            if p.prior_std is not None and p.prior_mean is not None:
-                mean, std = p.prior_mean.astype(x.dtype), p.prior_std.astype(x.dtype)
-                rows.append((p.value(x) - mean) / std)
+            if (deviations := p.deviations(x)) is not None:
+                rows.append(deviations)
             if p.divergence_weight is not None and isinstance(p.chart, PhysicalInertia):
                 rows.append(jnp.sqrt(2.0 * p.divergence_weight.astype(x.dtype)) * p.chart.divergence_roots(p.own(x)))
         return jnp.concatenate(rows) if rows else jnp.zeros(0, x.dtype)
@@ -326,24 +325,8 @@ class Parameters(Displayed, eqx.Module):
     @kernel_function
     def prior_deviations(self, x: Unconstrained) -> Float[Array, "values"]:
         """Values minus the means of their Gaussian priors, in standard deviations; 0 for values without one."""
-        return jnp.concatenate(
-            [
-                jnp.zeros(p.address.count, x.dtype)
-                if p.prior_std is None or p.prior_mean is None
-                else (p.value(x) - p.prior_mean.astype(x.dtype)) / p.prior_std.astype(x.dtype)
-                for p in self._placed
-            ]
-        )
-
-
-def _check_kinds(entries: Any, kind: type, example: str) -> None:
-    """Check that all entries are instances of a class; the message of the error shows an example."""
-    if isinstance(entries, str | kind):
-        raise TypeError(f"{entries!r} is not a list; give a list, [{example}]")
-    for entry in entries:
-        if not isinstance(entry, kind):
-            wrong = repr(entry) if isinstance(entry, str) else described(entry)
-            raise TypeError(f"there is {wrong} where a {kind.__name__} is needed; write {example}")
+        each = ((p.deviations(x), p.address.count) for p in self._placed)
+        return jnp.concatenate([jnp.zeros(count, x.dtype) if own is None else own for own, count in each])
 
 
 def _name(parameter: Parameter) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from jaxdyn.dynamics.system import State
 from jaxdyn.errors import Error, check_name
 from jaxdyn.identify.processing import Processing
-from jaxdyn.mechanism.messages import check_instance, described
+from jaxdyn.mechanism.messages import check_instance, checked_list, described
 from jaxdyn.mechanism.quantity import ACCELERATION, EFFORT, POSITION, VELOCITY, plain, quantity
 from jaxdyn.simulate.controls import Knots
 from jaxdyn.simulate.outcome import RolloutResult
@@ -345,9 +345,7 @@ class Part:
             raise RecordingError(
                 f"{grid.name}: no samples are left after removing {how.drop} at both ends; lower motion.drop, or use a longer part"
             )
-        v, a, forces = (None if table is None else table[kept] for table in (grid.v, grid.a, grid.forces))
-        smooth = Recording(grid.name, grid.time[kept], grid.q[kept], v, grid.u[kept], a, forces, grid.inputs)
-        return smooth, kept, grid.u
+        return grid._with(grid.time[kept], lambda column: column[kept]), kept, grid.u
 
 
 class Windows(eqx.Module):
@@ -433,14 +431,7 @@ def cut(
         RecordingError: No window fits, duration or stride is not a whole number of steps, a coordinate was never measured, or
             `with_velocities` or `with_forces` is true without measured velocities or contact forces.
     """
-    if isinstance(recordings, Recording) or not all(isinstance(entry, Recording) for entry in recordings):
-        wrong = (
-            recordings
-            if isinstance(recordings, Recording)
-            else next(x for x in recordings if not isinstance(x, Recording))
-        )
-        inside = "" if wrong is recordings else "among the recordings "
-        raise TypeError(f"{inside}there is {described(wrong)}; give a list of Recording objects")
+    recordings = checked_list("recordings", recordings, Recording, "Recording(name, time, q, v, u)")
     steps = _whole_steps("windows", duration, interval)
     stride_steps = steps if stride is None else _whole_steps("strides", stride, interval)
     ahead = int(np.ceil(lead / interval - 1e-9))

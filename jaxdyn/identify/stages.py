@@ -37,10 +37,8 @@ _DIVERGENCE = 1.0  # weight of the prior of an inertia
 _COULOMB, _VISCOUS, _STRIBECK, _ARMATURE = 0.05, 0.05, 0.02, 0.5
 _VELOCITY_SCALE, _STRIBECK_VELOCITY = 0.006, 0.06
 _FORCE_NOISE = 0.05  # errors of forces after smoothing, relative to the typical force
-_START_TIME, _START_SPEED = (
-    0.05,
-    0.5,
-)  # errors of guessed initial states: motion at the typical speed for this time (s); part of it
+# Errors of guessed initial states: motion at the typical speed for this time (s); part of it.
+_START_TIME, _START_SPEED = 0.05, 0.5
 
 
 def usual_plant(plant: Plant, parts: Sequence[Part], *, friction: bool = True) -> Plant:

@@ -103,7 +103,7 @@ def judge(
     result, scale = FitResult(int(result)), float(known.noise_scale)
     delayed = problem.parameters.frees("inputs.delay")  # a fit that estimates delays explains other clocks
     faults = tuple(fault for fault in faults if not (delayed and fault.name == "clock"))
-    doubts = list(_unconverged(result))
+    doubts = [] if result.successful else [Finding("not converged", result.message)]
     if isinstance(problem, InverseDynamicsError):
         doubts += _unexplained_forces(problem, unknowns)
     elif scale > _MOST_NOISE:
@@ -136,11 +136,6 @@ def judge(
         if other > _GROWTH * own
     ]
     return Verdict(result, scale, (*faults, *doubts))
-
-
-def _unconverged(result: FitResult) -> Iterator[Finding]:
-    if not result.successful:
-        yield Finding("not converged", result.message)
 
 
 def _unexplained_forces(problem: InverseDynamicsError, unknowns: Unknowns) -> Iterator[Finding]:

@@ -209,9 +209,8 @@ def _columns(file: BinaryIO) -> dict[str, np.ndarray]:
     lines = codecs.iterdecode(file, "utf-8-sig")
     header = next(lines, "")
     delimiter = next((mark for mark in ",;\t" if mark in header), ",")
-    reader = csv.reader(
-        itertools.chain([header], lines), delimiter=delimiter
-    )  # fields with line breaks are not numeric
+    # Fields with line breaks are not numeric.
+    reader = csv.reader(itertools.chain([header], lines), delimiter=delimiter)
     names = [name.strip() for name in next(reader, [])]
     if len(names) > _MOST_COLUMNS:
         raise ValueError(f"it has {len(names)} columns, and at most {_MOST_COLUMNS} are read")

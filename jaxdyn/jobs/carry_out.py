@@ -45,8 +45,8 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
             print(f"{directory.root}: another process completed the run")
             return directory
         metrics |= {"total_s": time.perf_counter() - start}
-        metrics |= {"arrays": directory.array_names(), "archives": directory.archive_names()}
-        directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, "environment": environment()})
+        names = {"arrays": directory.sealed_names(archives=False), "archives": directory.sealed_names(archives=True)}
+        directory.write_metrics({"job": job.name, "smoke": smoke, **metrics, **names, "environment": environment()})
     return directory
 
 

@@ -12,7 +12,6 @@ BackendName = Literal["auto", "lanes", "xla"]
 BaseName = Literal["fixed", "free"]
 ContactName = Literal["none", "ground"]
 MethodName = Literal["auto", "cholesky", "articulated_body", "contravariant"]
-CollocationName = Literal["trapezoid", "hermite_simpson", "legendre_gauss"]
 IntegratorName = Literal[
     "explicit_euler",
     "semi_implicit_euler",

@@ -135,15 +135,8 @@ class MechanismBuilder:
             MechanismError: The name is already used, or a value is not physically valid.
         """
         where = f"body {name!r}"
-        if name == "ground":
-            raise MechanismError('a body cannot be called "ground", which is the fixed world; choose another name')
-        if name in self._bodies or name in self._frames:
-            raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
-        if not isinstance(joint, Joint):
-            raise MechanismError(f"{where}: joint is {joint!r}; give a Joint such as Revolute((0, 0, 1))")
-        problem = joint.validate()
-        if problem is not None:
-            raise MechanismError(f"the {type(joint).__name__.lower()} joint of {where}: {problem}")
+        checks.check_new_name(name, self._bodies, self._frames)
+        checks.check_joint(where, f"joint of {where}", joint)
         mass_, com_, inertia_ = checks.checked_inertia(where, mass, com, inertia, unphysical)
         placement = checks.checked_placement(where, position, orientation)
         drive = checks.checked_drive(where, joint, armature, position_limits, velocity_limit, effort_limit)
@@ -172,8 +165,7 @@ class MechanismBuilder:
         Raises:
             MechanismError: The name is already used, or a value is not finite.
         """
-        if name in self._bodies or name in self._frames or name == "ground":
-            raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
+        checks.check_new_name(name, self._bodies, self._frames)
         self._frames[name] = _Frame(name, body, checks.checked_placement(f"frame {name!r}", position, orientation))
 
     def add_rotor(
@@ -222,10 +214,10 @@ class MechanismBuilder:
             MechanismError: Parents form a cycle, no body can move, a joint moves no mass, a rotor does not
                 fit, or inertias underflow or overflow in the floating-point type.
         """
-        bodies, frames, rotors = self._sorted_bodies(), list(self._frames.values()), list(self._rotors.values())
+        bodies, rotors = self._sorted_bodies(), list(self._rotors.values())
         if kinematic:
             bodies, rotors = [body.without_mass() for body in bodies], []
-        return _assemble(self.name, self._gravity, bodies, frames, rotors, dtype or float, needs_mass=not kinematic)
+        return self._assembled(bodies, rotors, dtype or float, needs_mass=not kinematic)
 
     def _sorted_bodies(self) -> list[_Body]:
         """Sort the bodies so that parents precede their children; otherwise they keep the order in which they were added."""
@@ -253,85 +245,81 @@ class MechanismBuilder:
             )
         return order
 
+    def _assembled(self, bodies: list[_Body], rotors: list[GivenRotor], dtype: DTypeLike, needs_mass: bool) -> Model:
+        """The model of sorted bodies, in which fixed joints are merged."""
+        # The moving body (or ground, -1) that carries each named body or frame, and the placement in this body.
+        carriers: dict[str, tuple[int, np.ndarray]] = {"ground": (GROUND, np.eye(4))}
+        moving: list[_Body] = []
+        lumped: list[
+            list[tuple[_Body, np.ndarray]]
+        ] = []  # the bodies that form each moving body, the moving body first
+        parents: list[int] = []
+        placements: list[np.ndarray] = []
+        named_frames: list[tuple[str, int, np.ndarray]] = []
+        for body in bodies:
+            carrier, carrier_placement = carriers[body.parent]
+            placement = carrier_placement @ body.placement
+            if isinstance(body.joint, Fixed):
+                carriers[body.name] = (carrier, placement)
+                named_frames.append((body.name, carrier, placement))
+                if carrier != GROUND:
+                    lumped[carrier].append((body, placement))
+                continue
+            carriers[body.name] = (len(moving), np.eye(4))
+            moving.append(body)
+            lumped.append([(body, np.eye(4))])
+            parents.append(carrier)
+            placements.append(placement)
+        if not moving:
+            raise MechanismError(
+                f"mechanism {self.name!r} has no moving body; add a body with a joint that is not fixed"
+            )
+        for frame in self._frames.values():
+            carrier, placement = carriers[frame.body]
+            named_frames.append((frame.name, carrier, placement @ frame.placement))
 
-def _assemble(
-    name: str,
-    gravity: np.ndarray,
-    bodies: list[_Body],
-    frames: list[_Frame],
-    rotors: list[GivenRotor],
-    dtype: DTypeLike,
-    needs_mass: bool,
-) -> Model:
-    # The moving body (or ground, -1) that carries each named body or frame, and the placement in this body.
-    carriers: dict[str, tuple[int, np.ndarray]] = {"ground": (GROUND, np.eye(4))}
-    moving: list[_Body] = []
-    lumped: list[list[tuple[_Body, np.ndarray]]] = []  # the bodies that form each moving body, the moving body first
-    parents: list[int] = []
-    placements: list[np.ndarray] = []
-    named_frames: list[tuple[str, int, np.ndarray]] = []
-    for body in bodies:
-        carrier, carrier_placement = carriers[body.parent]
-        placement = carrier_placement @ body.placement
-        if isinstance(body.joint, Fixed):
-            carriers[body.name] = (carrier, placement)
-            named_frames.append((body.name, carrier, placement))
-            if carrier != GROUND:
-                lumped[carrier].append((body, placement))
-            continue
-        carriers[body.name] = (len(moving), np.eye(4))
-        moving.append(body)
-        lumped.append([(body, np.eye(4))])
-        parents.append(carrier)
-        placements.append(placement)
-    if not moving:
-        raise MechanismError(f"mechanism {name!r} has no moving body; add a body with a joint that is not fixed")
-    for frame in frames:
-        carrier, placement = carriers[frame.body]
-        named_frames.append((frame.name, carrier, placement @ frame.placement))
+        topology = Topology(
+            name=self.name,
+            body_names=tuple(b.name for b in moving),
+            joint_names=tuple(b.joint_name for b in moving),
+            parents=tuple(parents),
+            joint_classes=tuple(type(b.joint) for b in moving),
+            joint_groups=groups([b.joint for b in moving]),
+            frame_names=tuple(f[0] for f in named_frames),
+            frame_bodies=tuple(f[1] for f in named_frames),
+        )
+        mass, com, inertia = (np.stack(column) for column in zip(*map(_lump, lumped), strict=True))
+        placed_rotors = place_rotors(rotors, topology, [b.joint for b in moving], placements, carriers, inertia)
+        if needs_mass:
+            _check_motions_are_resisted(topology, moving, placements, mass, com, inertia, placed_rotors)
 
-    topology = Topology(
-        name=name,
-        body_names=tuple(b.name for b in moving),
-        joint_names=tuple(b.joint_name for b in moving),
-        parents=tuple(parents),
-        joint_classes=tuple(type(b.joint) for b in moving),
-        joint_groups=groups([b.joint for b in moving]),
-        frame_names=tuple(f[0] for f in named_frames),
-        frame_bodies=tuple(f[1] for f in named_frames),
-    )
-    mass, com, inertia = (np.stack(column) for column in zip(*map(_lump, lumped), strict=True))
-    placed_rotors = place_rotors(rotors, topology, [b.joint for b in moving], placements, carriers, inertia)
-    if needs_mass:
-        _check_motions_are_resisted(topology, moving, placements, mass, com, inertia, placed_rotors)
+        armature = np.concatenate([b.armature for b in moving])
+        # Uses the given double-precision values, because they may already underflow in single precision.
+        offsets = np.stack(placements)[:, :3, 3]
+        problem = problem_with_range(topology, offsets, mass, com, inertia, armature, placed_rotors, dtype)
+        if problem is not None:
+            raise MechanismError(problem)
 
-    armature = np.concatenate([b.armature for b in moving])
-    # Uses the given double-precision values, because they may already underflow in single precision.
-    offsets = np.stack(placements)[:, :3, 3]
-    problem = problem_with_range(topology, offsets, mass, com, inertia, armature, placed_rotors, dtype)
-    if problem is not None:
-        raise MechanismError(problem)
-
-    position_limits = np.concatenate([b.position_limits for b in moving])
-    model = Model(
-        topology=topology,
-        joints=tuple(stack([moving[i].joint for i in bodies]) for _, bodies in topology.groups),
-        placement=_rigid_transforms(placements),
-        mass=on_device(mass),
-        com=on_device(com),
-        inertia=on_device(inertia),
-        armature=on_device(armature),
-        rotors=placed_rotors,
-        gravity=on_device(gravity),
-        limits=Limits(
-            lower=on_device(position_limits[:, 0]),
-            upper=on_device(position_limits[:, 1]),
-            velocity=on_device(np.concatenate([b.velocity_limit for b in moving])),
-            effort=on_device(np.concatenate([b.effort_limit for b in moving])),
-        ),
-        frames=_rigid_transforms([f[2] for f in named_frames]),
-    )
-    return as_dtype(model, dtype)
+        position_limits = np.concatenate([b.position_limits for b in moving])
+        model = Model(
+            topology=topology,
+            joints=tuple(stack([moving[i].joint for i in bodies]) for _, bodies in topology.groups),
+            placement=_rigid_transforms(placements),
+            mass=on_device(mass),
+            com=on_device(com),
+            inertia=on_device(inertia),
+            armature=on_device(armature),
+            rotors=placed_rotors,
+            gravity=on_device(self._gravity),
+            limits=Limits(
+                lower=on_device(position_limits[:, 0]),
+                upper=on_device(position_limits[:, 1]),
+                velocity=on_device(np.concatenate([b.velocity_limit for b in moving])),
+                effort=on_device(np.concatenate([b.effort_limit for b in moving])),
+            ),
+            frames=_rigid_transforms([f[2] for f in named_frames]),
+        )
+        return as_dtype(model, dtype)
 
 
 def _rigid_transforms(matrices: list[np.ndarray]) -> RigidTransform:
@@ -359,9 +347,8 @@ def _lump(parts: list[tuple[_Body, np.ndarray]]) -> tuple[float, np.ndarray, np.
     # Computed about the common center of mass: no large terms cancel, and a point mass stays a point mass.
     second_moments = np.zeros((3, 3))
     for (body, g), arm in zip(parts, centers - com, strict=True):
-        second_moments += g[:3, :3] @ planar_from_inertia(body.inertia) @ g[:3, :3].T + body.mass * np.outer(
-            arm, arm
-        )  # (F6)
+        turned = g[:3, :3] @ planar_from_inertia(body.inertia) @ g[:3, :3].T
+        second_moments += turned + body.mass * np.outer(arm, arm)  # (F6)
     return mass, com, symmetric_entries(inertia_from_planar(second_moments))
 
 

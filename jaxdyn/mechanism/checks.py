@@ -5,6 +5,7 @@ the remedy.
 """
 
 import warnings
+from collections.abc import Collection
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -59,6 +60,36 @@ def values(value: Values, shape: tuple[int, ...], where: str, quantity: str, *, 
     if finite and not np.all(np.isfinite(array)):
         raise MechanismError(f"{where}: {quantity} is {array.tolist()}; give finite values")
     return array
+
+
+def check_new_name(name: str, *taken: Collection[str]) -> None:
+    """Check that a body or frame may have a name, which no other one has.
+
+    Raises:
+        MechanismError: The name is that of the ground, or is taken.
+    """
+    if name == "ground":
+        raise MechanismError('a body or frame cannot be called "ground", which is the fixed world; choose another name')
+    if any(name in names for names in taken):
+        raise MechanismError(f"there are two bodies or frames called {name!r}; rename one")
+
+
+def check_joint(where: str, called: str, joint: Any) -> None:
+    """Check the type and the values of a joint.
+
+    Args:
+        where: Name of the part to which it is given, for messages.
+        called: Name of the joint, for messages that begin with its kind, such as "joint of body 'arm'".
+        joint: The joint.
+
+    Raises:
+        MechanismError: It is not a joint, or has an invalid value.
+    """
+    if not isinstance(joint, Joint):
+        raise MechanismError(f"{where}: joint is {joint!r}; give a Joint such as Revolute((0, 0, 1))")
+    problem = joint.validate()
+    if problem is not None:
+        raise MechanismError(f"the {type(joint).__name__.lower()} {called}: {problem}")
 
 
 def checked_placement(where: str, position: Values, orientation: Values) -> np.ndarray:

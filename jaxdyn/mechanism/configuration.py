@@ -82,6 +82,15 @@ def _to_vector(model: Model, per_group: list[Float[Array, "_ _ *rest"]], starts:
     return rows_at(jnp.concatenate(flat), np.argsort(np.concatenate(index)))
 
 
+def _to_blocks(model: Model, per_group: list, zero: Float[Array, "..."], axes: int = 2) -> Float[Array, "..."]:
+    """Blocks per stack and joint on the diagonal of an array of zeros, whose first axes are those of velocity components."""
+    for (kind, bodies), blocks in zip(model.topology.groups, per_group, strict=True):
+        columns = model.topology.v_starts[bodies][:, None] + np.arange(kind.nv)
+        shapes = [[kind.nv if k == axis else 1 for k in range(axes)] for axis in range(axes)]
+        zero = zero.at[tuple(columns.reshape(len(bodies), *shape) for shape in shapes)].set(blocks)
+    return zero
+
+
 def joint_transforms(model: Model, q: Float[Array, "nq"]) -> RigidTransform:
     """Placement of each body frame in its joint frame, which is fixed in the parent; leading axis nb."""
     return _to_bodies(model, _by_group(model, lambda joint, q: joint.transform(q), (q,)))
@@ -122,11 +131,7 @@ def subspace_derivatives(model: Model, q: Float[Array, "nq"]) -> Float[Array, "n
 
         return jax.vmap(along)(jnp.asarray(np.eye(joint.nv), q.dtype))
 
-    derivatives = jnp.zeros((model.nv, model.nv, 6), q.dtype)
-    for (kind, bodies), blocks in zip(model.topology.groups, _by_group(model, of_joint, (q,)), strict=True):
-        columns = model.topology.v_starts[bodies][:, None] + np.arange(kind.nv)
-        derivatives = derivatives.at[columns[:, :, None], columns[:, None, :]].set(blocks)
-    return derivatives
+    return _to_blocks(model, _by_group(model, of_joint, (q,)), jnp.zeros((model.nv, model.nv, 6), q.dtype))
 
 
 def structure_coefficients(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv nv nv"]:
@@ -136,13 +141,8 @@ def structure_coefficients(model: Model, q: Float[Array, "nq"]) -> Float[Array, 
     (D3), (G16).
     """
     check_coordinates(model, q)
-    coefficients = jnp.zeros((model.nv, model.nv, model.nv), q.dtype)
     per_group = _by_group(model, lambda joint, q: joint.structure_coefficients(q), (q,))
-    for (kind, bodies), blocks in zip(model.topology.groups, per_group, strict=True):
-        columns = model.topology.v_starts[bodies][:, None] + np.arange(kind.nv)
-        index = columns[:, :, None, None], columns[:, None, :, None], columns[:, None, None, :]
-        coefficients = coefficients.at[index].set(blocks)
-    return coefficients
+    return _to_blocks(model, per_group, jnp.zeros((model.nv, model.nv, model.nv), q.dtype), axes=3)
 
 
 def drive_columns(model: Model, q: Float[Array, "nq"]) -> Float[Array, "nv 6"]:
@@ -234,9 +234,8 @@ def advance(
     moved = _by_group(model, lambda joint, q, v, a: joint.advance(q, v, a, dt), (q,), (v, a))
     coordinates, velocities = zip(*moved, strict=True)
     topology = model.topology
-    return _to_vector(model, list(coordinates), topology.q_starts), _to_vector(
-        model, list(velocities), topology.v_starts
-    )
+    later = _to_vector(model, list(velocities), topology.v_starts)
+    return _to_vector(model, list(coordinates), topology.q_starts), later
 
 
 @kernel_function
@@ -436,14 +435,9 @@ def difference_jacobians(model: Model, q0: Float[Array, "nq"], q1: Float[Array, 
 
 def _by_blocks(model: Model, per_group: list) -> _Jacobians:
     """Block-diagonal matrices of pairs of matrices per stack and joint."""
-    pair = []
-    for part in range(2):
-        matrix = jnp.zeros((model.nv, model.nv), model.dtype)
-        for (kind, bodies), blocks in zip(model.topology.groups, per_group, strict=True):
-            columns = model.topology.v_starts[bodies][:, None] + np.arange(kind.nv)
-            matrix = matrix.at[columns[:, :, None], columns[:, None, :]].set(blocks[part])
-        pair.append(matrix)
-    return pair[0], pair[1]
+    zero = jnp.zeros((model.nv, model.nv), model.dtype)
+    first, second = ([pair[k] for pair in per_group] for k in (0, 1))
+    return _to_blocks(model, first, zero), _to_blocks(model, second, zero)
 
 
 @kernel_function

@@ -1,7 +1,9 @@
 """Errors of mechanisms, and checks of arguments whose messages name the remedy."""
 
+import dataclasses
 import inspect
 import operator
+import types
 from typing import Any
 
 from jaxdyn.errors import Error, one_line
@@ -32,23 +34,50 @@ def described(thing: Any) -> str:
     return f"the class {name}" if isinstance(thing, type) else f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
-def check_instance(name: str, value: Any, kind: type, remedy: str, arguments: str = "") -> None:
-    """Check that an argument is an instance of a class.
+def constructed(kind: type) -> str:
+    """Text that makes an instance of a class: "Huber()", or "Deviation(...)" if the class needs arguments."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    needed = any(field.default is field.default_factory is dataclasses.MISSING for field in fields)
+    return f"{kind.__name__}({'...' if needed else ''})"
+
+
+def check_instance(name: str, value: Any, kind: type | types.UnionType, remedy: str) -> None:
+    """Check that an argument is an instance of a class, or of one of several classes.
 
     Args:
         name: Name of the argument, for messages, such as "the loss".
         value: The argument to check.
-        kind: Class of which it must be an instance.
+        kind: Class of which it must be an instance, or a union of classes.
         remedy: Text that shows how to make one, such as "Huber()".
-        arguments: Arguments with which messages construct an instance of a class that was given instead.
 
     Raises:
         TypeError: The argument is a class, or an instance of another class.
     """
     if not isinstance(value, kind):
         if isinstance(value, type) and issubclass(value, kind):
-            remedy = f"an instance, {value.__name__}({arguments})"
+            remedy = f"an instance, {constructed(value)}"
         raise TypeError(f"{name} is {described(value)}; give {remedy}")
+
+
+def checked_list(name: str, entries: Any, kind: type | types.UnionType, remedy: str) -> tuple[Any, ...]:
+    """The entries of a list, or of an iterator, as a tuple.
+
+    Args:
+        name: Name of the list, for messages, such as "recordings".
+        entries: The argument to check.
+        kind: Class of which all entries must be instances, or a union of classes.
+        remedy: Text that shows an entry, such as "WindowsCheck()".
+
+    Raises:
+        TypeError: The argument is not a list, or an entry is an instance of another class.
+    """
+    if isinstance(entries, str | kind):
+        shown = repr(entries) if isinstance(entries, str) else described(entries)
+        raise TypeError(f"{name}: {shown} is not a list; give a list, [{remedy}]")
+    entries = tuple(entries)  # an iterator can be read only once
+    for entry in entries:
+        check_instance(f"one of the {name}", entry, kind, remedy)
+    return entries
 
 
 def check_count(name: str, value: Any) -> None:

@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute.arrays import floating, on_device
-from jaxdyn.display import Display, Displayed, counted, dtype_text, plural
+from jaxdyn.display import Display, Displayed, aligned, counted, dtype_text, plural
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.quantity import ARMATURE, EFFORT, POSITION, VELOCITY, quantity
@@ -154,31 +154,13 @@ class Model(Displayed, eqx.Module):
         topology = self.topology
         total = float(np.sum(self.mass))
         header = f"{self.name}: {self.nb} bodies, {total:.6g} kg, nq = {self.nq}, nv = {self.nv}"
-        rows = [("", "body", "parent", "joint", "kind", "nq", "nv", "mass (kg)")]
-        for i, name in enumerate(topology.body_names):
-            kind, parent = topology.joint_classes[i], topology.parents[i]
-            mass = f"{float(self.mass[i]):.6g}"
-            row = (
-                str(i),
-                name,
-                topology.body_name(parent),
-                topology.joint_names[i],
-                kind.__name__.lower(),
-                str(kind.nq),
-                str(kind.nv),
-                mass,
-            )
-            rows.append(row)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        numeric = {0, 5, 6, 7}
-        aligned = [
-            [
-                text.rjust(width) if k in numeric else text.ljust(width)
-                for k, (text, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            for row in rows
-        ]
-        aligned.insert(1, ["-" * width for width in widths])
+        rows: list[tuple[str, ...]] = [("", "body", "parent", "joint", "kind", "nq", "nv", "mass (kg)")]
+        joints = zip(topology.parents, topology.joint_names, topology.joint_classes, strict=True)
+        for i, (parent, joint, kind) in enumerate(joints):
+            numbers = str(kind.nq), str(kind.nv), f"{float(self.mass[i]):.6g}"
+            names = topology.body_names[i], topology.body_name(parent), joint, kind.__name__.lower()
+            rows.append((str(i), *names, *numbers))
+        rows.insert(1, tuple("-" * max(map(len, column)) for column in zip(*rows, strict=True)))
         rotors = self.rotors
         of_rotors = [""] if rotors.count else []
         for name, carrier, column, ratio in zip(
@@ -188,7 +170,7 @@ class Model(Displayed, eqx.Module):
             of_rotors.append(
                 f"rotor {name}: carried by {topology.body_name(carrier)}, {float(ratio):.6g} times the rate of {joint}"
             )
-        return "\n".join([header, "", *("  ".join(row).rstrip() for row in aligned), *of_rotors])
+        return "\n".join([header, "", aligned(rows, left=(1, 2, 3, 4)), *of_rotors])
 
     def locate(self, name: str, point: Any) -> tuple[int, Float[Array, "3"]]:
         """Index of the moving body (-1: the ground) that carries the body or frame `name`, and a point on the axes of this body.

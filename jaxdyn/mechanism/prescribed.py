@@ -17,6 +17,8 @@ from jaxdyn.mechanism.quantity import POSITION, VELOCITY, quantity
 
 Time = Float[Array, ""]
 
+_POSITION = quantity(POSITION, along="coordinate")
+
 
 class PrescribedMotion(eqx.Module):
     """Coordinates q(t) (rad, m) of one joint, twice differentiable.
@@ -48,9 +50,7 @@ class ConstantRate(PrescribedMotion):
     kind: ClassVar[str] = "constant_rate"
 
     rate: Float[Array, "*batch n"] = eqx.field(converter=_row, metadata=quantity(VELOCITY, along="coordinate"))
-    start: Float[Array, "*batch n"] = eqx.field(
-        converter=_row, default=0.0, metadata=quantity(POSITION, along="coordinate")
-    )
+    start: Float[Array, "*batch n"] = eqx.field(converter=_row, default=0.0, metadata=_POSITION)
 
     def __call__(self, t: Time) -> Float[Array, "n"]:
         return self.start + self.rate * t[None]
@@ -68,16 +68,14 @@ class Sinusoid(PrescribedMotion):
 
     kind: ClassVar[str] = "sinusoid"
 
-    amplitude: Float[Array, "*batch n"] = eqx.field(converter=_row, metadata=quantity(POSITION, along="coordinate"))
+    amplitude: Float[Array, "*batch n"] = eqx.field(converter=_row, metadata=_POSITION)
     angular_frequency: Float[Array, "*batch n"] = eqx.field(
         converter=_row, metadata=quantity("rad/s", along="coordinate")
     )
     phase: Float[Array, "*batch n"] = eqx.field(
         converter=_row, default=0.0, metadata=quantity("rad", along="coordinate")
     )
-    offset: Float[Array, "*batch n"] = eqx.field(
-        converter=_row, default=0.0, metadata=quantity(POSITION, along="coordinate")
-    )
+    offset: Float[Array, "*batch n"] = eqx.field(converter=_row, default=0.0, metadata=_POSITION)
 
     def __call__(self, t: Time) -> Float[Array, "n"]:
         return self.offset + self.amplitude * jnp.sin(self.angular_frequency * t[None] + self.phase)
@@ -94,9 +92,7 @@ class Spline(PrescribedMotion):
 
     kind: ClassVar[str] = "spline"
 
-    values: Float[Array, "*batch knots n"] = eqx.field(
-        converter=floating, metadata=quantity(POSITION, along="coordinate")
-    )
+    values: Float[Array, "*batch knots n"] = eqx.field(converter=floating, metadata=_POSITION)
     interval: Float[Array, "*batch"] = eqx.field(converter=floating, metadata=quantity("s", positive=True))
     start: Float[Array, "*batch"] = eqx.field(converter=floating, default=0.0, metadata=quantity("s"))
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 import numpy as np
 
 from jaxdyn.errors import UnknownName
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import constructed, described
 
 
 class ComponentUnit(NamedTuple):
@@ -171,6 +171,10 @@ def metadata(declared: Quantity) -> dict[str, Quantity]:
     return {_KEY: declared}
 
 
+POSITIVE = quantity(positive=True)
+"""Metadata of a positive setting without a unit."""
+
+
 def quantity_of(field: dataclasses.Field) -> Quantity:
     """Declaration of a field; empty if the field was defined without `quantity`."""
     return field.metadata.get(_KEY, Quantity())
@@ -196,11 +200,8 @@ def meanings(cls: type) -> dict[str, str]:
 
     If they do not explain a field, its meaning is that in the class of `stated_by`.
     """
-    owners = (
-        {field.name: field.metadata.get(_OWNER) for field in dataclasses.fields(cls)}
-        if dataclasses.is_dataclass(cls)
-        else {}
-    )
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    owners = {field.name: field.metadata.get(_OWNER) for field in fields}
     found = {name: meanings(owner).get(name, "") for name, owner in owners.items() if owner is not None}
     for base in reversed(cls.__mro__):
         section = re.search(r"^Attributes:\n((?: .*\n?|\n)+)", inspect.cleandoc(base.__doc__ or ""), re.MULTILINE)
@@ -251,9 +252,8 @@ def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) ->
     choices = static and bool(options or bool in classes)
     instances = all(dataclasses.is_dataclass(kind) and kind.__module__.startswith("jaxdyn.") for kind in others)
     known = all(isinstance(kind, type) or get_origin(kind) is Literal for kind in kinds)
-    fields = [
-        getattr(kind, "_fields", ()) for kind in others
-    ]  # of named tuples, which may be replaced by similar objects
+    # Named tuples may be replaced by similar objects.
+    fields = [getattr(kind, "_fields", ()) for kind in others]
     if any(names and all(hasattr(value, name) for name in names) for names in fields) and not isinstance(value, type):
         return
     if not known or not (choices or (others and instances)) or isinstance(value, classes):
@@ -261,8 +261,7 @@ def _check_kind(place: str, value: Any, kinds: tuple[Any, ...], static: bool) ->
     if any(isinstance(value, type(option)) and value == option for option in options):
         return
     if isinstance(value, type) and issubclass(value, tuple(others)):
-        needed = any(f.default is f.default_factory is dataclasses.MISSING for f in dataclasses.fields(value))
-        raise TypeError(f"{place} is {described(value)}; give an instance, {value.__name__}({'...' if needed else ''})")
+        raise TypeError(f"{place} is {described(value)}; give an instance, {constructed(value)}")
     allowed = [repr(option) for option in (*options, *((True, False) if bool in classes else ()))]
     allowed += [f"an instance of {kind.__name__}" for kind in others] + ["None"] * (types.NoneType in classes)
     listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}" if len(allowed) > 1 else allowed[0]

@@ -176,13 +176,11 @@ def lock_joints(model: Model, positions: Mapping[str, Array | np.ndarray | Seque
     kept = [body for body in range(model.nb) if body not in fixed]
     number = {body: k for k, body in enumerate(kept)}
     origin = RigidTransform.identity(model.dtype)
-    carriers, inside = (
-        {GROUND: GROUND},
-        {GROUND: origin},
-    )  # the body that carries each of the old ones, and its place in it
+    # The body that carries each of the old ones, and its place in it.
+    carriers, inside = {GROUND: GROUND}, {GROUND: origin}
     parents, placements = [], []
     for body, parent in enumerate(topology.parents):
-        placement = inside[parent].compose(_row(model.placement, body))
+        placement = inside[parent].compose(model.placement.row(body))
         if body in fixed:
             joint = model.joint(body)
             carriers[body] = carriers[parent]
@@ -192,7 +190,7 @@ def lock_joints(model: Model, positions: Mapping[str, Array | np.ndarray | Seque
             parents.append(carriers[parent])
             placements.append(placement)
     joints = [model.joint(body) for body in kept]
-    frames = [(c, inside[c].compose(_row(model.frames, k))) for k, c in enumerate(topology.frame_bodies)]
+    frames = [(c, inside[c].compose(model.frames.row(k))) for k, c in enumerate(topology.frame_bodies)]
     frames += [(body, inside[body]) for body in fixed]
     new = dataclasses.replace(
         topology,
@@ -261,10 +259,6 @@ def _merged(model: Model, carriers: list[int], inside: RigidTransform) -> tuple[
     about = einsum("kb,bij->kij", share, turned + einsum("b,bi,bj->bij", model.mass, arms, arms))  # (F6)
     inertia = jax.vmap(lambda planar: symmetric_entries(inertia_from_planar(planar)))(about)
     return mass, com, jnp.where(alone[:, None], model.inertia[np.array(first)], inertia)
-
-
-def _row(placements: RigidTransform, row: int) -> RigidTransform:
-    return jax.tree.map(lambda x: x[row], placements)
 
 
 def _stack(placements: list[RigidTransform]) -> RigidTransform:

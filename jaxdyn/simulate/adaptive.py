@@ -17,7 +17,7 @@ from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, correction_over_step, instant
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import checked_count, described
+from jaxdyn.mechanism.messages import check_instance, checked_count
 from jaxdyn.simulate.controls import Controls, Policy, Step, as_controls
 from jaxdyn.simulate.outcome import RolloutResult, report
 from jaxdyn.simulate.trajectory import Trajectory
@@ -109,8 +109,7 @@ def rollout_adaptive(
 
 def _check_times(times: Any) -> None:
     """Raise an error unless the times of the records are an array with one axis, in ascending or descending order if known."""
-    if not isinstance(times, jax.Array | np.ndarray):
-        raise TypeError(f"times is {described(times)}; give an array, jnp.asarray(times)")
+    check_instance("times", times, jax.Array | np.ndarray, "an array, jnp.asarray(times)")
     if times.ndim != 1 or not times.size:
         raise ValueError(f"times has shape {times.shape}; give one time per record, shape (records,)")
     values = known(times)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import check_name
-from jaxdyn.mechanism.messages import check_function, described
+from jaxdyn.mechanism.messages import check_function, check_instance, described
 from jaxdyn.mechanism.quantity import EFFORT, quantity
 from jaxdyn.simulate.integrators import Control
 
@@ -274,8 +274,8 @@ def as_controls(
     if callable(controls):
         _check_policy(controls, system, state, key)
         return Feedback(cast(Policy, controls))
-    if not isinstance(controls, jax.Array | np.ndarray):
-        raise TypeError(f"controls are {described(controls)}; give an array, jnp.asarray(controls), or a policy")
+    remedy = "an array, jnp.asarray(controls), or a policy"
+    check_instance("the argument controls", controls, jax.Array | np.ndarray, remedy)
     if steps is None:
         raise TypeError("controls are an array, whose rows belong to steps of one length; give Knots(array, interval)")
     _check_shape(controls, system, steps)

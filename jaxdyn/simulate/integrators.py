@@ -66,7 +66,7 @@ def check_integrator(integrator: Any, name: str = "integrator") -> None:
     Raises:
         TypeError: The argument is of another type, or a class; the message states the remedy.
     """
-    check_instance(name, integrator, Integrator, "an Integrator, RungeKutta4() for instance", "")
+    check_instance(name, integrator, Integrator, "an Integrator, RungeKutta4() for instance")
 
 
 class ExplicitEuler(Integrator):

@@ -13,17 +13,13 @@ from types import FrameType
 
 import equinox
 import jax
-import jax.numpy as jnp
 import jaxtyping
 import numpy as np
-from jax.core import Tracer
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxdyn.display import plural
 from jaxdyn.mechanism.topology import Topology
-from jaxdyn.results import ResultCode, UnsuccessfulError, outcome_text
+from jaxdyn.results import ResultCode, UnsuccessfulError, outcome_text, reported
 from jaxdyn.simulate.violations import ConstraintWarning, violation_text
 
 
@@ -100,7 +96,6 @@ def _fastest(v: Float[np.ndarray, "nv"], topology: Topology) -> str:
     return f", when joint {joint!r} was the fastest (|v| = {abs(v[column]):.2g})"
 
 
-_reported = Primitive("rollout_reported")
 _NOT_OF_USERS = (
     str(Path(__file__).parents[1]),
     *(str(Path(str(package.__file__)).parent) for package in (jax, jaxtyping, equinox)),
@@ -127,14 +122,11 @@ def report(
     Raises:
         RolloutError: `throw` is true, and no sample reached its end.
     """
-    known = (result, steps, v) + (() if errors is None else (errors,))
-    ways = {"topology": topology, "throw": throw, "groups": groups}
-    if not any(isinstance(x, Tracer) for x in known):  # to bind a primitive takes longer than a step
-        return _report(*known, **ways)
-    return _reported.bind(*map(jax.lax.stop_gradient, known), **ways)
+    values = (result, steps, v) + (() if errors is None else (errors,))
+    return reported(_report, *values, topology=topology, throw=throw, groups=groups)
 
 
-def _report(result, steps, v, errors=None, *, topology: Topology, throw: bool, groups):
+def _report(result, steps, v, errors=None, *, topology: Topology, throw: bool, groups, is_mapped: bool) -> None:
     codes = np.ravel(result)
     violation = None if errors is None else violation_text(groups, np.asarray(errors), topology.name)
     failed = [code for code in codes.tolist() if not RolloutResult(code).successful]
@@ -147,7 +139,6 @@ def _report(result, steps, v, errors=None, *, topology: Topology, throw: bool, g
         warnings.warn(text, DivergenceWarning, _user_level(sys._getframe()))
     elif violation:
         warnings.warn(violation, ConstraintWarning, _user_level(sys._getframe()))
-    return result
 
 
 def _user_level(frame: FrameType) -> int:
@@ -156,27 +147,3 @@ def _user_level(frame: FrameType) -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_OF_USERS):
         frame, level = frame.f_back, level + 1
     return level
-
-
-@_reported.def_abstract_eval
-def _shape(result, *_, **__):
-    return result
-
-
-def _batched(arguments, axes, **options):
-    size = next(x.shape[axis] for x, axis in zip(arguments, axes, strict=True) if axis is not None)
-    moved = [
-        jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
-        for x, axis in zip(arguments, axes, strict=True)
-    ]
-    return _reported.bind(*moved, **options), 0
-
-
-def _differentiated(primals, tangents, **options):
-    return _reported.bind(*primals, **options), tangents[0]
-
-
-_reported.def_impl(_report)
-batching.primitive_batchers[_reported] = _batched
-ad.primitive_jvps[_reported] = _differentiated
-mlir.register_lowering(_reported, lambda context, result, *_, **__: [result])

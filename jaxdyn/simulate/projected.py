@@ -48,6 +48,5 @@ class Projected(Integrator):
         unstabilized = dataclasses.replace(system, stabilization=0.0)
         new, solved = self.integrator.step(unstabilized, state, control, t, dt)
         q, residual = project_position(system, new, t + dt, iterations=self.iterations)
-        return State(q, project_velocity(system, State(q, new.v), t + dt)), solved & (
-            residual < jnp.finfo(q.dtype).eps ** 0.5
-        )
+        solved = solved & (residual < jnp.finfo(q.dtype).eps ** 0.5)
+        return State(q, project_velocity(system, State(q, new.v), t + dt)), solved

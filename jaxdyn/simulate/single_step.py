@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from jaxdyn.compute import kernel
 from jaxdyn.dynamics.system import State, System, check_system
 from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.messages import described
+from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
 from jaxdyn.simulate.outcome import RolloutError, RolloutResult, describe
 from jaxdyn.simulate.trajectory import rollout
@@ -66,8 +66,7 @@ class Stepper:
 
     def __init__(self, system: System, dt: float, **options: Any):
         check_system(system, "stepper")
-        if not isinstance(dt, int | float | np.number):
-            raise TypeError(f"dt is {described(dt)}; give a float, in seconds")
+        check_instance("dt", dt, int | float | np.number, "a float, in seconds")
         self.system, self.dt, self._options = system, float(dt), options
         self._example = system.at_rest(configuration.neutral(system.model))
         self._driven = self._compiled(jnp.zeros(system.nu, self._example.v.dtype))

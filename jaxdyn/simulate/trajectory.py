@@ -32,7 +32,7 @@ from jaxdyn.dynamics.equations_of_motion import total_potential_energy
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
-from jaxdyn.mechanism.messages import check_function, checked_count, described
+from jaxdyn.mechanism.messages import check_function, check_instance, checked_count, described
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import plain
 from jaxdyn.mechanism.topology import Topology
@@ -486,9 +486,8 @@ class _Loop:
     def block(self, carry: _Carry, schedule: PyTree) -> tuple[_Carry, PyTree]:
         """The steps from one record to the next, and the record at their start."""
         index, row = jax.tree.map(lambda x: x[0], schedule)
-        return _checkpointed_loop(self.advance, carry, schedule, self.save_every), self.record(
-            jnp.asarray(index), row, carry
-        )
+        record = self.record(jnp.asarray(index), row, carry)
+        return _checkpointed_loop(self.advance, carry, schedule, self.save_every), record
 
     def advance(self, carry: _Carry, scheduled: tuple[Array, PyTree]) -> _Carry:
         """One control step; a sample that has ended is held."""
@@ -545,8 +544,7 @@ def _duration(name: str, x: Any) -> float | Array:
     """
     if isinstance(x, int | float):
         return float(x)
-    if not isinstance(x, np.number | np.ndarray | Array):
-        raise TypeError(f"{name} is {described(x)}; give a float, in seconds")
+    check_instance(name, x, np.number | np.ndarray | Array, "a float, in seconds")
     return jnp.asarray(x)
 
 

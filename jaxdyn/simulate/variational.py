@@ -138,10 +138,8 @@ class Variational(Integrator):
         def residual(x):
             v, impulses, mu = jnp.split(x, [state.v.size, slipless_from])
             q = configuration.integrate(end_model, state.q, dt * v)
-            force, errors = (
-                unbalanced(v) + dot(rows.T, impulses),
-                [constraint_motion.residuals_at(end_model, closed, q) / dt],
-            )
+            force = unbalanced(v) + dot(rows.T, impulses)
+            errors = [constraint_motion.residuals_at(end_model, closed, q) / dt]
             if mu.size:
                 middle = rolling(v)
                 force, errors = force + dot(middle.T, mu), [*errors, dot(middle, v)]

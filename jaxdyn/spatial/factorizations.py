@@ -195,9 +195,8 @@ _cholesky_p = _own(jax.lax.linalg.cholesky_p, _lapack_cholesky, elementary.chole
 _triangular_solve_p = _own(
     jax.lax.linalg.triangular_solve_p, jax.lax.linalg.triangular_solve_p.bind, _triangular_solve_in_elements
 )
-_lu_p = _own(
-    jax.lax.linalg.lu_p, jax.lax.linalg.lu_p.bind
-)  # needs no derivative rule: `solve` differentiates its equation
+# The decomposition needs no derivative rule: `solve` differentiates its equation.
+_lu_p = _own(jax.lax.linalg.lu_p, jax.lax.linalg.lu_p.bind)
 _qr_p = _own(jax.lax.linalg.qr_p, jax.lax.linalg.qr_p.bind)
 
 

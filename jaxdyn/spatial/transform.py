@@ -73,6 +73,10 @@ class RigidTransform(eqx.Module):
         back = quaternion.inverse(self.quaternion)
         return RigidTransform(back, -quaternion.rotate(back, self.translation))
 
+    def row(self, index: int) -> "RigidTransform":
+        """One transform of a batch."""
+        return jax.tree.map(lambda x: x[index], self)
+
     def apply(self, point: Vector3) -> Vector3:
         """Components on A (m) of a point given on B."""
         return self.translation + quaternion.rotate(self.quaternion, point)

@@ -137,10 +137,8 @@ class Served:
     """
 
     def __init__(self, name: str, port: int, host: str):
-        with (
-            same_origin_only(host) as checked,
-            contextlib.redirect_stdout(io.StringIO()),
-        ):  # viser prints an announcement
+        # viser prints an announcement
+        with same_origin_only(host) as checked, contextlib.redirect_stdout(io.StringIO()):
             self.server = viser.ViserServer(host, port, label=f"jaxdyn: {name}", verbose=False)
             if not checked:
                 self.server.stop()

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
-from matplotlib.axes import Axes
 
 from jaxdyn.constraints.assembly import assemble
 from jaxdyn.control.batch import best_of
@@ -89,7 +88,9 @@ def _curves(label: str, shown: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figu
     """Two panels with titles, each with one line for each component of values (x, components) over x."""
     figure = Figure(figsize=(2.2 * _HEIGHT, _HEIGHT), layout="constrained")
     for axis, (title, (x, values)) in zip(figure.subplots(1, 2), shown.items(), strict=True):
-        _label(axis, label, "")
+        axis.set_xlabel(label, fontsize=8)
+        axis.tick_params(labelsize=7, which="both")
+        axis.grid(color=GRAY, alpha=0.2)
         thin = np.unique(np.linspace(0, len(x) - 1, min(_MOST_POINTS, len(x))).round().astype(int))
         axis.plot(x[thin], values[thin], lw=1.0)
         axis.set_title(title, fontsize=8)
@@ -99,10 +100,3 @@ def _curves(label: str, shown: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figu
 def _labelled(title: str, units: tuple[str, ...]) -> str:
     """The title with the unit that all values have, if they have one."""
     return f"{title} ({units[0]})" if len(set(units)) == 1 and units[0] else title
-
-
-def _label(axis: Axes, x: str, y: str) -> None:
-    axis.set_xlabel(x, fontsize=8)
-    axis.set_ylabel(y, fontsize=8)
-    axis.tick_params(labelsize=7, which="both")
-    axis.grid(color=GRAY, alpha=0.2)

@@ -98,7 +98,7 @@ def test_capsules_of_length_zero_are_spheres():
 
 
 def test_ends_of_the_wrong_shape_are_refused():
-    with pytest.raises(ValueError, match=r"obstacle_ends has shape \(1, 3\); give shape \(2, 3\), one end for each"):
+    with pytest.raises(ValueError, match=r"and 2 obstacles: obstacle_ends has shape \(1, 3\); give shape \(2, 3\)"):
         capsules(obstacle_ends=POLE[1:])
 
 

@@ -143,7 +143,7 @@ def test_the_plan_of_the_worst_machine_has_the_smallest_largest_cost():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: {"plants": SYSTEM}, "the plants are a System"),
+        (lambda p: {"plants": SYSTEM}, "the argument plants is a System"),
         (lambda p: {"plants": jax.tree.map(lambda leaf: leaf[0], p)}, "one machine without a leading axis"),
         (lambda p: {"plants": eqx.tree_at(lambda p: p.inputs.delay, p, p.inputs.delay + 0.1)}, "have delays"),
         (

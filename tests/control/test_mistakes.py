@@ -57,7 +57,7 @@ MISTAKES = {
     ),
     "a negative radius": (
         lambda: control.Spheres(("pole",), [[0.0, 0.0, 0.0]], [-1.0], [[0.0, 0.0, 0.0]], [1.0]),
-        r"radii of Spheres is \[-1.0\]; give values that are not negative",
+        r"Spheres with 1 body and 1 obstacle: radii is \[-1.0\]; give values that are not negative",
     ),
     "a negative weight of a user's cost": (lambda: Own(START, -1.0), r"weight of Own is -1.0; .* not negative"),
     "an unknown optimizer": (
@@ -117,7 +117,7 @@ MISTAKES = {
     ),
     "a problem for a controller": (
         lambda: control.run_receding_horizon(PROBLEM, START, steps=2),
-        r"the controller is a ControlProblem; pass RecedingHorizon\(",
+        r"the controller is a ControlProblem; give RecedingHorizon\(",
     ),
     "half an iteration": (lambda: control.solve(PROBLEM, ILQR(), max_steps=1.5), r"max_steps is 1.5; give an integer"),
     "fewer than no iterations": (
@@ -133,11 +133,11 @@ MISTAKES = {
         r"follow got a tuple as the state",
     ),
     "no gains": (lambda: control.follow(PROBLEM, PLAN, None, START), r"give gains of shape \(4, 1, 4\)"),
-    "controls for a plan": (lambda: control.verify(PROBLEM, PLAN.controls), r"verify: the plan is .*; pass a Plan"),
-    "a list of controls": (lambda: control.rollout_controls(PROBLEM, [[0.0]] * 4), r"are a list; .* jnp.asarray"),
+    "controls for a plan": (lambda: control.verify(PROBLEM, PLAN.controls), r"verify: the plan is .*; give a Plan"),
+    "a list of controls": (lambda: control.rollout_controls(PROBLEM, [[0.0]] * 4), r"is a list; .* jnp.asarray"),
     "too few centers": (
         lambda: control.Spheres(("pole", "cart"), [[0.0, 0.0, 0.0]], [1.0, 1.0], [[0.0, 0.0, 0.0]], [1.0]),
-        r"the number of centers is 1, but that of bodies is 2",
+        r"Spheres with 2 bodies and 1 obstacle: centers has shape \(1, 3\); give shape \(2, 3\)",
     ),
 }
 

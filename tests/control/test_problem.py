@@ -94,7 +94,7 @@ def test_dynamics_and_states_that_do_not_fit_are_answered_when_the_problem_is_bu
         ControlProblem(system.model, x, **time)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="dynamics is the class MultibodyDynamics"):
         ControlProblem(MultibodyDynamics, x, **time)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match=r"initial is tuple; pass State\(q, v\)"):
+    with pytest.raises(TypeError, match=r"initial is a tuple; give State\(q, v\)"):
         ControlProblem(MultibodyDynamics(system), (jnp.zeros(1), jnp.zeros(1)), **time)
     with pytest.raises(ValueError, match=r"q and v of initial have shapes"):
         ControlProblem(MultibodyDynamics(system), jaxdyn.State(jnp.zeros(2), jnp.zeros(1)), **time)

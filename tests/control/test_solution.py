@@ -73,11 +73,11 @@ def test_a_history_is_recorded_on_request_and_ends_with_the_solution():
 
 def test_arguments_of_the_wrong_kind_are_answered_at_the_door(as_a_user):
     problem = regulator()
-    with pytest.raises(TypeError, match=r"the class ILQR; pass an instance, ILQR\(\)"):
+    with pytest.raises(TypeError, match=r"the class ILQR; give an instance, ILQR\(\)"):
         solve(problem, ILQR, start_of(problem))  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="rollout_controls"):
         solve(problem, ILQR(), jnp.zeros((30, 1)))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="pass a ControlProblem"):
+    with pytest.raises(TypeError, match="give a ControlProblem"):
         solve(problem.dynamics, ILQR(), start_of(problem))  # pyright: ignore[reportArgumentType]
 
 

@@ -191,7 +191,7 @@ class TestInputs:
 def test_what_makes_no_plant_is_answered_with_the_remedy(as_a_user):
     plant = pendulum_plant()
     attempts = [
-        (lambda: Plant(plant.system.model, plant.sensors), TypeError, r"a Model; wrap it, System\(model\)"),
+        (lambda: Plant(plant.system.model, plant.sensors), TypeError, r"a Model; give System\(model\)"),
         (lambda: Plant(plant, plant.sensors), TypeError, "a Plant; give a System"),
         (lambda: Plant(plant.system, [0.1]), TypeError, r"a list; give Sensors\(noise"),
         (lambda: Plant(plant.system, plant.sensors, [0.1]), TypeError, r"a list; give Inputs\("),
@@ -218,11 +218,11 @@ def test_what_makes_no_problem_is_answered_with_the_remedy(as_a_user):
             r"Plant\(System\(model\), sensors",
         ),
         (lambda: OutputError(plant, windows), r"a Plant; give Parameters\(plant"),
-        (lambda: OutputError(parameters, [recording]), r"a list; cut recordings"),
+        (lambda: OutputError(parameters, [recording]), r"a list; give windows, cut"),
         (lambda: OutputError(parameters, windows, Huber), r"the class Huber; give an instance, Huber\(\)"),
         (lambda: InverseDynamicsError(system, motions, [0.1]), r"a System; give Parameters"),
         (lambda: InverseDynamicsError(parameters, recording, [0.1]), r"a Recording; give Motions"),
-        (lambda: cut(recording, duration=0.2, interval=STEP), r"a Recording; give a list of Recording"),
+        (lambda: cut(recording, duration=0.2, interval=STEP), r"a Recording is not a list; give a list"),
         (lambda: cut([recording, windows], duration=0.2, interval=STEP), r"a Windows; give a list"),
     ]
     for attempt, remedy in attempts:

@@ -34,7 +34,6 @@ JOBS = {
         [
             "pictures=false",
             "motion.interval=0.4",
-            "synthetic.repetitions=1",
             "fit.rounds=1",
             "fit.max_steps=12",
             'free=[{inertia=["lower"], divergence=0.1}, {path="system.forces.0.viscous", chart="positive"}]',

@@ -135,7 +135,7 @@ def test_a_signal_that_follows_at_once_on_another_is_not_lost(monkeypatch):
 # Overrides that make a job small, and its inputs.
 JOBS = {
     "rollout": ["rollout.toml", "batch=20", "chunk=2", "initial.speed=1", "time.duration=20 s", "time.save_every=1000"],
-    "identify": ["identify.toml", "pictures=false", "synthetic.repetitions=1", "fit.max_steps=12"],
+    "identify": ["identify.toml", "pictures=false", "fit.max_steps=12"],
     "optimize": ["optimize.toml", "chunk=2", "max_steps=4"],
     "evaluate": ["one", "data=../new"],
 }

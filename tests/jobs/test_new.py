@@ -21,7 +21,7 @@ from jaxdyn.jobs.rollout.config import RolloutConfig
 
 SMALL = {
     "rollout": ["batch=4", "time.duration=20 ms", "dtype=float64", "pictures=false"],
-    "identify": ["synthetic.repetitions=10", "motion.interval=0.1", "pictures=false"],
+    "identify": ["motion.interval=0.1", "pictures=false"],
     "optimize": ["time.steps=20", "max_steps=30", "pictures=false", "animation=false"],
 }
 

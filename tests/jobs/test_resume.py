@@ -237,7 +237,7 @@ def test_a_damaged_plant_of_a_complete_run_is_named(tmp_path, capsys):
     run = RunDirectory.create(tmp_path / "run", "test")
     save_plant(pendulum_plant(), run.root / "arm")
     for path in (run.root / "arm.json", run.root / "arm.npz"):
-        run.write_metrics({"arrays": run.array_names(), "archives": run.archive_names()})
+        run.write_metrics({name: run.sealed_names(archives=name == "archives") for name in ("arrays", "archives")})
         assert run.is_complete()
         sound = path.read_bytes()
         flip(path)

@@ -55,7 +55,7 @@ def chunk(k: int) -> dict[str, np.ndarray]:
 def complete(files: Chunks, compute=chunk) -> bool:
     completes = files.fill(compute)
     if completes:
-        files.directory.write_metrics({"arrays": files.directory.array_names()})
+        files.directory.write_metrics({"arrays": files.directory.sealed_names(archives=False)})
     files.directory.held.close()
     return completes
 

@@ -242,8 +242,10 @@ def test_refusal_of_names_names_both_and_the_remedy():
             lambda name=name: builder.add_body(name, **ROD), f"two bodies or frames called '{name}'; rename one"
         )
         assert_refused(lambda name=name: builder.add_frame(name, body="rod"), f"called '{name}'; rename one")
-    assert_refused(lambda: builder.add_body("ground", **ROD), 'a body cannot be called "ground"', "choose another name")
-    assert_refused(lambda: builder.add_frame("ground", body="rod"), "called 'ground'; rename one")
+    assert_refused(
+        lambda: builder.add_body("ground", **ROD), 'a body or frame cannot be called "ground"', "choose another name"
+    )
+    assert_refused(lambda: builder.add_frame("ground", body="rod"), 'a body or frame cannot be called "ground"')
     assert_refused(
         lambda: builder.add_body("other", joint_name="rod_joint", **ROD),
         "body 'other': there are two joints called 'rod_joint'; rename one",

@@ -65,7 +65,10 @@ MISTAKES = {
         lambda: simulated(SYSTEM, START, Constant),
         r"class Constant; give an instance, Constant\(",
     ),
-    "a list for controls": (lambda: simulated(SYSTEM, START, [[0.0]] * 4), r"are a list; give an array, jnp.asarray"),
+    "a list for controls": (
+        lambda: simulated(SYSTEM, START, [[0.0]] * 4),
+        r"controls is a list; give an array, jnp.asarray",
+    ),
     "a policy of two arguments": (
         lambda: simulated(SYSTEM, START, lambda t, state: jnp.zeros(1)),
         r"'<lambda>' does not take the arguments t, state, key; define it with these",

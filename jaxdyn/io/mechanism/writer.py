@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
-
 from jaxdyn.dynamics.drives import Actuator, Actuators, JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System
@@ -15,7 +13,6 @@ from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.rotors import Rotors
-from jaxdyn.spatial.transform import RigidTransform
 
 
 def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]:
@@ -61,7 +58,7 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         tables["drives"] = drives if is_plain else drives | {"components": components}
     tables["body"] = [_body_table(model, body, file) for body in range(topology.nb)]
     tables["frame"] = [
-        {"name": name, "body": topology.body_name(body)} | placement_table(_row(model.frames, row))
+        {"name": name, "body": topology.body_name(body)} | placement_table(model.frames.row(row))
         for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
     ]
     rotors, driven = model.rotors, topology.body_of_column
@@ -90,10 +87,6 @@ def _actuator_table(actuator: Actuator) -> dict[str, Any]:
     return table
 
 
-def _row(placements: RigidTransform, row: int) -> RigidTransform:
-    return jax.tree.map(lambda x: x[row], placements)
-
-
 def _values(part: Model | Rotors, row: int, *names: str) -> dict[str, Any]:
     return {name: record(getattr(part, name)[row]) for name in names}
 
@@ -106,6 +99,6 @@ def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
         "name": topology.body_names[body],
         "parent": topology.body_name(topology.parents[body]),
         "joint": joint | joint_limits_table(model, body),
-        **placement_table(_row(model.placement, body)),
+        **placement_table(model.placement.row(body)),
         **_values(model, body, "mass", "com", "inertia"),
     }

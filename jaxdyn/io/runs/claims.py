@@ -55,9 +55,8 @@ def _taken(path: Path) -> str | None:
 def _holder(path: Path) -> str | None:
     """The name of the process that holds a claim; None if the claim has ended."""
     try:
-        with (
-            path.open() as file
-        ):  # a network file system asks its server; without opening, the answer may be a minute old
+        # A network file system asks its server; without opening, the answer may be a minute old.
+        with path.open() as file:
             name, _, process = file.read().partition("\n")
             stamp = os.fstat(file.fileno()).st_mtime
     except FileNotFoundError:

@@ -293,15 +293,8 @@ class RunDirectory:
             path.unlink(missing_ok=True)
         return intact
 
-    def array_names(self) -> list[str]:
-        """Names of all files of arrays with a checksum in this directory, without their suffix."""
-        return self._sealed_names(archives=False)
-
-    def archive_names(self) -> list[str]:
-        """Names of all archives in this directory, without their suffix."""
-        return self._sealed_names(archives=True)
-
-    def _sealed_names(self, *, archives: bool) -> list[str]:
+    def sealed_names(self, *, archives: bool) -> list[str]:
+        """Names of all files with a checksum in this directory, without their suffix: archives, or other files of arrays."""
         files = [file for file in self.root.rglob("*.npz") if has_seal(file) and is_of_archive(file) == archives]
         return sorted(file.relative_to(self.root).with_suffix("").as_posix() for file in files)
 

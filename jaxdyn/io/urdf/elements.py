@@ -138,10 +138,8 @@ def repair_inertias(
         change = np.abs(physical[name] - found["inertia"]).max()
         if every or change < _NEGLIGIBLE * trace[body_of[name]]:
             inertial = links[name].required("inertial")
-            frame, element = (
-                rotation_matrix(np.array(origin(inertial.optional("origin"))[1])),
-                inertial.required("inertia"),
-            )
+            frame = rotation_matrix(np.array(origin(inertial.optional("origin"))[1]))
+            element = inertial.required("inertia")
             old = np.array([element.number(entry, 0.0) for entry in INERTIA_ENTRIES])
             new = symmetric_entries(frame.T @ physical[name] @ frame)
             element.ignore(

@@ -111,7 +111,7 @@ class _Writer:
         for body in range(self.model.nb):
             parts += [self._link(body), self._joint(body)]
         for index, (name, body) in enumerate(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True)):
-            ends = self._ends(body, name, _row(self.model.frames, index))
+            ends = self._ends(body, name, self.model.frames.row(index))
             parts.append(_element("link", name=name))
             parts.append(
                 _element("joint", *ends, name=unused(f"{name}_fixed", self.topology.joint_names), type="fixed")
@@ -148,7 +148,7 @@ class _Writer:
         effort, velocity = (np.asarray(x)[columns] for x in (model.limits.effort, model.limits.velocity))
         bounded = math.isfinite(lower) or math.isfinite(upper)
         type_ = "continuous" if kind is Revolute and not bounded else types[0]
-        parts = self._ends(topology.parents[body], topology.body_names[body], _row(model.placement, body))
+        parts = self._ends(topology.parents[body], topology.body_names[body], model.placement.row(body))
         joint = model.joint(body)
         if isinstance(joint, Planar):
             normal, across_it = (np.asarray(axis, np.float64) for axis in (joint.normal, joint.direction))
@@ -275,10 +275,6 @@ def _text(value: Any) -> str:
 
 def _limit(x: float) -> float:
     return x if math.isfinite(x) else math.copysign(_UNLIMITED, x)
-
-
-def _row(placements: RigidTransform, row: int) -> RigidTransform:
-    return RigidTransform(placements.quaternion[row], placements.translation[row])
 
 
 def _placement(frame: RigidTransform) -> dict[str, Any]:

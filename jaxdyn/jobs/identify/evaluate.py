@@ -55,11 +55,11 @@ class EvaluateConfig(IdentifyConfig):
 def work(config: EvaluateConfig, directory: RunDirectory) -> dict[str, Any]:
     """Evaluate all plants on the held-out recordings of each study; returns the figures of merit."""
     check_folder(config)
-    judged = [(study, _plants(config, study)) for study in config.study]
+    judged = [{name: load_plant(path) for name, path in _archives(config, study).items()} for study in config.study]
     recorded = [parts_of(config, study.validation, study.validation_time) for study in config.study]
     return {
         study.name: _evaluate(StudyRun(config, study, directory), plants, parts, config.intervals)
-        for (study, plants), parts in zip(judged, recorded, strict=True)
+        for study, plants, parts in zip(config.study, judged, recorded, strict=True)
     }
 
 
@@ -78,10 +78,6 @@ def _archives(config: EvaluateConfig, study: StudyConfig) -> dict[str, Path]:
         name = run.name if run.name not in found else str(run)
         found[name] = own if own.is_file() else plant_archive(run)
     return found
-
-
-def _plants(config: EvaluateConfig, study: StudyConfig) -> dict[str, Plant]:
-    return {name: load_plant(path) for name, path in _archives(config, study).items()}
 
 
 @announced_as("the judgment")

@@ -69,10 +69,6 @@ class StudyRun(NamedTuple):
         """Write a text file of the study."""
         self.directory.write_text(f"{self.study.name}_{name}", text)
 
-    def write_arrays(self, name: str, **arrays: Any) -> None:
-        """Write a file of arrays of the study."""
-        self.directory.write_arrays(f"{self.study.name}_{name}", **arrays)
-
 
 @contextlib.contextmanager
 def as_config_errors() -> Iterator[None]:

@@ -46,7 +46,7 @@ from jaxdyn.jobs.identify.study import (
     recordings_of,
     windows_of,
 )
-from jaxdyn.jobs.identify.synthetic import compare_with_truth, experiment_of
+from jaxdyn.jobs.identify.synthetic import experiment_of
 from jaxdyn.jobs.pictures import draw_pictures
 from jaxdyn.mechanism.model import Model
 
@@ -70,10 +70,10 @@ def work(config: IdentifyConfig, directory: RunDirectory) -> dict[str, Any]:
 def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]]) -> dict[str, Any]:
     """Run one fit, write its tables and files, and return its metrics. Synthetic recordings are generated here."""
     config, study, _ = run
-    made = experiment_of(run, config.synthetic, plant) if config.synthetic is not None else None
-    train, validation = recorded if made is None else (made.train, made.validation)
-    start_plant = prepared(config, plant if made is None else made.start, train)
-    parameters = parameters_of(config, start_plant)
+    start_plant, (train, validation) = plant, recorded
+    if config.synthetic is not None:
+        start_plant, train, validation = experiment_of(run, config.synthetic, plant)
+    parameters = parameters_of(config, prepared(config, start_plant, train))
     problems = problems_of(config, parameters, train)
     problem = problems[-1]
     print(f"\n{study.name}: {parameters.size} free parameters, {problem.count} measurements in {len(train)} recordings")
@@ -124,8 +124,6 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
         "figures": {f"{name}, {split}": row for (name, split), row in merit.items()},
         "undetermined_predictions": doubtful,
     }
-    if made is not None:
-        metrics["base_parameters"] = compare_with_truth(run, made, plant)
     if config.pictures:
         metrics["pictures"] = draw_pictures(
             "jaxdyn.jobs.identify.pictures:draw", run, stored, known, validation or train
@@ -309,4 +307,4 @@ def _save(run: StudyRun, plant: Plant, known: Uncertainty) -> None:
     for name, value, allowed in outside_bounds(plant):
         print(f"note: {name} is {value:.4g}, outside of the bounds of mechanism files ({allowed}); the plant keeps it")
     saved = ("values", "std", "covariance", "correlation")
-    run.write_arrays("estimates", **{name: getattr(known, name) for name in saved})
+    run.directory.write_arrays(f"{run.study.name}_estimates", **{name: getattr(known, name) for name in saved})
