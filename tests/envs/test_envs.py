@@ -1,5 +1,7 @@
 """Environments: the laws of a step, of episodes, of everything that is random, and the interfaces of other libraries."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,17 @@ from difference_quotients import check_derivatives
 import jaxdyn
 from jaxdyn.envs import Env, GymnaxEnv
 
-SYSTEM = jaxdyn.library.system("cart_pole")
+
+class Shaker(jaxdyn.JointForce):
+    """A force that depends on the time."""
+
+    conservative: ClassVar[bool] = False
+
+    def generalized_forces(self, model, q, v, t):
+        return jnp.stack([jnp.sin(20.0 * t), 0.0 * t])
+
+
+SYSTEM = jaxdyn.library.system("cart_pole").changed(forces=(Shaker(),))
 DT, FORCE, LIMIT = 0.02, 40.0, 12
 KEYS = jax.random.split(jax.random.key(3), 8)
 
@@ -104,7 +116,7 @@ def test_episodes_end_begin_again_and_are_counted(run):
 
 
 def test_a_simulation_that_fails_ends_the_episode():
-    env = env_with(act=lambda system, now, action: 1e12 * action)
+    env = env_with(act=lambda system, now, action: 1e12 * action, done=leaves)
     state = env.step(env.reset(KEYS[0]), jnp.ones(1))
     assert state.terminated
     assert jnp.isfinite(state.reward)
