@@ -9,6 +9,7 @@ duration, the initial and the final state, bounds of the controls, and the param
 Ipopt found, with cost, iterations, success (of Ipopt) and processor time.
 """
 
+import importlib.metadata
 import sys
 import time
 
@@ -134,7 +135,7 @@ def main(name: str, guesses: str, found: str, iterations: int) -> None:
         status=np.array([answer[2]["return_status"] for answer in answers]),
         building=built - begin,
         seconds=end - built,
-        version=ca.__version__,
+        version=importlib.metadata.version("casadi"),
     )
 
 

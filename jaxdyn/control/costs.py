@@ -14,7 +14,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.quantity import POSITION, quantity
 
 WEIGHTS = quantity(minimum=0.0, broadcast=True)
-"""Metadata of weights without a unit of their own, one for each entry or one for all."""
+"""Metadata of weights without a unit, one for each entry or one for all."""
 
 
 class Deviation(LeastSquares):
