@@ -1,12 +1,12 @@
 """MJCF files, MuJoCo's own format, read with the `mujoco` package (the extra "mjcf").
 
 MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
-bodies, joints with armature, damping, dry friction and springs, equality constraints, gravity compensation, and actuators without
-activation states (`mjcf.actuators`). A body with several joints becomes
+bodies, joints with armature, damping, dry friction and springs, tendons likewise (`mjcf.tendons`), equality constraints, gravity
+compensation, and actuators without activation states (`mjcf.actuators`). A body with several joints becomes
 a chain of bodies, one per joint. Only the last body of the chain has mass; its origin is at the last joint. Coordinates are in
 MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
 
-An element that affects the free motion and has no counterpart in jaxdyn (springs of tendons, a medium, actuators with activation
+An element that affects the free motion and has no counterpart in jaxdyn (armature of tendons, a medium, actuators with activation
 states ...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
 `IgnoredContent` warning names all that is left out, and counts the geoms whose contacts are not read.
 """
@@ -25,6 +25,7 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import drives_of_joints
 from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
+from jaxdyn.dynamics.forces.tendons import Tendon
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.errors import ConfigError
@@ -48,6 +49,8 @@ from jaxdyn.spatial.transform import RigidTransform
 _FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
 # Kinds of elements that affect the motion and that can be left out.
 KINDS = ("actuator", "tendon", "equality", "spring", "armature", "gravcomp", "medium", "plugin")
+# Properties of tendons without a counterpart, if they are not zero.
+_NONLINEAR = ("armature", "stiffnesspoly", "dampingpoly", "springyield")
 _MOST_SHOWN = 20  # file names in a message
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 
@@ -337,7 +340,25 @@ class _Reader:
         for body in map(int, np.flatnonzero((compiled.body_gravcomp != 0.0) & (compiled.body_weldid != 0))):
             carrier = model.topology.body_names.index(self.carriers[body][0])
             forces.append(GravityCompensation(carrier, compiled.body_gravcomp[body]))
-        return tuple(forces)
+        return (*forces, *self._tendons(model))
+
+    def _tendons(self, model: Model) -> list[Tendon]:
+        compiled, reader, found = self.compiled, self.actuators.tendons, []
+        for tendon in range(compiled.ntendon):
+            name, values = compiled.tendon(tendon).name or f"tendon {tendon}", reader.passive(tendon)
+            if compiled.tendon_limited[tendon]:
+                self.ignored.append(f"limits of tendon {name!r}")
+            if any(np.any(_values(compiled, f"tendon_{key}")[tendon]) for key in _NONLINEAR):
+                problem = "has armature or a nonlinear spring or damper"
+            else:
+                problem = reader.problem(tendon) if values else ""
+            if problem:
+                self._leave_out("tendon", "tendon", tendon, name, problem)
+            elif values:
+                named = [(compiled.joint(joint).name or f"joint {joint}", x) for joint, x in reader.joints(tendon)]
+                joints = {joint: (sum(x for other, x in named if other == joint),) for joint, _ in named}
+                found.append(Tendon.of(model, joints, reader.waypoints(tendon), **values))
+        return found
 
     def _constraints(self, model: Model) -> tuple[Constraint, ...]:
         found = [self._constraint(model, index) for index in map(int, np.flatnonzero(self.compiled.eq_active0))]
@@ -424,13 +445,6 @@ class _Reader:
                 self._leave_out("gravcomp", "worldbody", joint, name, "is provided by actuators whose force is limited")
             if is_free and compiled.jnt_stiffness[joint]:
                 self._leave_out("spring", "worldbody", joint, name, "is of a free joint")
-        passive = ("armature", "stiffness", "damping", "frictionloss", "stiffnesspoly", "dampingpoly", "springyield")
-        for tendon in range(compiled.ntendon):
-            name = compiled.tendon(tendon).name or f"tendon {tendon}"
-            if any(np.any(_values(compiled, f"tendon_{key}")[tendon]) for key in passive):
-                self._leave_out("tendon", "tendon", tendon, name, "has a spring, a damper, dry friction or armature")
-            elif compiled.tendon_limited[tendon]:
-                self.ignored.append(f"limits of tendon {name!r}")
         for plugin in range(compiled.nplugin):
             self._leave_out("plugin", "extension", plugin, compiled.plugin(plugin).name or f"plugin {plugin}", "is one")
         if compiled.opt.density or compiled.opt.viscosity:
