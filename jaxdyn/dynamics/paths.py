@@ -23,7 +23,6 @@ from jaxdyn.mechanism.quantity import invalid, plain, quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import velocity_at_point
-from jaxdyn.spatial.transform import RigidTransform
 
 Scalar = Float[Array, ""]
 Vector3 = Float[Array, "3"]
@@ -127,41 +126,35 @@ class Path(eqx.Module):
         """
         held: list[tuple[int, Array]] = []
         parts: list[tuple[int, ...]] = []
-        radii: list[float] = []
-        factors: list[float] = []
-        last, obstacle, fits = -1, (-1, -1, -1, 0.0), True
+        lengths: tuple[list[float], list[float]] = [], []  # radii, factors
+        last, obstacle, fits = -1, None, True
 
-        def hold(body: str, point: Sequence[float]) -> int:
-            placed = RigidTransform(jnp.asarray((1.0, 0.0, 0.0, 0.0)), jnp.asarray(point, float))
-            index, frame = model.locate_frame(body, placed)
-            held.append((index, frame.translation))
-            return len(held) - 1
+        def hold(body: str, point: Sequence[float] | np.ndarray | None) -> int:
+            held.extend([] if point is None else [model.locate(body, point)])
+            return -1 if point is None else len(held) - 1
 
         for given in waypoints:
             index, begins = hold(given.body, given.point), last < 0 or given.factor is not None
+            fits = fits and sum((begins, given.radius > 0.0, obstacle is not None)) < 2
             if given.radius:
-                fits &= not begins and obstacle[0] < 0
                 along = np.array(given.axis) / (np.linalg.norm(given.axis) or 1.0)
-                end = hold(given.body, np.add(given.point, along).tolist()) if any(given.axis) else -1
-                obstacle = index, end, -1 if given.side is None else hold(given.body, given.side), given.radius
+                end = hold(given.body, given.point + along if any(given.axis) else None)
+                obstacle = given.radius, (index, end, hold(given.body, given.side))
                 continue
             if begins:
-                fits &= obstacle[0] < 0
-                factors.append(1.0 if given.factor is None else given.factor)
+                lengths[1].append(1.0 if given.factor is None else given.factor)
             else:
-                parts.append((len(factors) - 1, last, index, *obstacle[:3]))
-                radii.append(obstacle[3])
-            last, obstacle = index, (-1, -1, -1, 0.0)
-        if not fits or obstacle[0] >= 0 or len({part[0] for part in parts}) < len(factors):
-            raise ValueError(
-                f"{place}: a line needs two points, and each sphere or cylinder a point before and after it"
-            )
+                radius, around = obstacle or (0.0, (-1, -1, -1))
+                parts.append((len(lengths[1]) - 1, last, index, *around))
+                lengths[0].append(radius)
+            last, obstacle = index, None
+        if not fits or obstacle or len({part[0] for part in parts}) < len(lengths[1]):
+            raise ValueError(f"{place}: a line needs two points, and an obstacle a point before and after it")
         terms = arms_of_joints(model.topology, joints, place)
         columns, arms = zip(*terms, strict=True) if terms else ((), ())
         bodies, points = zip(*held, strict=True) if held else ((), ())
         points = jnp.asarray(np.reshape(points, (-1, 3)), float)
-        lengths = (np.array(x, float) for x in (radii, factors))
-        return Path(columns, np.array(arms, float), bodies, points, tuple(parts), *lengths)
+        return Path(columns, np.array(arms, float), bodies, points, tuple(parts), *map(np.array, lengths))
 
     def waypoints(self, model: Model) -> tuple[Waypoint, ...]:
         """The waypoints from which `Path.of` makes this path.
@@ -252,9 +245,8 @@ class Path(eqx.Module):
     def _places(self, placed: Placements) -> tuple[Float[Array, "np 3"], Float[Array, "np 3"]]:
         """Arms of all points from the reference points of their trees, and positions from one of these points, so that no digits
         are lost far from the ground origin."""
-        both = [
-            kinematics.point_on_body(placed, body, point) for body, point in zip(self.bodies, self.points, strict=True)
-        ]
+        held = zip(self.bodies, self.points, strict=True)
+        both = [kinematics.point_on_body(placed, body, point) for body, point in held]
         first = next((placed.reference[body] for body in self.bodies if body != GROUND), jnp.zeros_like(self.points[0]))
         return jnp.stack([arm for _, arm in both]), jnp.stack([(reference - first) + arm for reference, arm in both])
 
@@ -347,16 +339,6 @@ def moved_along_columns(topology: Topology, q: Float[Array, "nq"]) -> Float[Arra
     return jnp.where(found >= 0, q[np.maximum(found, 0)], 0.0)
 
 
-def columns_of_joint(topology: Topology, joint: str, place: str) -> list[int]:
-    """Velocity components of a joint.
-
-    Raises:
-        UnknownName: There is no joint of this name.
-    """
-    check_name("joint", joint, topology.joint_names, where=place)
-    return np.flatnonzero(topology.body_of_column == topology.joint_names.index(joint)).tolist()
-
-
 def arms_of_joints(topology: Topology, joints: JointArms, place: str) -> list[tuple[int, float]]:
     """Velocity components and their moment arms.
 
@@ -371,7 +353,8 @@ def arms_of_joints(topology: Topology, joints: JointArms, place: str) -> list[tu
     """
     found: list[tuple[int, float]] = []
     for joint, values in joints.items():
-        columns = columns_of_joint(topology, joint, place)
+        check_name("joint", joint, topology.joint_names, where=place)
+        columns = np.flatnonzero(topology.body_of_column == topology.joint_names.index(joint)).tolist()
         if len(values) not in (1, len(columns)):
             raise ValueError(
                 f"{place}: joint {joint!r} has {len(columns)} velocity components; give one moment arm for each"

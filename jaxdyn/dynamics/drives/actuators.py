@@ -20,7 +20,6 @@ from jaxdyn.dynamics.paths import (
     Path,
     Waypoint,
     arms_of_joints,
-    columns_of_joint,
     joints_of_arms,
     moved_along_columns,
 )
@@ -237,7 +236,7 @@ class Actuators(Drives):
         pushing, bodies, *vectors = zip(*thrusters, strict=True) if thrusters else ((), (), (), (), ())
         bounds = np.tile(_ANY, (model.nv, 1))
         for joint, pair in (effort_range or {}).items():
-            bounds[columns_of_joint(model.topology, joint, "effort_range")] = pair
+            bounds[[column for column, _ in arms_of_joints(model.topology, {joint: (1.0,)}, "effort_range")]] = pair
         return Actuators(
             tuple(actuator.name for actuator in actuators),
             controls,

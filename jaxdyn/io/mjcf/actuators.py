@@ -83,15 +83,7 @@ class ActuatorReader:
         elif self._on_tendon(index) and (line := self.tendons.waypoints(self._index(index), float(gear[0]))):
             values = {"path": line}
         else:
-            joints: dict[str, tuple[float, ...]] = {}
-            for joint, coefficient in self._path(index):
-                key = self._name(model, joint)
-                if compiled.jnt_type[joint] == _BALL:
-                    joints[key] = tuple(map(float, gear[:3]))
-                    continue
-                arm = float(gear[0] * coefficient)
-                joints[key] = (joints.get(key, (0.0,))[0] + arm,)
-                length += arm * float(compiled.qpos0[compiled.jnt_qposadr[joint]])
+            joints, length = self.arms(model, self._path(index), gear[:3])
             values = {"joints": joints}
         gain = g0 + g1 * length
         if g1 == 0.0 and b1 and g0 == -b1:
@@ -110,6 +102,19 @@ class ActuatorReader:
             control_range=self._control_range(index),
             force_range=self._force_range(index),
         )
+
+    def arms(self, model: Model, path: list[tuple[int, float]], gear: np.ndarray) -> tuple[dict[str, Any], float]:
+        """Moment arms by the names of joints, and the length in the neutral configuration."""
+        joints: dict[str, tuple[float, ...]] = {}
+        length, compiled = 0.0, self.compiled
+        for joint, coefficient in path:
+            key, arm = self._name(model, joint), float(gear[0] * coefficient)
+            if compiled.jnt_type[joint] == _BALL:
+                joints[key] = tuple(map(float, gear))
+                continue
+            joints[key] = (joints.get(key, (0.0,))[0] + arm,)
+            length += arm * float(compiled.qpos0[compiled.jnt_qposadr[joint]])
+        return joints, length
 
     def _name(self, model: Model, joint: int) -> str:
         return model.topology.joint_names[model.topology.body_of_column[self.compiled.jnt_dofadr[joint]]]

@@ -19,6 +19,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
@@ -26,7 +27,7 @@ from jaxdyn.dynamics.drives import drives_of_joints
 from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.forces.tendons import Tendon
-from jaxdyn.dynamics.system import System
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mjcf.actuators import ActuatorReader
@@ -36,6 +37,7 @@ from jaxdyn.io.mjcf.geoms import MjcfGeoms
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.shapes.colliders import ContactUse, check_contact
 from jaxdyn.io.shapes.visuals import Omitted
+from jaxdyn.io.state_orders import MujocoOrder
 from jaxdyn.io.xml import KINEMATIC, Element, IgnoredContent, unused
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
@@ -49,7 +51,8 @@ from jaxdyn.spatial.transform import RigidTransform
 _FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
 # Kinds of elements that affect the motion and that can be left out.
 KINDS = ("actuator", "tendon", "equality", "spring", "armature", "gravcomp", "medium", "plugin")
-# Properties of tendons without a counterpart, if they are not zero.
+# Properties of tendons and their flags, and those without a counterpart.
+_PASSIVE = {"stiffness": "SPRING", "damping": "DAMPER", "frictionloss": "FRICTIONLOSS"}
 _NONLINEAR = ("armature", "stiffnesspoly", "dampingpoly", "springyield")
 _MOST_SHOWN = 20  # file names in a message
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
@@ -100,6 +103,45 @@ def load_mjcf(
             raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
         reader.warn()
         return reader.with_contact(system, files.missing, str(path))
+
+
+def load_keyframes(
+    path: Path | str, system: System, *, folder: Path | str | None = None
+) -> dict[str, tuple[State, Float[Array, "nu"]]]:
+    """Read the keyframes of an MJCF file, such as its home pose.
+
+    Args:
+        path: MJCF file.
+        system: The system that `load_mjcf` has read from this file.
+        folder: See `load_mjcf`.
+
+    Returns:
+        State and controls of each keyframe by its name. The controls are zero if the file has no actuators.
+
+    Raises:
+        ImportError: The `mujoco` package is not installed.
+        ConfigError: The file cannot be read, or the system does not have all of its controls.
+        MechanismError: The system does not have the joints of the file.
+
+    Example:
+        ```python
+        import jaxdyn
+
+        system = jaxdyn.io.load_system("robot.xml")
+        state, u = jaxdyn.io.load_keyframes("robot.xml", system)["home"]
+        ```
+    """
+    text, files = read_mjcf(Path(path), None if folder is None else Path(folder))
+    compiled, found = _compiled(_mujoco(), Path(path), text, files.assets, kinematic=True), {}
+    order = MujocoOrder(system.model, compiled)
+    if compiled.nu not in (0, system.nu):
+        raise ConfigError(f"{path}: it has {compiled.nu} controls, but the system has {system.nu}; load all actuators")
+    for key in range(compiled.nkey):
+        q = order.q_from(jnp.asarray(compiled.key_qpos[key], float))
+        state = State(q, order.v_from(q, jnp.asarray(compiled.key_qvel[key], float)))
+        controls = compiled.key_ctrl[key] if compiled.nu else np.zeros(system.nu)
+        found[compiled.key(key).name or f"keyframe {key}"] = state, jnp.asarray(controls, float)
+    return found
 
 
 def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> MjcfGeoms:
@@ -345,19 +387,21 @@ class _Reader:
     def _tendons(self, model: Model) -> list[Tendon]:
         compiled, reader, found = self.compiled, self.actuators.tendons, []
         for tendon in range(compiled.ntendon):
-            name, values = compiled.tendon(tendon).name or f"tendon {tendon}", reader.passive(tendon)
+            name = compiled.tendon(tendon).name or f"tendon {tendon}"
+            given = {key: _values(compiled, f"tendon_{key}")[tendon] for key in (*_PASSIVE, *_NONLINEAR)}
+            law = {key: float(given[key]) for key, flag in _PASSIVE.items() if not self._is_off(flag)}
+            nonlinear = any(np.any(given[key]) for key in _NONLINEAR)
+            problem = "has armature or a nonlinear spring or damper" if nonlinear else reader.problem(tendon)
             if compiled.tendon_limited[tendon]:
                 self.ignored.append(f"limits of tendon {name!r}")
-            if any(np.any(_values(compiled, f"tendon_{key}")[tendon]) for key in _NONLINEAR):
-                problem = "has armature or a nonlinear spring or damper"
-            else:
-                problem = reader.problem(tendon) if values else ""
+            if not nonlinear and not any(law.values()):
+                continue
             if problem:
                 self._leave_out("tendon", "tendon", tendon, name, problem)
-            elif values:
-                named = [(compiled.joint(joint).name or f"joint {joint}", x) for joint, x in reader.joints(tendon)]
-                joints = {joint: (sum(x for other, x in named if other == joint),) for joint, _ in named}
-                found.append(Tendon.of(model, joints, reader.waypoints(tendon), **values))
+                continue
+            joints, neutral = self.actuators.arms(model, reader.joints(tendon), np.ones(3))
+            rest, friction = compiled.tendon_lengthspring[tendon] - neutral, law.pop("frictionloss", None) or None
+            found.append(Tendon.of(model, joints, reader.waypoints(tendon), rest=tuple(rest), friction=friction, **law))
         return found
 
     def _constraints(self, model: Model) -> tuple[Constraint, ...]:
