@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot, floating, zero_safe_norm
+from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.errors import check_name
@@ -196,6 +197,7 @@ class Path(eqx.Module):
         in_joints = dot(self.arms, moved_along_columns(model.topology, q)[np.array(self.columns, int)])
         return in_joints + self._length_of_lines(self._places(placed)[1]) if self.bodies else in_joints
 
+    @traced_once
     def at(self, model: Model, moving: Motion) -> PathMotion:
         """Length, its rates and the moment arms.
 
@@ -262,6 +264,7 @@ class Path(eqx.Module):
         return total
 
 
+@traced_once
 def length_around(
     start: Vector3, end: Vector3, radius: Scalar, axis: Vector3 | None = None, side: Vector3 | None = None
 ) -> Scalar:

@@ -379,16 +379,17 @@ class Actuators(Drives):
 
     def _transmission(
         self, model: Model, q: Coordinates, v: Velocities, moving: Motion | None
-    ) -> tuple[Float[Array, "nu nv"], Controls, Controls, Float[Array, "nu nb 6"] | None]:
+    ) -> tuple[Float[Array, "nu nv"], Controls, Controls, Float[Array, "nu nb 6"]]:
         """The matrix B of all moment arms, the lengths, their rates, and the forces on bodies of a unit of each f; the motion may
         be None if all actuators are on joints."""
         dtype, columns = self.arms.dtype, np.array(self.columns, int)
         owners = np.equal.outer(np.arange(self.count), np.array(self.controls, int)).astype(dtype)
         arms = dot(owners * self.arms[None], np.equal.outer(columns, np.arange(model.nv)).astype(dtype))
         length, rate = dot(arms, moved_along_columns(model.topology, q)), dot(arms, v)
-        if moving is None:
-            return arms, length, rate, None
-        wrenches, placed = jnp.zeros((self.count, model.nb, 6), dtype), moving.placements
+        wrenches = jnp.zeros((self.count, model.nb, 6), dtype)
+        if moving is None or not (self.bodies or self.paths):
+            return arms, length, rate, wrenches
+        placed = moving.placements
         for k, (control, body) in enumerate(zip(self.thrusters, self.bodies, strict=True)):
             _, arm = kinematics.point_on_body(placed, body, self.points[k])
             push, turn = (dot(placed.rotation[body], x[k]) for x in (self.pushes, self.turns))

@@ -87,7 +87,7 @@ class Tendon(GeneralizedForce):
         line = Path.of(model, joints or {}, path, "tendon")
         if rest is None:
             q = configuration.neutral(model)
-            rest = (float(line.length(model, q, kinematics.placements(model, q))),) * 2
+            rest = (neutral := float(line.length(model, q, kinematics.placements(model, q))), neutral)
         return Tendon(line, rest=jnp.asarray(rest, float), **({"stiffness": 0.0, "damping": 0.0} | options))
 
     def validate(self, model: Model) -> str | None:

@@ -60,12 +60,14 @@ class TendonReader:
         return list(zip([name.removeprefix("mjWRAP_").lower() for name in names], *values, strict=True))
 
     def _obstacle(self, kind: str, geom: int, site: int) -> Waypoint:
-        axis = rotation_matrix(np.array(self.compiled.geom_quat[geom]))[:, 2] if kind == "cylinder" else np.zeros(3)
+        axis = (
+            rotation_matrix(np.array(self.compiled.geom_quat[geom]))[:, 2].tolist() if kind == "cylinder" else [0.0] * 3
+        )
         body, center = self._point("geom", geom)
         beside, side = self._point("site", site) if site >= 0 else (body, None)
         if beside != body:
             raise ValueError(f"the sidesite of geom {self.compiled.geom(geom).name!r} is on another body")
-        return Waypoint(body, center, float(self.compiled.geom_size[geom, 0]), tuple(axis.tolist()), side)
+        return Waypoint(body, center, float(self.compiled.geom_size[geom, 0]), (axis[0], axis[1], axis[2]), side)
 
     def _point(self, what: str, index: int) -> tuple[str, Any]:
         """Body and position of a site or a geom."""
