@@ -182,8 +182,7 @@ class Path(eqx.Module):
     def validate(self, model: Model) -> str | None:
         """Error message with a remedy if this path does not fit a model, else None."""
         sizes = {"terms": len(self.columns), "np": len(self.bodies), "parts": len(self.parts)}
-        topology = model.topology
-        wrong = topology.error_with_columns(self.columns) or topology.error_with_bodies(*self.bodies)
+        wrong = model.topology.error_with_columns(self.columns) or model.topology.error_with_bodies(*self.bodies)
         return wrong or invalid(self, sizes)
 
     def length(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
@@ -211,8 +210,7 @@ class Path(eqx.Module):
             return PathMotion(length, rate, jnp.zeros_like(rate), arms, wrench)
         from_references, x = self._places(moving.placements)
         held = list(zip(self.bodies, from_references, strict=True))
-        moves = jnp.stack([point_velocity(moving, body, arm) for body, arm in held])
-        bends = jnp.stack([point_drift(moving, body, arm) for body, arm in held])
+        moves, bends = (jnp.stack([of(moving, *one) for one in held]) for of in (point_velocity, point_drift))
         # The gradient, and its rate along the motion.
         slopes, turning = jax.jvp(jax.grad(self._length_of_lines), (x,), (moves,))
         forces = jnp.concatenate([cross(from_references, slopes), slopes], axis=1)

@@ -111,7 +111,7 @@ def test_dry_friction_of_a_sliding_tendon_and_keyframes(tmp_path):
     (tmp_path / "m.xml").write_text(SLIDING.format(more="", more_ctrl=""))
     with pytest.warns(IgnoredContent, match="1 geoms with contact"):
         system = load_system(tmp_path / "m.xml")
-    frames = load_keyframes(tmp_path / "m.xml", system)
+    frames = load_keyframes(system, tmp_path / "m.xml")
     assert tuple(frames) == ("home", "keyframe 1")
     state, u = frames["home"]
     np.testing.assert_array_equal([*state.q, *state.v, *u, *frames["keyframe 1"][0].q], [0.3, 2.0, 0.5, -0.4])
@@ -143,7 +143,7 @@ def test_elements_are_left_out_by_a_config_too(tmp_path, capsys):
     assert problem.dynamics.nu == 1
     assert "actuator 'muscle'" in "".join(capsys.readouterr())
     with pytest.raises(ConfigError, match="it has 2 controls, but the system has 1"):
-        load_keyframes(tmp_path / "m.xml", problem.dynamics.system)
+        load_keyframes(problem.dynamics.system, tmp_path / "m.xml")
 
 
 INSIDE = SLIDING.replace('<site site="w"/>', '<site site="w"/><geom geom="g"{side}/>').replace(

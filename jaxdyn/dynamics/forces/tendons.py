@@ -115,7 +115,12 @@ class Tendon(GeneralizedForce):
         added = step * (self.damping + dry) + square * stiffness
         tension = self._tension(line) + delay * stiffness * line.rate + added * line.drift
         force = -tension * line.arms - delay * dot(across, moving.v)  # (I14)
-        slip = None if self.friction is None else Slip(self._slip(line, step), dry[None])
+
+        def at_end(a: Float[Array, "nv"]):
+            rate = line.rate + step * (dot(line.arms, a) + line.drift)
+            return jnp.reshape(rate, (1, 1)), self._dry(rate)[None]
+
+        slip = None if self.friction is None else Slip(at_end, dry[None])
         return OverStep(force, AddedInertia(None, added * along + square * across), slip)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
@@ -132,10 +137,3 @@ class Tendon(GeneralizedForce):
 
     def _tension(self, line: PathMotion) -> Scalar:
         return self.stiffness * self._stretch(line.length) + (self.damping + self._dry(line.rate)) * line.rate
-
-    def _slip(self, line: PathMotion, step: Scalar | float):
-        def at_end(a: Float[Array, "nv"]):
-            rate = line.rate + step * (dot(line.arms, a) + line.drift)
-            return jnp.reshape(rate, (1, 1)), self._dry(rate)[None]
-
-        return at_end

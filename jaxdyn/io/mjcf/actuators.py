@@ -80,7 +80,7 @@ class ActuatorReader:
             axes = rotation_matrix(np.array(compiled.site_quat[site]))
             vectors = {"point": compiled.site_pos[site] + origin, "force": axes @ gear[:3], "torque": axes @ gear[3:]}
             values = {"body": carrier} | {key: tuple(map(float, vector)) for key, vector in vectors.items()}
-        elif self._on_tendon(index) and (line := self.tendons.waypoints(self._index(index), float(gear[0]))):
+        elif self._target(index) == "tendon" and (line := self.tendons.waypoints(self._index(index), float(gear[0]))):
             values = {"path": line}
         else:
             joints, length = self.arms(model, self._path(index), gear[:3])
@@ -141,13 +141,10 @@ class ActuatorReader:
         """Index of the joint, tendon or site on which an actuator acts."""
         return int(self.compiled.actuator_trnid[index, 0])
 
-    def _on_tendon(self, index: int) -> bool:
-        return self._target(index) == "tendon"
-
     def _path(self, index: int) -> list[tuple[int, float]]:
         """The joints of an actuator, and their coefficients in a fixed tendon."""
         target = self._index(index)
-        return self.tendons.joints(target) if self._on_tendon(index) else [(target, 1.0)]
+        return self.tendons.joints(target) if self._target(index) == "tendon" else [(target, 1.0)]
 
     def _control_range(self, index: int) -> tuple[float, float]:
         compiled = self.compiled
@@ -171,7 +168,7 @@ class ActuatorReader:
 
     def _limited_tendon(self, index: int) -> int | None:
         tendon = self._index(index)
-        limited = self._on_tendon(index) and bool(self.compiled.tendon_actfrclimited[tendon])
+        limited = self._target(index) == "tendon" and bool(self.compiled.tendon_actfrclimited[tendon])
         return tendon if limited else None
 
     def _problem(self, index: int) -> str:

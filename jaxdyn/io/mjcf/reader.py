@@ -106,13 +106,13 @@ def load_mjcf(
 
 
 def load_keyframes(
-    path: Path | str, system: System, *, folder: Path | str | None = None
+    system: System, path: Path | str, *, folder: Path | str | None = None
 ) -> dict[str, tuple[State, Float[Array, "nu"]]]:
     """Read the keyframes of an MJCF file, such as its home pose.
 
     Args:
+        system: The system that `load_mjcf` has read from the file.
         path: MJCF file.
-        system: The system that `load_mjcf` has read from this file.
         folder: See `load_mjcf`.
 
     Returns:
@@ -128,7 +128,7 @@ def load_keyframes(
         import jaxdyn
 
         system = jaxdyn.io.load_system("robot.xml")
-        state, u = jaxdyn.io.load_keyframes("robot.xml", system)["home"]
+        state, u = jaxdyn.io.load_keyframes(system, "robot.xml")["home"]
         ```
     """
     text, files = read_mjcf(Path(path), None if folder is None else Path(folder))
@@ -394,14 +394,12 @@ class _Reader:
             problem = "has armature or a nonlinear spring or damper" if nonlinear else reader.problem(tendon)
             if compiled.tendon_limited[tendon]:
                 self.ignored.append(f"limits of tendon {name!r}")
-            if not nonlinear and not any(law.values()):
-                continue
-            if problem:
+            if problem and (nonlinear or any(law.values())):
                 self._leave_out("tendon", "tendon", tendon, name, problem)
-                continue
-            joints, neutral = self.actuators.arms(model, reader.joints(tendon), np.ones(3))
-            rest, friction = compiled.tendon_lengthspring[tendon] - neutral, law.pop("frictionloss", None) or None
-            found.append(Tendon.of(model, joints, reader.waypoints(tendon), rest=tuple(rest), friction=friction, **law))
+            elif any(law.values()):
+                joints, neutral = self.actuators.arms(model, reader.joints(tendon), np.ones(3))
+                rest, dry = compiled.tendon_lengthspring[tendon] - neutral, law.pop("frictionloss", 0.0)
+                found.append(Tendon.of(model, joints, reader.waypoints(tendon), rest=rest, friction=dry or None, **law))
         return found
 
     def _constraints(self, model: Model) -> tuple[Constraint, ...]:
