@@ -125,10 +125,15 @@ def load_keyframes(
 
     Example:
         ```python
+        from pathlib import Path
         import jaxdyn
 
-        system = jaxdyn.io.load_system("robot.xml")
-        state, u = jaxdyn.io.load_keyframes(system, "robot.xml")["home"]
+        leg = '<body><joint/><inertial pos="0 0 -1" mass="1" diaginertia="1 1 1"/></body>'
+        keys = '<key name="home" qpos="0.3"/>'
+        text = f"<mujoco><worldbody>{leg}</worldbody><keyframe>{keys}</keyframe></mujoco>"
+        Path("leg.xml").write_text(text)
+        system = jaxdyn.io.load_system("leg.xml")
+        state, u = jaxdyn.io.load_keyframes(system, "leg.xml")["home"]
         ```
     """
     text, files = read_mjcf(Path(path), None if folder is None else Path(folder))
@@ -389,7 +394,7 @@ class _Reader:
         for tendon in range(compiled.ntendon):
             name = compiled.tendon(tendon).name or f"tendon {tendon}"
             given = {key: _values(compiled, f"tendon_{key}")[tendon] for key in (*_PASSIVE, *_NONLINEAR)}
-            law = {key: float(given[key]) for key, flag in _PASSIVE.items() if not self._is_off(flag)}
+            law: dict[str, Any] = {key: float(given[key]) for key, flag in _PASSIVE.items() if not self._is_off(flag)}
             nonlinear = any(np.any(given[key]) for key in _NONLINEAR)
             problem = "has armature or a nonlinear spring or damper" if nonlinear else reader.problem(tendon)
             if compiled.tendon_limited[tendon]:
@@ -398,8 +403,9 @@ class _Reader:
                 self._leave_out("tendon", "tendon", tendon, name, problem)
             elif any(law.values()):
                 joints, neutral = self.actuators.arms(model, reader.joints(tendon), np.ones(3))
-                rest, dry = compiled.tendon_lengthspring[tendon] - neutral, law.pop("frictionloss", 0.0)
-                found.append(Tendon.of(model, joints, reader.waypoints(tendon), rest=rest, friction=dry or None, **law))
+                law["rest"] = tuple((compiled.tendon_lengthspring[tendon] - neutral).tolist())
+                law["friction"] = law.pop("frictionloss", None) or None
+                found.append(Tendon.of(model, joints, reader.waypoints(tendon), **law))
         return found
 
     def _constraints(self, model: Model) -> tuple[Constraint, ...]:
