@@ -18,6 +18,7 @@ from test_public_api import CLASSES
 
 import jaxdyn
 from jaxdyn import control, dynamics, envs, identify, io, lanes, simulate, view
+from jaxdyn.dynamics import paths
 from jaxdyn.identify.recording import Windows
 from jaxdyn.io.state_orders import StateOrder
 from jaxdyn.spatial.transform import RigidTransform
@@ -126,6 +127,8 @@ MADE = [
     dynamics.GroundContact((0, 1), jnp.ones((2, 3)), TWO, MATERIAL, dynamics.HalfSpace()),
     dynamics.SphereContact((0,), THREE[None], ONE[None], (1,), THREE[None], ONE[None], MATERIAL),
     MATERIAL,
+    dynamics.Tendon(paths.Path((0,), TWO[:1], (), jnp.ones((0, 3)), (), TWO[:0], TWO[:0]), ONE, ONE, TWO),
+    dynamics.Waypoint("ground"),
     dynamics.HeightFunction(jnp.sum),
     dynamics.HeightGrid(jnp.ones((3, 4)), ONE),
     jaxdyn.formulations.attitude.QuaternionState(HERE.quaternion, THREE),

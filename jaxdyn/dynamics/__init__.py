@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import Damper as Damper
+    from jaxdyn.dynamics.forces import GeneralizedForce as GeneralizedForce
     from jaxdyn.dynamics.forces import GravityCompensation as GravityCompensation
     from jaxdyn.dynamics.forces import JointForce as JointForce
     from jaxdyn.dynamics.forces import JointServo as JointServo
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces.friction import QuadraticDrag as QuadraticDrag
     from jaxdyn.dynamics.forces.friction import StribeckFriction as StribeckFriction
     from jaxdyn.dynamics.forces.joint_limits import JointLimits as JointLimits
+    from jaxdyn.dynamics.forces.tendons import Tendon as Tendon
     from jaxdyn.dynamics.forward import forward_dynamics as forward_dynamics
     from jaxdyn.dynamics.frame_targets import FrameTarget as FrameTarget
     from jaxdyn.dynamics.frame_targets import InverseKinematicsResult as InverseKinematicsResult
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.of_systems import frame_jacobian as frame_jacobian
     from jaxdyn.dynamics.of_systems import inverse_dynamics as inverse_dynamics
     from jaxdyn.dynamics.of_systems import potential_energy as potential_energy
+    from jaxdyn.dynamics.paths import Waypoint as Waypoint
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import driving_power as driving_power
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions

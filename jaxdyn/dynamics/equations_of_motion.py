@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import dot
 from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, inverse, kinematics, multipliers
 from jaxdyn.dynamics.added_inertia import AddedInertia
-from jaxdyn.dynamics.forces import BodyForce, JointForce, Slip
+from jaxdyn.dynamics.forces import BodyForce, GeneralizedForce, Slip
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.dynamics.system import State, System, Time, check_controls, dynamic_function, system_function
 from jaxdyn.mechanism import configuration
@@ -60,7 +60,7 @@ def _forces_in_joints(system: System, model: Model, state: State, u, t: Float[Ar
     """Generalized force of the controls and of the forces in joints."""
     tau = drive_forces(system, state, u)
     for force in system.forces:
-        if isinstance(force, JointForce):
+        if isinstance(force, GeneralizedForce):
             tau = tau + force.generalized_forces(model, state.q, state.v, t)
     return tau
 
@@ -238,9 +238,9 @@ def resisted_acceleration(
     model, drives, u = now.model, system.drives, _controls(system, now.state, u)
     driving = None if drives is None or u is None else drives.over_step(model, now.motion, u, step)
     tau = drive_forces(system, now.state, u) if driving is None else driving.force
-    known = [force for force in system.forces if isinstance(force, BodyForce | JointForce)]  # all of them
+    known = [force for force in system.forces if isinstance(force, BodyForce | GeneralizedForce)]  # all of them
     laws = [(force, force.over_step(model, now.motion, now.t, step)) for force in known]
-    bodies, joints = ([law for force, law in laws if isinstance(force, kind)] for kind in (BodyForce, JointForce))
+    bodies, joints = ([law for force, law in laws if isinstance(force, kind)] for kind in (BodyForce, GeneralizedForce))
     if bodies:
         tau = tau + inverse.project(
             model, now.motion.placements, sum((law.force for law in bodies[1:]), bodies[0].force)

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics
 from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, forces_on_bodies, instant
+from jaxdyn.dynamics.forces import GeneralizedForce
 from jaxdyn.dynamics.kinematics import Accelerations
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function
 from jaxdyn.mechanism import configuration, tree
@@ -169,6 +170,11 @@ def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None 
         a, lam = acceleration_and_multipliers(system, now, u)
     needed = inverse.forces_on_bodies(model, moving, kinematics.accelerations(model, moving, a), a)
     missing = needed - forces_on_bodies(system, model, moving, now.t)
+    for force in system.forces:
+        if isinstance(force, GeneralizedForce):
+            missing = missing - force.body_forces(model, moving, now.t)
+    if system.drives is not None:
+        missing = missing - system.drives.body_forces(model, moving, jnp.zeros(system.nu, a.dtype) if u is None else u)
     if system.constraints:
         placed = moving.placements
         moment, force, _ = constraint_motion.forces(model, system.constraints, state.q, placed.poses, lam)

@@ -20,7 +20,7 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.doors import check_masses, check_model, check_vectors, with_check
 from jaxdyn.dynamics.drives import Drives
-from jaxdyn.dynamics.forces import BodyForce, Force, JointForce
+from jaxdyn.dynamics.forces import BodyForce, Force, GeneralizedForce
 from jaxdyn.dynamics.forces.joint_limits import JointLimits
 from jaxdyn.dynamics.forward import check_method
 from jaxdyn.mechanism import configuration
@@ -125,7 +125,7 @@ class System(Displayed, eqx.Module):
 
     def _check_types(self) -> None:
         check_model(self.model, "System")
-        for name, kinds in (("forces", (BodyForce, JointForce)), ("constraints", (Constraint,))):
+        for name, kinds in (("forces", (BodyForce, GeneralizedForce)), ("constraints", (Constraint,))):
             parts = getattr(self, name)
             if isinstance(parts, str):
                 raise TypeError(f"{name} is {parts!r}; write method={parts!r}, by name, if this is the method")

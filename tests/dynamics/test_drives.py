@@ -169,7 +169,7 @@ inertia = [1, 1, 1]
         ("hip = 2.0", "hipp = 2.0", "there is no joint 'hipp' (did you mean 'hip'?)"),
         ("hip = 2.0", "hip = [1, 2]", "has 1 velocity components"),
         ("[-1, 1]", "[1, -1]", "control_range is [1, -1]; give the lower bound first"),
-        ("joints = {hip = 2.0}", "", "give either joints or a body"),
+        ("joints = {hip = 2.0}", "", "give either joints, a path or a body"),
         ("stiffness", "stifness", "unknown key; did you mean 'stiffness'?"),
         ("[[body]]", "[drives]\nall = true\n[[body]]", "the file has tables [[actuator]] too"),
         ("stiffness", "stall_force = 3.0\nstiffness", "give both stall_force and no_load_speed"),

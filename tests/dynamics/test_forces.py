@@ -277,5 +277,5 @@ def test_a_force_of_neither_family_is_refused(tree):
     class Odd(Force):
         conservative = True
 
-    with pytest.raises(TypeError, match="one of the forces is an Odd; give a BodyForce or a JointForce"):
+    with pytest.raises(TypeError, match="one of the forces is an Odd; give a BodyForce or a GeneralizedForce"):
         jaxdyn.System(tree, (Odd(),))

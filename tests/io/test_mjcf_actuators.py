@@ -123,7 +123,6 @@ REFUSED = {
     "intvelocity": (xml('<intvelocity name="a" joint="h" kp="5" actrange="-1 1"/>'), "a", "integrator"),
     "cylinder": (xml('<cylinder name="a" joint="h"/>'), "a", "filter"),
     "muscle": (xml('<muscle name="a" joint="h" lengthrange="0 1"/>'), "a", "'muscle'"),
-    "spatial tendon": (xml('<motor name="a" tendon="line"/>'), "a", "pulls a spatial tendon"),
     "body": (xml('<adhesion name="a" body="slide" ctrlrange="0 1" gain="2"/>'), "a", "acts on a body"),
     "reference site": (xml('<motor name="a" site="s" refsite="far"/>'), "a", "relative to a reference site"),
     "ground": (xml('<motor name="a" site="far"/>'), "a", "acts on the ground"),
@@ -141,8 +140,7 @@ REFUSED = {
     ),
     "nonlinear damping": (xml('<motor name="a" joint="h" damping="1 2 0"/>'), "a", "nonlinear damping"),
     "armature on a tendon": (xml('<motor name="a" tendon="t" damping="1"/>'), "a", "has armature or damping"),
-    "tendon spring": (xml(tendon='stiffness="2"'), "t", "has a spring, a damper"),
-    "tendon friction": (xml(tendon='frictionloss="2"'), "t", "has a spring, a damper"),
+    "tendon armature": (xml(tendon='stiffness="2" armature="0.1"'), "t", "has armature or a nonlinear spring"),
     "medium": (xml(option='<option density="2"/>'), "option", "has density or viscosity"),
     "compensation": (
         xml('<motor joint="h"/>', body='gravcomp="1"', h='actuatorgravcomp="true" actuatorfrcrange="-1 1"'),
@@ -174,7 +172,7 @@ def test_an_element_to_ignore_that_does_not_exist_is_refused(tmp_path, refusal):
 
 
 def test_the_command_line_leaves_out_by_request(tmp_path, capsys):
-    (tmp_path / "m.xml").write_text(REFUSED["tendon spring"][0])
+    (tmp_path / "m.xml").write_text(REFUSED["tendon armature"][0])
     files = [str(tmp_path / "m.xml"), str(tmp_path / "m.toml")]
     assert cli.main(["convert", *files]) != 0
     assert "--ignore tendon" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import pytest
 import jaxdyn
 from jaxdyn.dynamics import GroundContact, SphereContact
 from jaxdyn.dynamics.forces import Force, GravityCompensation
+from jaxdyn.dynamics.forces.tendons import Tendon
 from jaxdyn.io import load_archive
 from jaxdyn.io.mechanism.file import load_mechanism
 from jaxdyn.mechanism.joint import Joint
@@ -64,5 +65,5 @@ def test_the_files_hold_every_kind_of_joint_and_force(system):
     known = named_subclasses(Joint).values(), named_subclasses(Force, "table_name").values()
     joints, forces = ({cls for cls in classes if cls.__module__.startswith("jaxdyn.")} for classes in known)
     assert kinds == {kind for kind in joints if kind.nq}
-    newer = {GroundContact, SphereContact, GravityCompensation}  # of test_contact_tables and test_drives
+    newer = {GroundContact, SphereContact, GravityCompensation, Tendon}  # of their own tests
     assert {type(force) for force in system.forces} == forces - newer

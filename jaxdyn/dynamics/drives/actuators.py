@@ -1,27 +1,34 @@
-"""Motors and servos with ranges, on joints, fixed tendons and bodies; theory.md (H16), (H17)."""
+"""Motors and servos with ranges, on joints, tendons and bodies; theory.md (H16), (H17)."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.arrays import dot, floating, floating_or_none
-from jaxdyn.dynamics import kinematics
+from jaxdyn.compute.arrays import dot, einsum, floating, floating_or_none
+from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.drives.base import Controls, Coordinates, Drives, Velocities
-from jaxdyn.dynamics.forces import OverStep, Scalar
+from jaxdyn.dynamics.forces import OverStep, Scalar, on_body
 from jaxdyn.dynamics.kinematics import Motion
-from jaxdyn.errors import check_name
+from jaxdyn.dynamics.paths import (
+    Path,
+    Waypoint,
+    arms_of_joints,
+    joints_of_arms,
+    moved_along_columns,
+)
 from jaxdyn.mechanism.components import velocity_names
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, plain, quantity
-from jaxdyn.mechanism.topology import GROUND, Topology
+from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.rotation import cross
+from jaxdyn.spatial.sixvector import force_at_point
 from jaxdyn.spatial.transform import RigidTransform
 
 _ANY = (-np.inf, np.inf)
@@ -32,8 +39,9 @@ class Actuator:
     """A control and its force: f = gain u + stiffness (position_target u - l) + damping (velocity_target u - dl/dt) + offset.
 
     The length l = sum of (arm * coordinate) is that of a joint behind a gear, or of a fixed tendon, which couples several joints
-    linearly. The generalized force of a joint is arm * f. At a point of a body, f scales a force and a torque, and l is zero. First
-    u is clipped at its range, then f; derivatives are zero beyond the bounds.
+    linearly. The generalized force of a joint is arm * f. With a path, l is the length of a line through points of bodies, and a
+    positive f pushes: it lengthens the line. At a point of a body, f scales a force and a torque, and l is zero. First u is clipped
+    at its range, then f; derivatives are zero beyond the bounds.
 
     Attributes:
         name: Name of the control.
@@ -52,7 +60,8 @@ class Actuator:
         stall_force: Force at rest of a motor whose largest force falls linearly with the speed, by the voltage that it induces;
             no such limit by default.
         no_load_speed: Rate of the length at which the largest force is zero.
-        body: Body or frame on which the actuator pushes, instead of joints.
+        path: Waypoints of the line of a cable or a cylinder, instead of joints.
+        body: Body or frame on which the actuator pushes, instead of joints or a path.
         point: Point of action on the axes of this body or frame.
         force: Force per unit of f, on the axes of this body or frame.
         torque: Torque per unit of f, on the axes of this body or frame.
@@ -87,6 +96,7 @@ class Actuator:
     force_range: tuple[float, float] = dataclasses.field(default=_ANY, metadata=quantity("1", infinite=True))
     stall_force: float = dataclasses.field(default=np.inf, metadata=quantity("1", positive=True, infinite=True))
     no_load_speed: float = dataclasses.field(default=np.inf, metadata=quantity("1", positive=True, infinite=True))
+    path: tuple[Waypoint, ...] = ()
     body: str = ""
     point: tuple[float, float, float] = dataclasses.field(default=(0.0, 0.0, 0.0), metadata=quantity("m"))
     force: tuple[float, float, float] = dataclasses.field(default=(0.0, 0.0, 0.0), metadata=quantity("1"))
@@ -96,8 +106,8 @@ class Actuator:
         for key, (low, high) in (("control_range", self.control_range), ("force_range", self.force_range)):
             if not low < high:
                 raise ValueError(f"actuator {self.name!r}: {key} is [{low:g}, {high:g}]; give the lower bound first")
-        if bool(self.joints) == bool(self.body):
-            raise ValueError(f"actuator {self.name!r}: give either joints or a body")
+        if bool(self.joints) + bool(self.path) + bool(self.body) != 1:
+            raise ValueError(f"actuator {self.name!r}: give either joints, a path or a body")
         if (self.stall_force < np.inf) != (self.no_load_speed < np.inf):
             raise ValueError(f"actuator {self.name!r}: give both stall_force and no_load_speed")
 
@@ -132,12 +142,12 @@ def _optional(**rules: Any) -> Any:
 
 
 class Actuators(Drives):
-    """Actuators with ranges on joints, fixed tendons and bodies; `Actuators.of` makes them from descriptions `Actuator`.
+    """Actuators with ranges on joints, tendons and bodies; `Actuators.of` makes them from descriptions `Actuator`.
 
         f = clip(gain u + stiffness (position_target u - l) + damping (velocity_target u - dl/dt) + offset),   tau = clip(B' f)
 
     The bounds are hard: forces are continuous, and derivatives are zero beyond a bound. The default integrator evaluates stiffness
-    and damping of actuators on joints at the end of the step, so that steps are stable with gains of any size.
+    and damping of actuators at the end of the step, so that steps are stable with gains of any size.
 
     Attributes:
         names: Name of each control.
@@ -162,6 +172,8 @@ class Actuators(Drives):
         control_range: Lower and upper bounds of the controls.
         force_range: Lower and upper bounds of the forces f.
         effort_range: Lower and upper bounds of the generalized forces, the sums over all actuators.
+        pulling: Index of the control of each actuator along a path.
+        paths: Path of each of them.
 
     Source: theory.md (H16).
     """
@@ -188,6 +200,8 @@ class Actuators(Drives):
     control_range: Float[Array, "nu 2"] | None = _optional(infinite=True)
     force_range: Float[Array, "nu 2"] | None = _optional(infinite=True)
     effort_range: Float[Array, "nv 2"] | None = _optional(infinite=True)
+    pulling: tuple[int, ...] = eqx.field(static=True, converter=plain, default=())
+    paths: tuple[Path, ...] = ()
 
     @staticmethod
     def of(
@@ -202,21 +216,14 @@ class Actuators(Drives):
 
         Raises:
             UnknownName: There is no such joint, body or frame.
-            ValueError: A joint has another number of velocity components.
+            ValueError: A joint has another number of velocity components, or a path has no length.
         """
-        arms, thrusters = [], []
+        arms, thrusters, paths = [], [], {}
         for control, actuator in enumerate(actuators):
-            for joint, values in actuator.joints.items():
-                columns = _columns(model.topology, joint, f"actuator {actuator.name!r}")
-                if len(values) not in (1, len(columns)):
-                    raise ValueError(
-                        f"actuator {actuator.name!r}: joint {joint!r} has {len(columns)} velocity components; give one moment "
-                        "arm for each"
-                    )
-                arms += [
-                    (control, column, arm)
-                    for column, arm in zip(columns, np.broadcast_to(values, len(columns)), strict=True)
-                ]
+            place = f"actuator {actuator.name!r}"
+            arms += [(control, *arm) for arm in arms_of_joints(model.topology, actuator.joints, place)]
+            if actuator.path:
+                paths[control] = Path.of(model, {}, actuator.path, place)
             if actuator.body:
                 placed = RigidTransform(jnp.asarray((1.0, 0.0, 0.0, 0.0)), jnp.asarray(actuator.point, float))
                 body, frame = model.locate_frame(actuator.body, placed)
@@ -229,7 +236,7 @@ class Actuators(Drives):
         pushing, bodies, *vectors = zip(*thrusters, strict=True) if thrusters else ((), (), (), (), ())
         bounds = np.tile(_ANY, (model.nv, 1))
         for joint, pair in (effort_range or {}).items():
-            bounds[_columns(model.topology, joint, "effort_range")] = pair
+            bounds[[column for column, _ in arms_of_joints(model.topology, {joint: (1.0,)}, "effort_range")]] = pair
         return Actuators(
             tuple(actuator.name for actuator in actuators),
             controls,
@@ -241,6 +248,8 @@ class Actuators(Drives):
             **{name: _unless(default, [getattr(x, name) for x in actuators]) for name, default in _OPTIONAL.items()},
             gain=np.array([actuator.gain for actuator in actuators], float),
             effort_range=jnp.asarray(bounds, float) if effort_range else None,
+            pulling=tuple(paths),
+            paths=tuple(paths.values()),
         )
 
     def descriptions(self, model: Model) -> list[Actuator]:
@@ -256,13 +265,10 @@ class Actuators(Drives):
                 for key in ("gain", *_OPTIONAL)
                 if getattr(self, key) is not None
             }
-            joints: dict[str, tuple[float, ...]] = {}
-            for owner, column, arm in zip(self.controls, self.columns, np.asarray(self.arms).tolist(), strict=True):
-                if owner == control:
-                    body = topology.body_of_column[column]
-                    own = np.array(joints.get(topology.joint_names[body], np.zeros(topology.joint_classes[body].nv)))
-                    own[column - topology.v_starts[body]] = arm
-                    joints[topology.joint_names[body]] = tuple(own.tolist())
+            own = [k for k, owner in enumerate(self.controls) if owner == control]
+            joints = joints_of_arms(topology, [self.columns[k] for k in own], np.asarray(self.arms)[own].tolist())
+            if control in self.pulling:
+                values["path"] = self.paths[self.pulling.index(control)].waypoints(model)
             if control in self.thrusters:
                 k = self.thrusters.index(control)
                 vectors = {"point": self.points, "force": self.pushes, "torque": self.turns}
@@ -313,15 +319,21 @@ class Actuators(Drives):
         if wrong is None and GROUND in self.bodies:
             wrong = "an actuator on the ground has no effect; give a body"
         sizes = {"nu": self.count, "nv": model.nv, "arms": len(self.columns), "nt": len(self.bodies)}
+        wrong = wrong or next((problem for path in self.paths if (problem := path.validate(model))), None)
         return wrong or invalid(self, sizes)
 
     def forces(self, model: Model, q: Coordinates, v: Velocities, u: Controls) -> Velocities:
-        arms = self._all_arms(model, kinematics.placements(model, q) if self.bodies else None)
-        return self._bounded(dot(self._forces(model, arms, q, v, u)[0], arms))
+        moving = kinematics.motion(model, q, v) if self.bodies or self.paths else None
+        arms, length, rate, _ = self._transmission(model, q, v, moving)
+        return self._bounded(dot(self._forces(length, rate, u)[0], arms))
+
+    def body_forces(self, model: Model, moving: Motion, u: Controls) -> Float[Array, "nb 6"]:
+        _, length, rate, wrenches = self._transmission(model, moving.q, moving.v, moving)
+        return einsum("c,cbk->bk", self._forces(length, rate, u)[0], wrenches)
 
     def over_step(self, model: Model, moving: Motion, u: Float[Array, "nu"], step: Scalar | float) -> OverStep:
-        arms = self._all_arms(model, moving.placements)
-        force, stiffness, damping = self._forces(model, arms, moving.q, moving.v, u)
+        arms, length, rate, _ = self._transmission(model, moving.q, moving.v, moving)
+        force, stiffness, damping = self._forces(length, rate, u)
         now = dot(force, arms)
         if all(getattr(self, name) is None for name in _RESISTING):
             return OverStep(self._bounded(now))
@@ -330,22 +342,17 @@ class Actuators(Drives):
             at_bound = (now < self.effort_range[:, 0]) | (now > self.effort_range[:, 1])
             constant = dot(jnp.abs(arms), at_bound.astype(now.dtype)) > 0.0
             stiffness, damping = jnp.where(constant, 0.0, stiffness), jnp.where(constant, 0.0, damping)
-        now = self._bounded(now) - dot(step * stiffness * dot(arms, moving.v), arms)
+        now = self._bounded(now) - dot(step * stiffness * rate, arms)
         resistance = step * (damping + step * stiffness)  # (I12)
-        if not self.bodies and len(set(self.controls)) == len(self.controls):  # no coupling of joints
+        single = len(set(self.controls)) == len(self.controls) and not self.bodies and not self.paths
+        if single:  # no coupling of joints
             return OverStep(now, dot(resistance, arms**2))
         return OverStep(now, AddedInertia(None, dot(arms.T, resistance[:, None] * arms)))
 
-    def _forces(
-        self, model: Model, arms: Float[Array, "nu nv"], q: Coordinates, v: Velocities, u: Controls
-    ) -> tuple[Controls, Controls, Controls]:
+    def _forces(self, length: Controls, rate: Controls, u: Controls) -> tuple[Controls, Controls, Controls]:
         """Bounded forces f, -df/dl and -df/d(dl/dt), which are zero beyond bounds."""
         if self.control_range is not None:
             u = jnp.clip(u, self.control_range[:, 0], self.control_range[:, 1])
-        coordinates = _coordinate_of_column(model.topology)
-        moved = jnp.where(coordinates >= 0, q[np.maximum(coordinates, 0)], 0.0)
-        # Actuators on bodies have no length.
-        length, rate = dot(self._arms_in_joints(model), moved), dot(arms, v)
         zero = jnp.zeros_like(self.gain)
         stiffness, damping = (zero if x is None else x for x in (self.stiffness, self.damping))
         force = self.gain * u
@@ -370,23 +377,28 @@ class Actuators(Drives):
     def _bounded(self, tau: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return tau if self.effort_range is None else jnp.clip(tau, self.effort_range[:, 0], self.effort_range[:, 1])
 
-    def _arms_in_joints(self, model: Model) -> Float[Array, "nu nv"]:
-        """Moment arms of the actuators on joints."""
+    def _transmission(
+        self, model: Model, q: Coordinates, v: Velocities, moving: Motion | None
+    ) -> tuple[Float[Array, "nu nv"], Controls, Controls, Float[Array, "nu nb 6"]]:
+        """The matrix B of all moment arms, the lengths, their rates, and the forces on bodies of a unit of each f; the motion may
+        be None if all actuators are on joints."""
         dtype, columns = self.arms.dtype, np.array(self.columns, int)
         owners = np.equal.outer(np.arange(self.count), np.array(self.controls, int)).astype(dtype)
-        return dot(owners * self.arms[None], np.equal.outer(columns, np.arange(model.nv)).astype(dtype))
-
-    def _all_arms(self, model: Model, placed: kinematics.Placements | None) -> Float[Array, "nu nv"]:
-        """The matrix B of all moment arms."""
-        arms = self._arms_in_joints(model)
+        arms = dot(owners * self.arms[None], np.equal.outer(columns, np.arange(model.nv)).astype(dtype))
+        length, rate = dot(arms, moved_along_columns(model.topology, q)), dot(arms, v)
+        wrenches = jnp.zeros((self.count, model.nb, 6), dtype)
+        if moving is None or not (self.bodies or self.paths):
+            return arms, length, rate, wrenches
+        placed = moving.placements
         for k, (control, body) in enumerate(zip(self.thrusters, self.bodies, strict=True)):
-            assert placed is not None
             _, arm = kinematics.point_on_body(placed, body, self.points[k])
             push, turn = (dot(placed.rotation[body], x[k]) for x in (self.pushes, self.turns))
-            row = dot(placed.columns, jnp.concatenate([turn + cross(arm, push), push]))  # (H1)
-            mine = np.outer(np.arange(self.count) == control, model.topology.column_moves_body[:, body])
-            arms = arms + jnp.where(mine, row[None], 0.0)
-        return arms
+            wrenches = wrenches.at[control].set(on_body(model, body, force_at_point(arm, push, turn)))
+        for control, path in zip(self.pulling, self.paths, strict=True):
+            line = path.at(model, moving)
+            length, wrenches = length.at[control].set(line.length), wrenches.at[control].set(line.wrench)
+        arms = arms + jax.vmap(lambda wrench: inverse.project(model, placed, wrench))(wrenches)
+        return arms, length, rate + einsum("cbk,bk->c", wrenches, moving.velocity), wrenches
 
 
 _RESISTING = ("stiffness", "damping", "controlled_stiffness", "controlled_damping", "stall_force")
@@ -395,25 +407,10 @@ _RESISTING = ("stiffness", "damping", "controlled_stiffness", "controlled_dampin
 _OPTIONAL = {
     field.name: field.default
     for field in dataclasses.fields(Actuator)
-    if field.name not in ("name", "joints", "gain", "body", "point", "force", "torque")
+    if field.name not in ("name", "joints", "gain", "path", "body", "point", "force", "torque")
 }
 
 
 def _unless(default: Any, values: list[Any]) -> np.ndarray | None:
     """The values of all controls; None if all are the default."""
     return None if all(value == default for value in values) else np.array(values, float)
-
-
-def _columns(topology: Topology, joint: str, place: str) -> list[int]:
-    """Velocity components of a joint."""
-    check_name("joint", joint, topology.joint_names, where=place)
-    return np.flatnonzero(topology.body_of_column == topology.joint_names.index(joint)).tolist()
-
-
-def _coordinate_of_column(topology: Topology) -> np.ndarray:
-    """Coordinate whose rate is each velocity component; -1 for components of joints without such coordinates."""
-    found = np.full(topology.nv, -1)
-    for kind, column, coordinate in zip(topology.joint_classes, topology.v_starts, topology.q_starts, strict=False):
-        if kind.velocity_is_rate and kind.nq == kind.nv:
-            found[column : column + kind.nv] = np.arange(coordinate, coordinate + kind.nv)
-    return found

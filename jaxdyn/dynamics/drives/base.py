@@ -41,6 +41,11 @@ class Drives(eqx.Module):
         forces at the start."""
         return OverStep(self.forces(model, moving.q, moving.v, u))
 
+    def body_forces(self, model: Model, moving: Motion, u: Controls) -> Float[Array, "nb 6"]:
+        """The part of the forces that acts at points of bodies, as of a `BodyForce`; the rest, by default all of it, acts within
+        the joints."""
+        return jnp.zeros_like(moving.velocity)
+
     @property
     def driven(self) -> tuple[int, ...] | None:
         """Velocity component of each control whose force is proportional to this control; None if the law is another one."""

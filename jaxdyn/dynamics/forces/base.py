@@ -21,7 +21,7 @@ Scalar = Float[Array, ""]
 
 
 class Force(eqx.Module):
-    """Force of a `System`; concrete forces derive from `BodyForce` or `JointForce`.
+    """Force of a `System`; concrete forces derive from `BodyForce`, `GeneralizedForce` or `JointForce`.
 
     Class attributes:
         conservative: True if the force is minus the gradient of its potential energy, False if it has a non-conservative part.
@@ -64,8 +64,9 @@ class OverStep(NamedTuple):
 
     Attributes:
         force: Force for a = 0, N m and N: of a `BodyForce` a 6-vector (moment about the reference point P; force) on every body,
-            ground axes, of a `JointForce` the generalized force.
-        added: Positive semidefinite matrices A, or the diagonal of A of a `JointForce`; None if the force does not depend on a.
+            ground axes, of a `GeneralizedForce` the generalized force.
+        added: Positive semidefinite matrices A, or the diagonal of A of a `GeneralizedForce`; None if the force does not depend on
+            a.
         slip: Dry friction within the law, which `acceleration_over_step` bounds at the end of the step; None without dry friction.
 
     Source: theory.md (I12), (I14), (T8).
@@ -132,7 +133,7 @@ class Resistance(NamedTuple):
     stiffness: Float[Array, "nv"]
 
 
-class JointForce(Force):
+class GeneralizedForce(Force):
     """Force along the generalized velocity components."""
 
     @abc.abstractmethod
@@ -141,6 +142,20 @@ class JointForce(Force):
     ) -> Float[Array, "nv"]:
         """Generalized force, N m or N by the kinds of joints."""
 
+    def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
+        """The part of this force that acts at points of bodies, as of a `BodyForce`; the rest, by default all of it, acts within
+        the joints."""
+        return jnp.zeros_like(moving.velocity)
+
+    def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
+        """Linear law with which implicit integrators evaluate this force at the end of a step of length `step` (s); by default the
+        force at the start."""
+        return OverStep(self.generalized_forces(model, moving.q, moving.v, t))
+
+
+class JointForce(GeneralizedForce):
+    """Force of springs, friction and other laws in the joints, which has parameters for each joint."""
+
     def resistance(self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"], t: Scalar) -> Resistance | None:
         """Linear law of this force for all lengths of a step; None if implicit integrators evaluate it at the start."""
         return None
@@ -148,10 +163,10 @@ class JointForce(Force):
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         """Linear law with which implicit integrators evaluate this force at the end of a step of length `step` (s); by default
         that of `resistance`."""
-        now = self.generalized_forces(model, moving.q, moving.v, t)
         law = self.resistance(model, moving.q, moving.v, t)
         if law is None:
-            return OverStep(now)
+            return super().over_step(model, moving, t, step)
+        now = self.generalized_forces(model, moving.q, moving.v, t)
         return OverStep(now - step * law.stiffness * moving.v, step * (law.damping + step * law.stiffness))  # (I12)
 
 

@@ -13,11 +13,11 @@ from jaxdyn.dynamics import kinematics, metric
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.forces.base import BodyForce, OverStep, Scalar, Vector3, on_body, spring_over_step
 from jaxdyn.dynamics.kinematics import Motion, Placements
+from jaxdyn.dynamics.paths import moved_columns, point_drift, point_velocity
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import body_index, plain, quantity
-from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.rotation import cross
-from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
+from jaxdyn.spatial.sixvector import force_at_point
 
 
 class _Ends(NamedTuple):
@@ -65,7 +65,7 @@ class _PointPair(BodyForce):
 
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         # Motion of A relative to B per velocity component, nonzero for those that move only one of both bodies (H5).
-        moves_a, moves_b = _moves(model, self.body_a), _moves(model, self.body_b)
+        moves_a, moves_b = moved_columns(model, self.body_a), moved_columns(model, self.body_b)
         columns = np.flatnonzero(moves_a ^ moves_b)
         if not columns.size:
             return OverStep(self.body_forces(model, moving, t))
@@ -83,7 +83,7 @@ class _PointPair(BodyForce):
         delay, square = spring_over_step(squared_frequency, step)
 
         added = step * law.damping * line + square * stiffness
-        drift = _point_drift(moving, self.body_a, ends.arms[0]) - _point_drift(moving, self.body_b, ends.arms[1])
+        drift = point_drift(moving, self.body_a, ends.arms[0]) - point_drift(moving, self.body_b, ends.arms[1])
         bent = (step * law.damping + square * (law.along - law.across)) * inverse  # force of a line that turns
         turning = dot(ends.d_rate, ends.d_rate) - dot(n, ends.d_rate) ** 2
         force = self.force_on_a(ends.d, ends.d_rate) - delay * dot(stiffness, ends.d_rate)
@@ -95,7 +95,7 @@ class _PointPair(BodyForce):
     def _ends(self, moving: Motion) -> _Ends:
         reference_a, arm_a = kinematics.point_on_body(moving.placements, self.body_a, self.point_a)
         reference_b, arm_b = kinematics.point_on_body(moving.placements, self.body_b, self.point_b)
-        rate = _point_velocity(moving, self.body_a, arm_a) - _point_velocity(moving, self.body_b, arm_b)
+        rate = point_velocity(moving, self.body_a, arm_a) - point_velocity(moving, self.body_b, arm_b)
         return _Ends((arm_a, arm_b), (reference_a - reference_b) + (arm_a - arm_b), rate)
 
     def _on_bodies(self, model: Model, ends: _Ends, force: Vector3) -> Float[Array, "nb 6"]:
@@ -103,25 +103,6 @@ class _PointPair(BodyForce):
         return on_body(model, self.body_a, force_at_point(ends.arms[0], force, zero)) + on_body(
             model, self.body_b, force_at_point(ends.arms[1], -force, zero)
         )
-
-
-def _point_velocity(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
-    if body == GROUND:
-        return jnp.zeros_like(from_reference)
-    return velocity_at_point(moving.velocity[body], from_reference)
-
-
-def _point_drift(moving: Motion, body: int, from_reference: Vector3) -> Vector3:
-    """Acceleration of a point of a body at zero generalized acceleration."""
-    if body == GROUND:
-        return jnp.zeros_like(from_reference)
-    turned = cross(moving.velocity[body, :3], velocity_at_point(moving.velocity[body], from_reference))
-    return velocity_at_point(moving.bias[body], from_reference) + turned
-
-
-def _moves(model: Model, body: int) -> np.ndarray:
-    """Mask of the velocity components that move a body."""
-    return np.zeros(model.nv, bool) if body == GROUND else model.topology.column_moves_body[:, body]
 
 
 class Spring(_PointPair):

@@ -26,6 +26,7 @@ from jaxdyn.dynamics.contact.material import ContactMaterial
 from jaxdyn.dynamics.contact.surfaces import Surface
 from jaxdyn.dynamics.drives import Drives
 from jaxdyn.dynamics.forces import Force
+from jaxdyn.dynamics.paths import Path
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import Error, suggestion
 from jaxdyn.io.errors import ConfigError
@@ -41,7 +42,7 @@ from jaxdyn.spatial.transform import RigidTransform
 # Bases of classes that a file may name. Their concrete subclasses in jaxdyn need no further registration.
 _BASES = (Force, Drives, Constraint, Joint, PrescribedMotion, Surface)
 # Classes of the other parts of a system.
-_PARTS = (System, State, ContactMaterial, Model, Topology, Limits, Rotors, RigidTransform)
+_PARTS = (System, State, ContactMaterial, Path, Model, Topology, Limits, Rotors, RigidTransform)
 
 
 class StructureError(Error, ValueError):

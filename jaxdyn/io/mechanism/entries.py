@@ -13,11 +13,13 @@ from jaxdyn.dynamics.contact import GroundContact
 from jaxdyn.dynamics.contact.material import ContactMaterial
 from jaxdyn.dynamics.drives import Actuator, Actuators
 from jaxdyn.dynamics.forces import AppliedForce
+from jaxdyn.dynamics.forces.tendons import Tendon
+from jaxdyn.dynamics.paths import Waypoint
 from jaxdyn.io.config import setting, setting_of
 from jaxdyn.io.placements import quaternion_from_rpy
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
 from jaxdyn.mechanism.model import Limits, Model
-from jaxdyn.mechanism.quantity import quantities
+from jaxdyn.mechanism.quantity import quantities, quantity
 from jaxdyn.mechanism.rotors import Rotors
 
 _ZERO = (0.0, 0.0, 0.0)
@@ -200,6 +202,29 @@ class AppliedForceEntry:
     point: tuple[float, float, float] = setting_of(AppliedForce, "point", _ZERO)
     force: tuple[float, float, float] = setting_of(AppliedForce, "force", _ZERO)
     torque: tuple[float, float, float] = setting_of(AppliedForce, "torque", _ZERO)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TendonEntry:
+    """A spring, damper and dry friction along joints or along a line.
+
+    Attributes:
+        joints: Moment arms by the names of joints, one value, or one per velocity component; the length is the sum of moment arm
+            times coordinate.
+        path: Waypoints of a line: a list of tables with the keys body (name of a body or frame, or "ground"), point (m), radius
+            (m) and axis of a sphere or cylinder around which the line goes, side (m) and factor.
+        rest: Smallest and largest length at which the spring is relaxed; the length in the neutral configuration if not given.
+    """
+
+    joints: dict[str, tuple[float, ...]] = dataclasses.field(
+        default_factory=dict, metadata=quantity("1", broadcast=True)
+    )
+    path: tuple[Waypoint, ...] = ()
+    stiffness: float = setting_of(Tendon, "stiffness", 0.0)
+    damping: float = setting_of(Tendon, "damping", 0.0)
+    rest: tuple[float, float] | None = setting_of(Tendon, "rest", None)
+    friction: float | None = setting_of(Tendon, "friction", None)
+    velocity_scale: float = setting_of(Tendon, "velocity_scale")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ A joint with prescribed motion has the additional key `motion`:
 Quantities of a joint are given as one value for all its components, or as a list in the order of its coordinates or velocity
 components, see `jaxdyn.mechanism.joints`.
 
-The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [joint_friction] and the other friction
-terms of `jaxdyn.dynamics.forces.friction`, [joint_spring], [joint_servo], [joint_limits], [[ground_contact]],
+The other tables are [[frame]], [[rotor]], [[spring]], [[damper]], [[applied_force]], [[tendon]], [joint_friction] and the other
+terms of friction of `jaxdyn.dynamics.forces.friction`, [joint_spring], [joint_servo], [joint_limits], [[ground_contact]],
 [[sphere_contact]], [drives], [[actuator]] for servos and motors with ranges, and for closed loops [[loop]], [[rod]] and
 [[coupling]]; configs/README.md lists the keys of all tables. An empty table [joint_limits] adds stops at the position limits of
 all joints, with a stiffness that is derived from masses and effort limits. Points may be given on any body or frame, by name:

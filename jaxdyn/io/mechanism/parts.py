@@ -26,7 +26,9 @@ from jaxdyn.dynamics import contact, forces
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import GroundContact, SphereContact, shape_axes
 from jaxdyn.dynamics.contact.surfaces import HalfSpace, Surface
-from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce, friction, joint_limits
+from jaxdyn.dynamics.forces import AppliedForce, Force, JointForce, friction, joint_limits, tendons
+from jaxdyn.dynamics.forces.tendons import Tendon
+from jaxdyn.dynamics.paths import joints_of_arms
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import record
 from jaxdyn.io.errors import ConfigError
@@ -39,6 +41,7 @@ from jaxdyn.io.mechanism.entries import (
     RollingEntry,
     SphereContactEntry,
     SphereEntry,
+    TendonEntry,
 )
 from jaxdyn.io.mechanism.joints import (
     component_index,
@@ -57,13 +60,13 @@ from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.transform import RigidTransform
 
 # The modules of jaxdyn that define forces and constraints; importing them registers the classes.
-_MODULES = (forces, friction, joint_limits, contact, kinds, nonholonomic)
+_MODULES = (forces, friction, joint_limits, tendons, contact, kinds, nonholonomic)
 
 _ORIGIN = (0.0, 0.0, 0.0)
 
 # Order of the parts of a system, on which paths such as "system.forces.0.viscous" depend; others follow as they are defined.
 _ORDER = (
-    *("spring", "damper", "applied_force", "gravity_compensation"),
+    *("spring", "damper", "applied_force", "gravity_compensation", "tendon"),
     *("joint_friction", "joint_stribeck_friction", "joint_asymmetric_friction", "joint_load_friction"),
     *("joint_bearing_friction", "joint_quadratic_drag", "joint_spring", "joint_limits", "joint_servo"),
     *("ground_contact", "sphere_contact"),
@@ -252,6 +255,30 @@ def _write_applied_force(model: Model, force: AppliedForce, _: Place) -> dict[st
     return axes | {key: record(getattr(force, key)) for key in ("point", "force", "torque")}
 
 
+def _read_tendon(model: Model, entry: TendonEntry, place: Place) -> Tendon:
+    try:
+        return Tendon.of(model, **{field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)})
+    except (UnknownName, ValueError) as error:
+        raise place.error(str(error)) from None
+
+
+def _write_tendon(model: Model, tendon: Tendon, _: Place) -> dict[str, Any]:
+    path = tendon.path
+    joints = joints_of_arms(model.topology, path.columns, np.asarray(path.arms).tolist())
+    values = {key: x for key, x in record(tendon).items() if key != "path"}
+    return {"joints": record(joints), "path": changed_fields(path.waypoints(model))} | values
+
+
+def changed_fields(value: Any) -> Any:
+    """TOML values of dataclasses, which may be in tuples, without the fields that have their defaults."""
+    if isinstance(value, tuple):
+        return list(map(changed_fields, value))
+    if not dataclasses.is_dataclass(value):
+        return record(value)
+    fields = {field.name: (getattr(value, field.name), field.default) for field in dataclasses.fields(value)}
+    return {name: changed_fields(x) for name, (x, default) in fields.items() if x not in (default, {})}
+
+
 def _read_loop(model: Model, entry: LoopEntry, place: Place) -> LoopJoint:
     markers: list[Any] = []
     for marker, where in ((entry.a, place.key("a")), (entry.b, place.key("b"))):
@@ -384,6 +411,7 @@ class _Form(NamedTuple):
 
 _FORMS: dict[type, _Form] = {
     AppliedForce: _Form(AppliedForceEntry, _read_applied_force, _write_applied_force),
+    Tendon: _Form(TendonEntry, _read_tendon, _write_tendon),
     LoopJoint: _Form(LoopEntry, _read_loop, _write_loop),
     Coupling: _Form(CouplingEntry, _read_coupling, _write_coupling),
     Touching: _Form(RollingEntry, _reader_of(Touching)),

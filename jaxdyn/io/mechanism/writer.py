@@ -1,6 +1,5 @@
 """Conversion of a system to the tables of a mechanism file, as `mechanism.reader` reads them."""
 
-import dataclasses
 from typing import Any
 
 from jaxdyn.dynamics.drives import Actuator, Actuators, JointDrives, drives_of_joints
@@ -8,7 +7,7 @@ from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.config import record
 from jaxdyn.io.mechanism.joints import joint_limits_table, joint_table
-from jaxdyn.io.mechanism.parts import part_table
+from jaxdyn.io.mechanism.parts import changed_fields, part_table
 from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place
 from jaxdyn.mechanism.model import Model
@@ -76,14 +75,9 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
 
 def _actuator_table(actuator: Actuator) -> dict[str, Any]:
     """The fields of an actuator that differ from their defaults; each joint with one moment arm has a value instead of a list."""
-    table: dict[str, Any] = {"name": actuator.name}
+    table = changed_fields(actuator)
     if actuator.joints:
-        arms = {joint: list(values) for joint, values in actuator.joints.items()}
-        table["joints"] = {joint: values[0] if len(values) == 1 else values for joint, values in arms.items()}
-    for field in dataclasses.fields(actuator):
-        value = getattr(actuator, field.name)
-        if field.name not in table and value not in (field.default, {}):
-            table[field.name] = record(value)
+        table["joints"] = {joint: x[0] if len(x) == 1 else list(x) for joint, x in actuator.joints.items()}
     return table
 
 

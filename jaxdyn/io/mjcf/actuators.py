@@ -5,7 +5,7 @@ MuJoCo computes the force of an actuator from its control u, its length l and th
     f = (g0 + g1 l + g2 dl/dt) u + b0 + b1 l + b2 dl/dt
 
 The control is clipped at `ctrlrange`, the force at `forcerange`, and the sum of the forces in a joint at `actuatorfrcrange`. Here,
-lengths are zero in the neutral configuration, so the difference is a part of the constant terms.
+lengths of joints and fixed tendons are zero in the neutral configuration, so the difference is a part of the constant terms.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxdyn.dynamics.drives import Actuator, Actuators, Drives, JointDrives
+from jaxdyn.io.mjcf.tendons import Carriers, TendonReader
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix
 
@@ -33,8 +34,9 @@ class ActuatorReader:
         leave_out: Function of (kind, section, index, name, problem) that refuses an element, or notes that it is ignored.
     """
 
-    def __init__(self, mujoco: Any, compiled: Any, carriers: dict[int, tuple[str, np.ndarray]], leave_out: LeaveOut):
+    def __init__(self, mujoco: Any, compiled: Any, carriers: Carriers, leave_out: LeaveOut):
         self.mujoco, self.compiled, self.carriers, self.leave_out = mujoco, compiled, carriers, leave_out
+        self.tendons = TendonReader(mujoco, compiled, carriers)
         self.count = int(getattr(compiled, "nactuator", compiled.nu))
 
     def drives(self, model: Model) -> Drives | None:
@@ -73,21 +75,15 @@ class ActuatorReader:
         values: dict[str, Any] = {}
         length = 0.0  # in the neutral configuration
         if self._target(index) == "site":
-            site = compiled.actuator_trnid[index, 0]
+            site = self._index(index)
             carrier, origin = self.carriers[compiled.site_bodyid[site]]
             axes = rotation_matrix(np.array(compiled.site_quat[site]))
             vectors = {"point": compiled.site_pos[site] + origin, "force": axes @ gear[:3], "torque": axes @ gear[3:]}
             values = {"body": carrier} | {key: tuple(map(float, vector)) for key, vector in vectors.items()}
+        elif self._target(index) == "tendon" and (line := self.tendons.waypoints(self._index(index), float(gear[0]))):
+            values = {"path": line}
         else:
-            joints: dict[str, tuple[float, ...]] = {}
-            for joint, coefficient in self._path(index):
-                key = self._name(model, joint)
-                if compiled.jnt_type[joint] == _BALL:
-                    joints[key] = tuple(map(float, gear[:3]))
-                    continue
-                arm = float(gear[0] * coefficient)
-                joints[key] = (joints.get(key, (0.0,))[0] + arm,)
-                length += arm * float(compiled.qpos0[compiled.jnt_qposadr[joint]])
+            joints, length = self.arms(model, self._path(index), gear[:3])
             values = {"joints": joints}
         gain = g0 + g1 * length
         if g1 == 0.0 and b1 and g0 == -b1:
@@ -107,6 +103,19 @@ class ActuatorReader:
             force_range=self._force_range(index),
         )
 
+    def arms(self, model: Model, path: list[tuple[int, float]], gear: np.ndarray) -> tuple[dict[str, Any], float]:
+        """Moment arms by the names of joints, and the length in the neutral configuration."""
+        joints: dict[str, tuple[float, ...]] = {}
+        length, compiled = 0.0, self.compiled
+        for joint, coefficient in path:
+            key, arm = self._name(model, joint), float(gear[0] * coefficient)
+            if compiled.jnt_type[joint] == _BALL:
+                joints[key] = tuple(map(float, gear))
+                continue
+            joints[key] = (joints.get(key, (0.0,))[0] + arm,)
+            length += arm * float(compiled.qpos0[compiled.jnt_qposadr[joint]])
+        return joints, length
+
     def _name(self, model: Model, joint: int) -> str:
         return model.topology.joint_names[model.topology.body_of_column[self.compiled.jnt_dofadr[joint]]]
 
@@ -124,17 +133,18 @@ class ActuatorReader:
 
     def _joint(self, index: int) -> int | None:
         """The joint on which an actuator acts directly, if it has one degree of freedom."""
-        joint = int(self.compiled.actuator_trnid[index, 0])
+        joint = self._index(index)
         on_joint = self._target(index) in ("joint", "jointinparent") and joint >= 0
         return joint if on_joint and self.compiled.jnt_type[joint] not in (_FREE, _BALL) else None
 
+    def _index(self, index: int) -> int:
+        """Index of the joint, tendon or site on which an actuator acts."""
+        return int(self.compiled.actuator_trnid[index, 0])
+
     def _path(self, index: int) -> list[tuple[int, float]]:
         """The joints of an actuator, and their coefficients in a fixed tendon."""
-        compiled, target = self.compiled, int(self.compiled.actuator_trnid[index, 0])
-        if self._target(index) != "tendon":
-            return [(target, 1.0)]
-        start, count = int(compiled.tendon_adr[target]), int(compiled.tendon_num[target])
-        return [(int(compiled.wrap_objid[k]), float(compiled.wrap_prm[k])) for k in range(start, start + count)]
+        target = self._index(index)
+        return self.tendons.joints(target) if self._target(index) == "tendon" else [(target, 1.0)]
 
     def _control_range(self, index: int) -> tuple[float, float]:
         compiled = self.compiled
@@ -157,7 +167,7 @@ class ActuatorReader:
         return float(low), float(high)
 
     def _limited_tendon(self, index: int) -> int | None:
-        tendon = int(self.compiled.actuator_trnid[index, 0])
+        tendon = self._index(index)
         limited = self._target(index) == "tendon" and bool(self.compiled.tendon_actfrclimited[tendon])
         return tendon if limited else None
 
@@ -182,7 +192,7 @@ class ActuatorReader:
         if _given(compiled, "actuator_delay", index):
             return "has a delay"
         if target in ("joint", "jointinparent") and joint is None:
-            kind = int(compiled.jnt_type[compiled.actuator_trnid[index, 0]])
+            kind = int(compiled.jnt_type[self._index(index)])
             if kind == _FREE:
                 return "acts on a free joint; let it act on a site"
             if target == "jointinparent":
@@ -190,16 +200,16 @@ class ActuatorReader:
             if g[1] or b[1]:
                 return "depends on the position of a ball joint"
         elif target == "tendon":
-            tendon = int(compiled.actuator_trnid[index, 0])
-            if compiled.wrap_type[compiled.tendon_adr[tendon]] != mujoco.mjtWrap.mjWRAP_JOINT:
-                return "pulls a spatial tendon"
+            tendon = self._index(index)
+            if self.tendons.problem(tendon):
+                return f"pulls a tendon that {self.tendons.problem(tendon)}"
             shared = sum(self._limited_tendon(k) == tendon for k in range(self.count))
             if shared > 1:
                 return "shares a tendon whose force is limited with other actuators"
         elif target == "site":
             if compiled.actuator_trnid[index, 1] >= 0:
                 return "acts relative to a reference site"
-            if self.carriers[compiled.site_bodyid[compiled.actuator_trnid[index, 0]]][0] == "ground":
+            if self.carriers[compiled.site_bodyid[self._index(index)]][0] == "ground":
                 return "acts on the ground"
         elif joint is None:
             return f"acts on a {target}"

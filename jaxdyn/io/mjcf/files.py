@@ -23,7 +23,7 @@ _MOST_PARTS = 50_000
 _MOST_REPEATED = 5_000
 _LARGEST_GRID = 10_000_000  # points of a height field or a picture
 _DEEPEST = 100
-_UNREAD = ("custom", "keyframe", "sensor", "size", "statistic", "visual")
+_UNREAD = ("custom", "sensor", "size", "statistic", "visual")
 _DIRECTORIES = {
     "mesh": "meshdir",
     "hfield": "meshdir",

@@ -1,12 +1,12 @@
 """MJCF files, MuJoCo's own format, read with the `mujoco` package (the extra "mjcf").
 
 MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
-bodies, joints with armature, damping, dry friction and springs, equality constraints, gravity compensation, and actuators without
-activation states (`mjcf.actuators`). A body with several joints becomes
+bodies, joints with armature, damping, dry friction and springs, tendons likewise (`mjcf.tendons`), equality constraints, gravity
+compensation, and actuators without activation states (`mjcf.actuators`). A body with several joints becomes
 a chain of bodies, one per joint. Only the last body of the chain has mass; its origin is at the last joint. Coordinates are in
 MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
 
-An element that affects the free motion and has no counterpart in jaxdyn (springs of tendons, a medium, actuators with activation
+An element that affects the free motion and has no counterpart in jaxdyn (armature of tendons, a medium, actuators with activation
 states ...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
 `IgnoredContent` warning names all that is left out, and counts the geoms whose contacts are not read.
 """
@@ -19,13 +19,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import drives_of_joints
 from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
-from jaxdyn.dynamics.system import System
+from jaxdyn.dynamics.forces.tendons import Tendon
+from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mjcf.actuators import ActuatorReader
@@ -35,6 +37,7 @@ from jaxdyn.io.mjcf.geoms import MjcfGeoms
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.shapes.colliders import ContactUse, check_contact
 from jaxdyn.io.shapes.visuals import Omitted
+from jaxdyn.io.state_orders import MujocoOrder
 from jaxdyn.io.xml import KINEMATIC, Element, IgnoredContent, unused
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.builder import MechanismBuilder
@@ -48,6 +51,9 @@ from jaxdyn.spatial.transform import RigidTransform
 _FREE, _BALL, _SLIDE, _HINGE = range(4)  # mujoco.mjtJoint
 # Kinds of elements that affect the motion and that can be left out.
 KINDS = ("actuator", "tendon", "equality", "spring", "armature", "gravcomp", "medium", "plugin")
+# Properties of tendons and their flags, and those without a counterpart.
+_PASSIVE = {"stiffness": "SPRING", "damping": "DAMPER", "frictionloss": "FRICTIONLOSS"}
+_NONLINEAR = ("armature", "stiffnesspoly", "dampingpoly", "springyield")
 _MOST_SHOWN = 20  # file names in a message
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 
@@ -97,6 +103,50 @@ def load_mjcf(
             raise ConfigError(f"{path}: its values do not describe a mechanism, {error}; correct them") from None
         reader.warn()
         return reader.with_contact(system, files.missing, str(path))
+
+
+def load_keyframes(
+    system: System, path: Path | str, *, folder: Path | str | None = None
+) -> dict[str, tuple[State, Float[Array, "nu"]]]:
+    """Read the keyframes of an MJCF file, such as its home pose.
+
+    Args:
+        system: The system that `load_mjcf` has read from the file.
+        path: MJCF file.
+        folder: See `load_mjcf`.
+
+    Returns:
+        State and controls of each keyframe by its name. The controls are zero if the file has no actuators.
+
+    Raises:
+        ImportError: The `mujoco` package is not installed.
+        ConfigError: The file cannot be read, or the system does not have all of its controls.
+        MechanismError: The system does not have the joints of the file.
+
+    Example:
+        ```python
+        from pathlib import Path
+        import jaxdyn
+
+        leg = '<body><joint/><inertial pos="0 0 -1" mass="1" diaginertia="1 1 1"/></body>'
+        keys = '<key name="home" qpos="0.3"/>'
+        text = f"<mujoco><worldbody>{leg}</worldbody><keyframe>{keys}</keyframe></mujoco>"
+        Path("leg.xml").write_text(text)
+        system = jaxdyn.io.load_system("leg.xml")
+        state, u = jaxdyn.io.load_keyframes(system, "leg.xml")["home"]
+        ```
+    """
+    text, files = read_mjcf(Path(path), None if folder is None else Path(folder))
+    compiled, found = _compiled(_mujoco(), Path(path), text, files.assets, kinematic=True), {}
+    order = MujocoOrder(system.model, compiled)
+    if compiled.nu not in (0, system.nu):
+        raise ConfigError(f"{path}: it has {compiled.nu} controls, but the system has {system.nu}; load all actuators")
+    for key in range(compiled.nkey):
+        q = order.q_from(jnp.asarray(compiled.key_qpos[key], float))
+        state = State(q, order.v_from(q, jnp.asarray(compiled.key_qvel[key], float)))
+        controls = compiled.key_ctrl[key] if compiled.nu else np.zeros(system.nu)
+        found[compiled.key(key).name or f"keyframe {key}"] = state, jnp.asarray(controls, float)
+    return found
 
 
 def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> MjcfGeoms:
@@ -337,7 +387,26 @@ class _Reader:
         for body in map(int, np.flatnonzero((compiled.body_gravcomp != 0.0) & (compiled.body_weldid != 0))):
             carrier = model.topology.body_names.index(self.carriers[body][0])
             forces.append(GravityCompensation(carrier, compiled.body_gravcomp[body]))
-        return tuple(forces)
+        return (*forces, *self._tendons(model))
+
+    def _tendons(self, model: Model) -> list[Tendon]:
+        compiled, reader, found = self.compiled, self.actuators.tendons, []
+        for tendon in range(compiled.ntendon):
+            name = compiled.tendon(tendon).name or f"tendon {tendon}"
+            given = {key: _values(compiled, f"tendon_{key}")[tendon] for key in (*_PASSIVE, *_NONLINEAR)}
+            law: dict[str, Any] = {key: float(given[key]) for key, flag in _PASSIVE.items() if not self._is_off(flag)}
+            nonlinear = any(np.any(given[key]) for key in _NONLINEAR)
+            problem = "has armature or a nonlinear spring or damper" if nonlinear else reader.problem(tendon)
+            if compiled.tendon_limited[tendon]:
+                self.ignored.append(f"limits of tendon {name!r}")
+            if problem and (nonlinear or any(law.values())):
+                self._leave_out("tendon", "tendon", tendon, name, problem)
+            elif any(law.values()):
+                joints, neutral = self.actuators.arms(model, reader.joints(tendon), np.ones(3))
+                law["rest"] = tuple((compiled.tendon_lengthspring[tendon] - neutral).tolist())
+                law["friction"] = law.pop("frictionloss", None) or None
+                found.append(Tendon.of(model, joints, reader.waypoints(tendon), **law))
+        return found
 
     def _constraints(self, model: Model) -> tuple[Constraint, ...]:
         found = [self._constraint(model, index) for index in map(int, np.flatnonzero(self.compiled.eq_active0))]
@@ -424,13 +493,6 @@ class _Reader:
                 self._leave_out("gravcomp", "worldbody", joint, name, "is provided by actuators whose force is limited")
             if is_free and compiled.jnt_stiffness[joint]:
                 self._leave_out("spring", "worldbody", joint, name, "is of a free joint")
-        passive = ("armature", "stiffness", "damping", "frictionloss", "stiffnesspoly", "dampingpoly", "springyield")
-        for tendon in range(compiled.ntendon):
-            name = compiled.tendon(tendon).name or f"tendon {tendon}"
-            if any(np.any(_values(compiled, f"tendon_{key}")[tendon]) for key in passive):
-                self._leave_out("tendon", "tendon", tendon, name, "has a spring, a damper, dry friction or armature")
-            elif compiled.tendon_limited[tendon]:
-                self.ignored.append(f"limits of tendon {name!r}")
         for plugin in range(compiled.nplugin):
             self._leave_out("plugin", "extension", plugin, compiled.plugin(plugin).name or f"plugin {plugin}", "is one")
         if compiled.opt.density or compiled.opt.viscosity:

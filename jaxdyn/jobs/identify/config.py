@@ -68,6 +68,7 @@ class StudyConfig:
         mechanism_in_data: Mechanism file in the data folder, given instead of `mechanism`.
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
+        ignore: Elements of an MJCF file that are left out if they are not supported, by their names or kinds.
         validation: Held-out recordings for the validation of the fit.
         train_time: Time interval [start, end] of the training recordings that is used, measured from the first time stamp.
         validation_time: Time interval [start, end] of the held-out recordings that is used, measured from the first time stamp.
@@ -79,6 +80,7 @@ class StudyConfig:
     mechanism_in_data: str = ""
     base: BaseName | None = None
     repair: bool = False
+    ignore: tuple[str, ...] = ()
     validation: tuple[str, ...] = ()
     train_time: tuple[float, float] = setting(_ALWAYS, unit="s")
     validation_time: tuple[float, float] = setting(_ALWAYS, unit="s")

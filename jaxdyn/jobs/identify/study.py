@@ -105,7 +105,7 @@ def plant_of(config: IdentifyConfig, study: StudyConfig) -> Plant:
     """The plant from which a fit starts: a mechanism with the forces of the config, or the plant of an earlier run."""
     path = _mechanism(config, study)
     earlier = load_plant(path) if holds_plant(path) else None
-    system = load(path, base=study.base, repair=study.repair) if earlier is None else earlier.system
+    system = earlier.system if earlier else load(path, base=study.base, repair=study.repair, ignore=study.ignore)
     if config.force:
         own = tuple(_force(force, system, k, earlier) for k, force in enumerate(config.force, start=1))
         replaced = {type(force) for force in own} | _FRICTION

@@ -165,6 +165,7 @@ class OptimizeConfig:
         time: Duration and time steps.
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
+        ignore: Elements of an MJCF file that are left out if they are not supported, by their names or kinds.
         contact: Use of the colliders of a URDF or MJCF file: with "ground" they are contacts with the ground; with "none" they are
             not simulated. Mechanism files of other formats state their contacts.
         initial: Initial state of the motion.
@@ -192,6 +193,7 @@ class OptimizeConfig:
     time: HorizonConfig
     base: BaseName | None = None
     repair: bool = False
+    ignore: tuple[str, ...] = ()
     contact: ContactName = "none"
     initial: StateConfig = StateConfig()
     bounds: BoundsConfig = BoundsConfig()

@@ -34,9 +34,8 @@ def problem_of(config: OptimizeConfig) -> ControlProblem:
     Raises:
         ConfigError: A value does not fit the mechanism; the message names the key.
     """
-    system = as_dtype(
-        load(config.mechanism, base=config.base, repair=config.repair, contact=config.contact), config.dtype
-    )
+    options = {"repair": config.repair, "contact": config.contact, "ignore": config.ignore}
+    system = as_dtype(load(config.mechanism, base=config.base, **options), config.dtype)
     time = config.time
     lower, upper = _bounds(config, system)
     return ControlProblem(

@@ -102,6 +102,7 @@ class RolloutConfig:
             identified plant act through the gains, offsets and delays of its inputs.
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
+        ignore: Elements of an MJCF file that are left out if they are not supported, by their names or kinds.
         batch: Number of samples that are simulated.
         spread: With "posterior", each sample has its own machine, drawn from the covariance of the estimates of the identified
             plant (`jaxdyn.identify.samples`); states.npz contains the estimated values of each machine as `parameters`. Controllers
@@ -137,6 +138,7 @@ class RolloutConfig:
     spread: Literal["none", "posterior"] = "none"
     base: BaseName | None = None
     repair: bool = False
+    ignore: tuple[str, ...] = ()
     seed: int = seed_setting()
     dtype: Precision = "float32"
     method: MethodName | None = None

@@ -264,7 +264,8 @@ def _machines(config: RolloutConfig) -> Machines:
     with jax.enable_x64(exact or config.dtype == "float64"):
         if holds_plant(path):
             inputs = load_plant(path).inputs
-        read = load(path, base=config.base, repair=config.repair, contact=config.contact, quiet=inputs is not None)
+        options = {"repair": config.repair, "contact": config.contact, "ignore": config.ignore}
+        read = load(path, base=config.base, quiet=inputs is not None, **options)
     if read.contact_text():
         print(f"contacts: {read.contact_text()}")
     loaded = with_limits(as_dtype(read, config.dtype), config.limits)
