@@ -15,8 +15,8 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 34_750, "jaxdyn/lanes": 7_000, "tests": 37_500, "experiments": 6_310}
-PUBLIC_NAMES = 392  # of all packages together, each counted once
+BUDGETS = {"jaxdyn": 34_950, "jaxdyn/lanes": 7_000, "tests": 38_000, "experiments": 6_700}
+PUBLIC_NAMES = 400  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
