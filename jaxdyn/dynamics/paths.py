@@ -237,7 +237,9 @@ class Path(eqx.Module):
         rows = jnp.where(moves[..., None], nu + cross(w, from_references[:, None]), 0.0)  # (E4)
         for line, i, j in straight:
             _, per_length = zero_safe_norm(x[i] - x[j])
-            relative, n = rows[i] - rows[j], per_length * (x[i] - x[j])
+            # Components that move both ends turn the tension with the line (H5).
+            relative = jnp.where((moves[i] ^ moves[j])[:, None], rows[i] - rows[j], 0.0)
+            n = per_length * (x[i] - x[j])
             across = relative - jnp.outer(dot(relative, n), n)
             total = total + jnp.maximum(self.factors[line] * tension, 0.0) * per_length * dot(across, across.T)
         return total

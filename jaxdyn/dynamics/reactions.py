@@ -170,9 +170,8 @@ def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None 
         a, lam = acceleration_and_multipliers(system, now, u)
     needed = inverse.forces_on_bodies(model, moving, kinematics.accelerations(model, moving, a), a)
     missing = needed - forces_on_bodies(system, model, moving, now.t)
-    for force in system.forces:
-        if isinstance(force, GeneralizedForce):
-            missing = missing - force.body_forces(model, moving, now.t)
+    for force in (force for force in system.forces if isinstance(force, GeneralizedForce)):
+        missing = missing - force.body_forces(model, moving, now.t)
     if system.drives is not None:
         missing = missing - system.drives.body_forces(model, moving, jnp.zeros(system.nu, a.dtype) if u is None else u)
     if system.constraints:
