@@ -19,6 +19,7 @@ from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.kinematics import Motion, Placements
 from jaxdyn.errors import check_name
+from jaxdyn.mechanism.joints.base import Joint
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import invalid, plain, quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
@@ -123,7 +124,7 @@ class Path(eqx.Module):
 
         Raises:
             UnknownName: There is no such joint, body or frame.
-            ValueError: A joint has another number of velocity components, or an obstacle is not between two points.
+            ValueError: A joint has another number of velocity components or no coordinates, or an obstacle is not between points.
         """
         held: list[tuple[int, Array]] = []
         parts: list[tuple[int, ...]] = []
@@ -152,6 +153,13 @@ class Path(eqx.Module):
         if not fits or obstacle or len({part[0] for part in parts}) < len(lengths[1]):
             raise ValueError(f"{place}: a line needs two points, and an obstacle a point before and after it")
         terms = arms_of_joints(model.topology, joints, place)
+        for column, _ in terms:
+            body = model.topology.body_of_column[column]
+            if not _has_rates(model.topology.joint_classes[body]):
+                joint = model.topology.joint_names[body]
+                raise ValueError(
+                    f"{place}: joint {joint!r} has no coordinates with these rates; give a path of waypoints"
+                )
         columns, arms = zip(*terms, strict=True) if terms else ((), ())
         bodies, points = zip(*held, strict=True) if held else ((), ())
         points = jnp.asarray(np.reshape(points, (-1, 3)), float)
@@ -182,7 +190,12 @@ class Path(eqx.Module):
     def validate(self, model: Model) -> str | None:
         """Error message with a remedy if this path does not fit a model, else None."""
         sizes = {"terms": len(self.columns), "np": len(self.bodies), "parts": len(self.parts)}
+        sizes["lines"] = len({part[0] for part in self.parts})
         wrong = model.topology.error_with_columns(self.columns) or model.topology.error_with_bodies(*self.bodies)
+        least, most = (0, 0, 0, -1, -1, -1), (sizes["lines"], *[len(self.bodies)] * 5)
+        known = (len(part) == 6 and np.all(np.less_equal(least, part) & np.less(part, most)) for part in self.parts)
+        if wrong is None and not all(known):
+            wrong = "a part of its path has no such line or point; make the path by Path.of"
         return wrong or invalid(self, sizes)
 
     def length(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
@@ -288,7 +301,7 @@ def length_around(
         start, end = (x - dot(axis, x) * axis for x in (start, end))
     straight = zero_safe_norm(end - start)[0]
     outside = jnp.minimum(dot(start, start), dot(end, end)) > radius**2
-    a, b = (jnp.where(outside, x, 2.0 * radius * np.eye(3)[k]) for k, x in enumerate((start, end)))
+    a, b = (jnp.where(outside, x, 2.0 * radius * np.eye(3, dtype=x.dtype)[k]) for k, x in enumerate((start, end)))
     tangents = [jnp.sqrt(dot(x, x) - radius**2) for x in (a, b)]
     turned, touching = cross(a, b), sum(jnp.arctan2(tangent, radius) for tangent in tangents)
     angle = jnp.arctan2(zero_safe_norm(turned)[0], dot(a, b))
@@ -337,9 +350,14 @@ def moved_along_columns(topology: Topology, q: Float[Array, "nq"]) -> Float[Arra
     """Coordinate whose rate is each velocity component; 0 for components of joints without such coordinates."""
     found = np.full(topology.nv, -1)
     for kind, column, coordinate in zip(topology.joint_classes, topology.v_starts, topology.q_starts, strict=False):
-        if kind.velocity_is_rate and kind.nq == kind.nv:
+        if _has_rates(kind):
             found[column : column + kind.nv] = np.arange(coordinate, coordinate + kind.nv)
     return jnp.where(found >= 0, q[np.maximum(found, 0)], 0.0)
+
+
+def _has_rates(kind: type[Joint]) -> bool:
+    """True if each velocity component of a joint is the rate of one of its coordinates."""
+    return kind.velocity_is_rate and kind.nq == kind.nv
 
 
 def arms_of_joints(topology: Topology, joints: JointArms, place: str) -> list[tuple[int, float]]:
@@ -352,12 +370,14 @@ def arms_of_joints(topology: Topology, joints: JointArms, place: str) -> list[tu
 
     Raises:
         UnknownName: There is no joint of a name.
-        ValueError: A joint has another number of velocity components.
+        ValueError: A joint has another number of velocity components, or its motion is prescribed.
     """
     found: list[tuple[int, float]] = []
     for joint, values in joints.items():
         check_name("joint", joint, topology.joint_names, where=place)
         columns = np.flatnonzero(topology.body_of_column == topology.joint_names.index(joint)).tolist()
+        if not columns:
+            raise ValueError(f"{place}: the motion of joint {joint!r} is prescribed; leave the joint out")
         if len(values) not in (1, len(columns)):
             raise ValueError(
                 f"{place}: joint {joint!r} has {len(columns)} velocity components; give one moment arm for each"

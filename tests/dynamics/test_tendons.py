@@ -14,6 +14,7 @@ from jaxdyn.dynamics import Actuator, Actuators, Tendon, Waypoint, joint_reactio
 from jaxdyn.dynamics.equations_of_motion import acceleration_over_step, total_potential_energy
 from jaxdyn.dynamics.paths import length_around
 from jaxdyn.io import ConfigError, load_system, lock_joints, save_system
+from jaxdyn.mechanism.model import as_dtype
 
 MODEL = jaxdyn.library.double_pendulum()
 CABLE = (
@@ -216,6 +217,42 @@ def test_what_is_wrong_in_a_file_is_named_with_the_remedy(tmp_path, refusal, old
     assert old in FILE
     (tmp_path / "m.toml").write_text(FILE.replace(old, new, 1))
     assert fragment in refusal((ConfigError, jaxdyn.MechanismError), load_system, tmp_path / "m.toml")
+
+
+@pytest.mark.parametrize(
+    ("joint", "fragment"),
+    [
+        (
+            'kind = "revolute", axis = [0, 1, 0], motion = {kind = "constant_rate", rate = 1.0}',
+            "the motion of joint 'hip' is prescribed; leave the joint out",
+        ),
+        ('kind = "spherical"', "joint 'hip' has no coordinates with these rates; give a path of waypoints"),
+    ],
+)
+def test_joints_whose_coordinates_would_be_missing_in_the_length_are_refused(tmp_path, refusal, joint, fragment):
+    text = FILE.replace('kind = "revolute", axis = [0, 1, 0]', joint).replace("path", "joints = {hip = 1.0}\npath", 1)
+    (tmp_path / "m.toml").write_text(text)
+    assert fragment in refusal(ConfigError, load_system, tmp_path / "m.toml")
+
+
+@pytest.mark.parametrize("part", [(0, 0, 99, -1, -1, -1), (0, -1, 1, -1, -1, -1), (7, 0, 1, -1, -1, -1), (0, 0, 1)])
+def test_parts_between_points_that_do_not_exist_are_refused(part):
+    """As in a damaged file: such indices would be clipped in silence."""
+    path = TENDONS[0].path
+    broken = dataclasses.replace(TENDONS[0], path=dataclasses.replace(path, parts=(part, *path.parts[1:])))
+    with pytest.raises(jaxdyn.MechanismError, match=r"no such line or point; make the path by Path\.of"):
+        System(MODEL, (broken,))
+
+
+def test_paths_that_belong_to_no_control_are_refused():
+    with pytest.raises(jaxdyn.MechanismError, match=r"do not belong to its controls; make it by Actuators\.of"):
+        System(MODEL, drives=dataclasses.replace(SYSTEM.drives, pulling=(2,)))
+
+
+def test_single_precision_is_kept():
+    single, state = as_dtype((SYSTEM, State(jnp.ones(2), jnp.ones(2))), jnp.float32)
+    found = jax.eval_shape(jaxdyn.acceleration, single, state, jnp.ones(2, jnp.float32))
+    assert found.dtype == jnp.float32
 
 
 def test_a_tendon_without_a_length_is_refused_and_rests_in_the_neutral_configuration():

@@ -216,7 +216,7 @@ class Actuators(Drives):
 
         Raises:
             UnknownName: There is no such joint, body or frame.
-            ValueError: A joint has another number of velocity components, or a path has no length.
+            ValueError: A joint has another number of velocity components or a prescribed motion, or a path has no length.
         """
         arms, thrusters, paths = [], [], {}
         for control, actuator in enumerate(actuators):
@@ -319,6 +319,9 @@ class Actuators(Drives):
         if wrong is None and GROUND in self.bodies:
             wrong = "an actuator on the ground has no effect; give a body"
         sizes = {"nu": self.count, "nv": model.nv, "arms": len(self.columns), "nt": len(self.bodies)}
+        owners = (*self.controls, *self.thrusters, *self.pulling)
+        if wrong is None and (len(self.pulling) != len(self.paths) or not all(0 <= k < self.count for k in owners)):
+            wrong = "its paths and moment arms do not belong to its controls; make it by Actuators.of"
         wrong = wrong or next((problem for path in self.paths if (problem := path.validate(model))), None)
         return wrong or invalid(self, sizes)
 
