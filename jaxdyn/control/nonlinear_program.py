@@ -164,7 +164,7 @@ def minimized(
         return of_hessian.summed(program.curvature(z, weight.item(), multipliers))
 
     hessian = ("hess_gamma_x_x", sparsity(of_hessian), of_lagrangian)
-    # CasADi does not keep these functions alive. It reports numbers that are not finite to Ipopt, whose own check of them
+    # CasADi does not keep these functions alive. It reports values that are not finite to Ipopt, whose own check of them
     # (check_derivatives_for_naninf) must stay off: after a reported failure it reads constraints that nobody has written.
     oracle = function("nlp", point, [f, g])
     derivatives = {
