@@ -136,14 +136,14 @@ def minimized(
                 for (_, _, numbers), result in zip(outputs, results, strict=True):
                     if result is None:  # not requested
                         continue
-                    value = np.nan
+                    filled = np.frombuffer(result)
+                    filled[:] = np.nan
                     # An error must not pass through Ipopt, which would ignore it: NaN stops Ipopt, and the error is raised below.
                     try:
                         if not errors:
-                            value = numbers(*given)
+                            filled[:] = numbers(*given)
                     except BaseException as error:
                         errors.append(error)
-                    np.frombuffer(result)[:] = value
                 return 0
 
         found = Evaluated()
@@ -164,7 +164,8 @@ def minimized(
         return of_hessian.summed(program.curvature(z, weight.item(), multipliers))
 
     hessian = ("hess_gamma_x_x", sparsity(of_hessian), of_lagrangian)
-    # CasADi does not keep these functions alive.
+    # CasADi does not keep these functions alive. It reports values that are not finite to Ipopt, whose own check of them
+    # (check_derivatives_for_naninf) must stay off: after a reported failure it reads constraints that nobody has written.
     oracle = function("nlp", point, [f, g])
     derivatives = {
         "grad_f": function("nlp_grad_f", point, [f, gradient]),
@@ -185,7 +186,6 @@ def minimized(
                 "constr_viol_tol": feasibility,
                 "acceptable_iter": 0,  # approximate solutions are not accepted
                 "honor_original_bounds": "yes",
-                "check_derivatives_for_naninf": "yes",
                 "max_iter": max_steps,
                 "print_level": print_level,
                 "sb": "yes",

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from jaxdyn.compute import backend, kernel_function
 from jaxdyn.compute.arrays import floating_or_none
+from jaxdyn.display import known
 from jaxdyn.dynamics.system import State, System, check_state, check_system
 from jaxdyn.mechanism.configuration import check_key
 from jaxdyn.mechanism.messages import check_function, checked_count, described
@@ -163,7 +164,8 @@ class Env(eqx.Module):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not (value > 0.0 and value >= low):
                 raise ValueError(f"{name} is {value!r} s; give a positive duration, and a time_limit of at least dt")
-        if not np.isfinite(self.dt) or not 0.0 <= self.smoothing < np.inf:
+        is_time = isinstance(self.smoothing, int | float) and 0.0 <= self.smoothing < np.inf
+        if not np.isfinite(self.dt) or not is_time:
             raise ValueError(f"dt is {self.dt!r} s and smoothing {self.smoothing!r} s; give finite durations")
         found = self._outputs()
         for name, shape, kind in (
@@ -176,6 +178,11 @@ class Env(eqx.Module):
             if x.shape != shape or not jnp.issubdtype(x.dtype, kind):
                 wanted = f"{'booleans' if kind is jnp.bool_ else 'floats'} of shape {shape}"
                 raise ValueError(f"the function {name} of Env returns {x.dtype} of shape {x.shape}; return {wanted}")
+        shape, deviations = found["observe"].shape, known(self.noise)
+        if self.noise is not None and self.noise.shape not in ((), shape):
+            raise ValueError(f"noise has shape {self.noise.shape}; give one value, or one per component, shape {shape}")
+        if deviations is not None and not np.all((deviations >= 0.0) & np.isfinite(deviations)):
+            raise ValueError(f"noise is {deviations.tolist()}; give finite standard deviations that are not negative")
 
     def _outputs(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes and types that the functions of the task return."""
@@ -199,7 +206,9 @@ class Env(eqx.Module):
     @property
     def most_steps(self) -> int | None:
         """Number of steps after which an episode is truncated; None without a time limit."""
-        return int(np.ceil(self.time_limit / self.dt - 1e-6)) if np.isfinite(self.time_limit) else None
+        if np.isinf(self.time_limit):
+            return None
+        return int(min(np.ceil(self.time_limit / self.dt - 1e-6), np.iinfo(np.int32).max))  # the type of the counter
 
     @property
     def action_size(self) -> int:
@@ -347,7 +356,7 @@ def _step_by(env: Env, state: EnvState, action: Float[Array, "actions"]) -> EnvS
     )
     steps = state.steps + 1
     now = Moment(steps.astype(dtype) * env.dt, motion.final, action, u, before.command)
-    reward = env.reward(system, before, now)
+    reward = jnp.asarray(env.reward(system, before, now), dtype)
     fails = ~motion.healthy
     terminated = fails if env.done is None else fails | env.done(system, now)
     over = jnp.asarray(False) if env.most_steps is None else steps >= env.most_steps

@@ -1,4 +1,4 @@
-"""An `Env` as a `gymnasium.vector.VectorEnv`, for libraries that train with NumPy or PyTorch, Stable-Baselines3 for instance."""
+"""An `Env` as a `gymnasium.vector.VectorEnv`, for libraries that train with NumPy or PyTorch, CleanRL for instance."""
 
 from typing import Any
 
@@ -17,7 +17,8 @@ class GymnasiumEnv(gymnasium.vector.VectorEnv):
     """Several environments of one kind, as one vector environment of gymnasium with NumPy arrays.
 
     An environment that ends an episode begins the next one in the same step (`AutoresetMode.SAME_STEP`): `final_obs` in the info
-    has the last observations of the episodes that ended. The wrappers of gymnasium apply, `RecordEpisodeStatistics` for instance.
+    has the last observations of the episodes that ended. Wrappers of gymnasium for this mode apply, `RecordEpisodeStatistics` and
+    `NormalizeReward` for instance; those of observations, such as `NormalizeObservation`, refuse it.
 
     Args:
         env: The environment.

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import operator
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from jaxdyn.errors import Error, one_line
@@ -71,7 +72,7 @@ def checked_list(name: str, entries: Any, kind: type | types.UnionType, remedy: 
     Raises:
         TypeError: The argument is not a list, or an entry is an instance of another class.
     """
-    if isinstance(entries, str | kind):
+    if isinstance(entries, str | kind) or not isinstance(entries, Iterable):
         shown = repr(entries) if isinstance(entries, str) else described(entries)
         raise TypeError(f"{name}: {shown} is not a list; give a list, [{remedy}]")
     entries = tuple(entries)  # an iterator can be read only once

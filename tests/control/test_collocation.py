@@ -1,5 +1,6 @@
 """Direct collocation: derivatives, exact solutions, orders, published optima, manifolds, and how searches end."""
 
+import dataclasses
 import signal
 import sys
 
@@ -489,6 +490,36 @@ def test_an_interrupt_within_a_search_ends_it():
     found = minimized(program, np.ones(1), tolerance=1e-8, feasibility=1e-8, max_steps=9)
     assert found.result == ControlResult.SUCCESSFUL
     assert abs(found.z[0]) < 1e-8
+
+
+def test_numbers_that_are_not_finite_and_errors_in_equations_end_a_step_or_the_search():
+    """z^2 such that log z = -2: Newton's first step from z = 8 ends at z < 0, where the logarithm is undefined."""
+    place, bounds, goal = np.zeros(1, int), np.full(1, np.inf), np.full(1, -2.0)
+
+    def values(z):
+        with np.errstate(invalid="ignore"):
+            values.undefined += int(z[0] < 0.0)
+            return z[0] ** 2, np.log(z)
+
+    values.undefined = 0
+    program = NonlinearProgram(
+        -bounds, bounds, goal, goal, values, lambda z: (2.0 * z, 1.0 / z), lambda z, w, y: 2.0 * w - y / z**2,
+        (place, place), (place, place),
+    )  # fmt: skip
+
+    def search(start: float, values=values):
+        changed = dataclasses.replace(program, values=values)
+        return minimized(changed, np.full(1, start), tolerance=1e-8, feasibility=1e-8, max_steps=50)
+
+    found = search(8.0)
+    assert found.result == ControlResult.SUCCESSFUL
+    assert values.undefined
+    np.testing.assert_allclose(found.z, np.exp(-2.0), rtol=1e-8)
+    assert search(-1.0).result == ControlResult.NOT_FINITE
+    with pytest.raises(ValueError, match="could not broadcast"):
+        search(1.0, lambda z: (z[0], np.zeros(3)))
+    with pytest.raises(ZeroDivisionError):
+        search(1.0, lambda z: (z[0], 1 // 0))
 
 
 def test_wrong_uses_are_refused(as_a_user, monkeypatch):

@@ -123,6 +123,23 @@ def test_a_simulation_that_fails_ends_the_episode():
     assert state.steps == 0
 
 
+def test_a_step_keeps_the_types_of_a_state():
+    """Rewards of another type, and a limit beyond the largest number of steps, are those of a loop, too."""
+    single = jaxdyn.as_dtype(SYSTEM.changed(forces=()), jnp.float32)
+    env = Env(
+        single,
+        lambda system, key: system.at_rest(jnp.zeros(2, jnp.float32)),
+        lambda system, now: now.state.q,
+        lambda system, before, now: 2.0 * now.t.astype(jnp.float64),
+        lambda system, now, action: action,
+        dt=DT,
+        time_limit=1e9,
+    )
+    first = env.reset(KEYS[0])
+    shapes = jax.eval_shape(env.step, first, jnp.zeros(1))
+    assert [x.dtype for x in jax.tree.leaves(shapes)] == [x.dtype for x in jax.tree.leaves(first)]
+
+
 def test_actions_are_delayed_and_filtered():
     smooth = 0.05
     u = episodes(env_with(delay=2, smoothing=smooth), KEYS[:1], ACTIONS[:1, :8]).moment.u[0, 1:, 0]
@@ -247,7 +264,10 @@ def test_gymnasium_accepts_the_vector_environment_and_its_wrappers():
         ({"dt": 0.0}, "dt is 0.0 s; give a positive duration"),
         ({"time_limit": 1e-3}, "time_limit is 0.001 s"),
         ({"smoothing": -1.0}, "smoothing -1.0 s; give finite durations"),
+        ({"smoothing": None}, "smoothing None s; give finite durations"),
         ({"delay": -1}, "delay is -1; give 0 or more"),
+        ({"noise": [0.1, 0.2]}, r"noise has shape \(2,\); give one value, or one per component, shape \(5,\)"),
+        ({"noise": -0.1}, "noise is -0.1; give finite standard deviations"),
     ],
 )
 def test_wrong_arguments_are_named(options, message):

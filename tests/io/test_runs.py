@@ -263,6 +263,25 @@ def test_a_run_of_the_coordinates_alone_has_a_table_and_no_trajectory(run, refus
     assert "picture" not in loaded._repr_html_()
 
 
+@pytest.mark.usefixtures("as_a_user")
+def test_a_part_of_a_run_has_a_table_and_wrong_choices_are_named(run):
+    recorded_run(run)
+    part = load_run(run.root, arrays=["q"], samples=np.int64(1))
+    assert repr(part).startswith("Run('double_pendulum', 1 sample)")
+    assert repr(load_run(run.root, arrays=["time"])).startswith("Run('double_pendulum')")
+    assert list(load_run(run.root, arrays=(name for name in ("time", "q"))).arrays) == ["time", "q"]
+    for options, message in (
+        ({"samples": 1.5}, "samples is 1.5; give an integer"),
+        ({"samples": [0, 1]}, "samples is .*; give an integer"),
+        ({"arrays": "q"}, "arrays: 'q' is not a list; give a list"),
+        ({"arrays": 3}, "arrays: an int is not a list; give a list"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            load_run(run.root, **options)
+    with pytest.raises(ValueError, match="samples is -1; give 0 or more"):
+        load_run(run.root, samples=-1)
+
+
 @pytest.mark.parametrize("name", ["config.toml", "metrics.json", "provenance.json"])
 @pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff", b"3 = = 3"])
 def test_a_damaged_text_file_of_a_run_is_named(run, refusal, name, text):

@@ -18,6 +18,7 @@ from jaxdyn.io.errors import RunError
 from jaxdyn.io.reading import content
 from jaxdyn.io.runs.directory import CONFIG, MECHANISM, METRICS, PROVENANCE, Chunks, RunDirectory, unsealed_json
 from jaxdyn.io.runs.provenance import digest_of_file
+from jaxdyn.mechanism.messages import checked_count, checked_list
 from jaxdyn.results import outcome_text
 from jaxdyn.simulate.outcome import RolloutResult
 from jaxdyn.simulate.trajectory import Trajectory
@@ -56,12 +57,12 @@ class Run(Displayed):
             run.trajectory.animate(run.system)
 
         Raises:
-            RunError: The run did not record times, coordinates and velocities, or their shapes do not match the system.
+            RunError: Times, coordinates and velocities were not recorded or not read, or do not match the system.
         """
         arrays, model = self.arrays, self.system.model
         missing = [name for name in ("time", "q", "v") if name not in arrays]
         if missing:
-            raise RunError(f"{self.path}: the run did not record {missing[0]!r}; use its arrays")
+            raise RunError(f"{self.path}: the run did not record {missing[0]!r}, or it was not read; use its arrays")
         time, q, v = (arrays[name] for name in ("time", "q", "v"))
         samples, records = len(q), time.size
         if (time.ndim, q.shape, v.shape) != (1, (samples, records, model.nq), (samples, records, model.nv)):
@@ -91,8 +92,9 @@ class Run(Displayed):
         rows["made with"] = ", ".join(
             f"{name} {environment[name]}" for name in ("jaxdyn", "jax") if name in environment
         )
-        count = plural(len(arrays["q"]), "sample", "samples")
-        return Display(f"Run({self.system.model.name!r}, {count})", rows)
+        counts = {len(values) for name, values in arrays.items() if name != "time"}
+        count = "".join(f", {plural(number, 'sample', 'samples')}" for number in counts)
+        return Display(f"Run({self.system.model.name!r}{count})", rows)
 
 
 def load_run(path: Path | str, *, samples: int | slice | None = None, arrays: Sequence[str] | None = None) -> Run:
@@ -107,6 +109,7 @@ def load_run(path: Path | str, *, samples: int | slice | None = None, arrays: Se
         arrays: Names of the arrays to read; all of them by default.
 
     Raises:
+        TypeError: `samples` is neither an integer nor a slice, or `arrays` is not a list of names.
         ConfigError: The mechanism.json or mechanism.npz of the run is missing or damaged, or a file is too large.
         RunError: The states.npz of the run, or a chunk of it, is missing, is damaged, or belongs to another run; or its
             config.toml, metrics.json or provenance.json is damaged.
@@ -117,6 +120,9 @@ def load_run(path: Path | str, *, samples: int | slice | None = None, arrays: Se
         last = jaxdyn.io.load_run("runs/arms", samples=slice(900_000, None), arrays=["energy"]).arrays["energy"]
         ```
     """
+    count = samples if isinstance(samples, slice | None) else checked_count("samples", samples, 0)
+    chosen = count if isinstance(count, slice) else slice(count)
+    names = None if arrays is None else checked_list("arrays", arrays, str, '"energy"')
     directory = RunDirectory(Path(path))
     system = load_archive(directory.path(MECHANISM))
     config, metrics, provenance = (
@@ -125,8 +131,7 @@ def load_run(path: Path | str, *, samples: int | slice | None = None, arrays: Se
     )
     if provenance is not None and provenance.get("config") != digest_of_file(directory.path(CONFIG)):
         raise RunError(f"{directory.path(CONFIG)}: {_DAMAGED}")
-    chosen = samples if isinstance(samples, slice) else slice(samples)
-    return Run(directory.root, system, _arrays(directory, chosen, arrays), config, metrics, provenance)
+    return Run(directory.root, system, _arrays(directory, chosen, names), config, metrics, provenance)
 
 
 def _arrays(directory: RunDirectory, samples: slice, names: Sequence[str] | None) -> dict[str, np.ndarray]:
