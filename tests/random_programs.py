@@ -341,7 +341,8 @@ def _solves(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
         a, b, x = (np.asarray(y, np.longdouble).reshape(square) for y in (a, b, x))
         largest = (np.abs(a).max((1, 2))[:, None] * np.abs(x).max(1) + np.abs(b).max(1))[:, None]
         residual = np.abs(b - np.einsum("nij,njk->nik", a, x))
-        return np.broadcast_to(residual.max(1, keepdims=True) <= 32 * eps * largest, x.shape).reshape(len(x), -1)
+        solved = np.isfinite(largest) & (residual.max(1, keepdims=True) <= 32 * eps * largest)
+        return np.broadcast_to(solved, x.shape).reshape(len(x), -1)
 
 
 _NEWER_EMITTERS = {"xla_cpu_use_fusion_emitters": True} if jax.__version_info__ < (0, 11) else {}

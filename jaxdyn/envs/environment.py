@@ -169,9 +169,9 @@ class Env(eqx.Module):
             raise ValueError(f"dt is {self.dt!r} s and smoothing {self.smoothing!r} s; give finite durations")
         found = self._outputs()
         for name, shape, kind in (
-            ("observe", found["observe"].shape[:1] or ("observations",), jnp.inexact),
-            ("reward", (), jnp.inexact),
-            ("act", (self.system.nu,), jnp.inexact),
+            ("observe", found["observe"].shape[:1] or ("observations",), jnp.floating),
+            ("reward", (), jnp.floating),
+            ("act", (self.system.nu,), jnp.floating),
             ("done", (), jnp.bool_),
         ):
             x = found[name]

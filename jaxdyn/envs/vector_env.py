@@ -48,8 +48,13 @@ class GymnasiumEnv(gymnasium.vector.VectorEnv):
 
         Args:
             seed: Seed of all random values; None to continue the random values.
-            options: Not used.
+            options: None; environments end their episodes by themselves, so there is no mask of those to reset.
+
+        Raises:
+            ValueError: There are options.
         """
+        if options:
+            raise ValueError(f"reset has no option {next(iter(options))!r}; leave it out")
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(2**31))
         state = self._state = self._reset(jax.random.split(jax.random.key(drawn), self.num_envs))

@@ -219,6 +219,14 @@ def test_what_is_wrong_in_a_file_is_named_with_the_remedy(tmp_path, refusal, old
     assert fragment in refusal((ConfigError, jaxdyn.MechanismError), load_system, tmp_path / "m.toml")
 
 
+def test_a_changed_copy_is_checked_as_a_new_tendon():
+    model = jaxdyn.library.double_pendulum()
+    tendon = Tendon.of(model, {"shoulder": (1.0,)}, stiffness=1.0)
+    for rest, fragment in (([2.0, 1.0], "smaller length first"), ([1.0], "smallest and the largest length")):
+        with pytest.raises(jaxdyn.MechanismError, match=fragment):
+            System(model, (dataclasses.replace(tendon, rest=jnp.asarray(rest)),))
+
+
 @pytest.mark.parametrize(
     ("joint", "fragment"),
     [

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot, floating, floating_or_none
@@ -78,12 +79,10 @@ class Tendon(GeneralizedForce):
 
         Raises:
             UnknownName: There is no such joint, body or frame.
-            ValueError: The path has no length, or `rest` is in the wrong order.
+            ValueError: The path has no length.
         """
         if not joints and not path:
             raise ValueError("tendon: it has no length; give joints or a path")
-        if rest is not None and not rest[0] <= rest[1]:
-            raise ValueError(f"tendon: rest is [{rest[0]:g}, {rest[1]:g}]; give the smaller length first")
         line = Path.of(model, joints or {}, path, "tendon")
         if rest is None:
             q = configuration.neutral(model)
@@ -91,6 +90,10 @@ class Tendon(GeneralizedForce):
         return Tendon(line, rest=jnp.asarray(rest, float), **({"stiffness": 0.0, "damping": 0.0} | options))
 
     def validate(self, model: Model) -> str | None:
+        if self.rest.shape != (2,):
+            return f"rest has shape {self.rest.shape}; give the smallest and the largest length at rest"
+        if not isinstance(self.rest, Tracer) and not self.rest[0] <= self.rest[1]:
+            return f"rest is [{self.rest[0]:g}, {self.rest[1]:g}]; give the smaller length first"
         return self.path.validate(model) or super().validate(model)
 
     def generalized_forces(
