@@ -89,7 +89,7 @@ _reported = Primitive("result_reported")
 
 
 def reported(act: Callable[..., None], *values: Any, **options: Any) -> Any:
-    """The first of several values, after a call of `act(*values, is_mapped=..., **options)` with their entries as NumPy arrays.
+    """The first of several values, after a call of `act(*values, is_mapped=..., **options)`.
 
     Under `jax.vmap` there is one call for the batch, whose values have a leading axis, with `is_mapped=True`. Within `jit` the
     values are not known, and nothing happens.

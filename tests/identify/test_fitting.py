@@ -79,7 +79,7 @@ def test_wrong_arguments_are_answered_in_one_line_with_the_remedy(problem, as_a_
         (lambda: fit(problem, LevenbergMarquardt(), x), "give Unknowns"),
         (lambda: fit(problem, LevenbergMarquardt(), x.tolist()), "give Unknowns"),
         (lambda: fit(problem.parameters), "give a problem, such as OutputError"),
-        (lambda: fit(OutputError), "the class OutputError; give a problem"),
+        (lambda: fit(OutputError), "the class OutputError; give an instance, OutputError"),
     ]
     for attempt, remedy in attempts:
         with pytest.raises(TypeError, match=remedy) as caught:

@@ -223,7 +223,10 @@ def test_what_makes_no_problem_is_answered_with_the_remedy(as_a_user):
         (lambda: InverseDynamicsError(system, motions, [0.1]), r"a System; give Parameters"),
         (lambda: InverseDynamicsError(parameters, recording, [0.1]), r"a Recording; give Motions"),
         (lambda: cut(recording, duration=0.2, interval=STEP), r"a Recording is not a list; give a list"),
-        (lambda: cut([recording, windows], duration=0.2, interval=STEP), r"a Windows; give a list"),
+        (
+            lambda: cut([recording, windows], duration=0.2, interval=STEP),
+            r"one of the recordings is a Windows; give Recording",
+        ),
     ]
     for attempt, remedy in attempts:
         with pytest.raises(TypeError, match=remedy) as caught:

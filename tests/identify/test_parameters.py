@@ -316,11 +316,11 @@ def test_wrong_ties(tie, says, as_a_user):
 @pytest.mark.parametrize(
     ("attempt", "remedy"),
     [
-        (lambda: Parameters(PLANT, ["system.model.mass"]), r"'system.model.mass' where a Parameter.*Parameter\("),
+        (lambda: Parameters(PLANT, ["system.model.mass"]), r'is a str; give Parameter\("system.model.mass"\)'),
         (lambda: Parameters(PLANT, "system.model.mass"), r"'system.model.mass' is not a list; give a list"),
         (lambda: Parameters(PLANT, Parameter(MASS)), r"is not a list; give a list"),
-        (lambda: Parameters(PLANT, [Parameter(MASS)], [Parameter(MASS)]), r"a Parameter where a Tie"),
-        (lambda: Parameter(MASS, chart=Positive), r"the class Positive; give an instance, such as Positive\(\)"),
+        (lambda: Parameters(PLANT, [Parameter(MASS)], [Parameter(MASS)]), r"is a Parameter; give Tie\("),
+        (lambda: Parameter(MASS, chart=Positive), r"the class Positive; give an instance, Positive\(\)"),
         (lambda: Parameter(MASS, prior=0.1), r"a float; give GaussianPrior"),
         (lambda: Parameter(MASS, entries="upper"), r"'upper'; give a tuple"),
         (lambda: Parameter(MASS, entries=0), r"0; give a tuple"),
