@@ -73,7 +73,7 @@ def checked_data(recordings: Any, checks: Any) -> tuple[tuple[Recording | Part, 
     Raises:
         TypeError: An entry has another type, or an argument is not a list.
     """
-    recordings = checked_list("recordings", recordings, Recording | Part, "Part(recording)")
+    recordings = checked_list("recordings", recordings, Recording | Part, "load_recording(path)")
     return recordings, checked_list("checks", checks, Check, "WindowsCheck()")
 
 

@@ -184,7 +184,7 @@ def test_groups_are_left_out_together():
         ({"candidates": {}}, "there is no candidate"),
         ({"candidates": {"a": PLANT}}, "give a dictionary of functions"),
         ({"candidates": {"a": len}}, "the result of candidate 'a' is an int; give a Plant"),
-        ({"recordings": ["run.csv", "b.csv"]}, "one of the recordings is a str; give Recording or Part"),
+        ({"recordings": ["run.csv", "b.csv"]}, r"one of the recordings is a str; give load_recording\(path\)"),
         ({"checks": []}, "there is no check"),
         ({"checks": ForcesCheck()}, "give a list"),
     ],

@@ -73,7 +73,10 @@ MISTAKES = {
         r"tau has shape \(3,\); give \(3, 1\)",
     ),
     "a list of plants": (lambda: identify.evaluate([PLANT], [RECORDING]), "plants is a list; give a Plant, or a dict"),
-    "a single recording": (lambda: identify.evaluate(PLANT, RECORDING), "recordings is a Recording; give a list"),
+    "a single recording": (
+        lambda: identify.evaluate(PLANT, RECORDING),
+        r"recordings: a Recording is not a list; give a list, \[load_recording",
+    ),
     "the class of a check": (
         lambda: identify.evaluate(PLANT, [RECORDING], [identify.ForcesCheck]),
         r"one of the checks is the class ForcesCheck; give an instance, ForcesCheck\(\)",

@@ -74,6 +74,7 @@ FUNCTIONS = {
     ),
     RigidTransform.exponential: (RigidTransform.exponential, [(6,)]),
     RigidTransform.logarithm: (lambda q, p: RigidTransform(q, p).logarithm(), [(4,), (3,)]),
+    RigidTransform.row: (lambda q, p: RigidTransform(q[None], p[None]).row(0), [(4,), (3,)]),
     RigidTransform.inverse: (lambda q, p: RigidTransform(q, p).inverse(), [(4,), (3,)]),
     RigidTransform.apply: (lambda q, p, r: RigidTransform(q, p).apply(r), [(4,), (3,), (3,)]),
     RigidTransform.rotation: (lambda q, p: RigidTransform(q, p).rotation, [(4,), (3,)]),

@@ -27,7 +27,7 @@ from jaxdyn.dynamics.drives import drives_of_joints
 from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.forces.tendons import Tendon
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.system import State, System, check_system
 from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mjcf.actuators import ActuatorReader
@@ -136,6 +136,7 @@ def load_keyframes(
         state, u = jaxdyn.io.load_keyframes(system, "leg.xml")["home"]
         ```
     """
+    check_system(system, "load_keyframes")
     text, files = read_mjcf(Path(path), None if folder is None else Path(folder))
     compiled, found = _compiled(_mujoco(), Path(path), text, files.assets, kinematic=True), {}
     order = MujocoOrder(system.model, compiled)

@@ -137,7 +137,7 @@ def load_run(path: Path | str, *, samples: int | slice | None = None, arrays: Se
 def _arrays(directory: RunDirectory, samples: slice, names: Sequence[str] | None) -> dict[str, np.ndarray]:
     """The recorded arrays of some samples, all of them or those with the given names."""
     chunks = Chunks.found(directory, "states")
-    shapes = [chunks.shapes(k) for k in range(chunks.count)]
+    shapes = [_shapes(chunks, k) for k in range(chunks.count)]
     for name in names or ():
         check_name("array", name, shapes[0], where=str(directory.root))
     keys = [key for key in shapes[0] if names is None or key in names]
@@ -154,6 +154,14 @@ def _arrays(directory: RunDirectory, samples: slice, names: Sequence[str] | None
         return shared | {key: np.concatenate([part[key] for part in parts]) for key in keys if key not in shared}
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{directory.root}: the states do not fit together ({error}); give a complete run") from None
+
+
+def _shapes(chunks: Chunks, k: int) -> dict[str, tuple[int, ...]]:
+    try:
+        return chunks.shapes(k)
+    except RunError:
+        chunks.check(k)  # it names the remedy for a damaged chunk
+        raise
 
 
 def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any] | None:
