@@ -48,7 +48,7 @@ class GymnasiumEnv(gymnasium.vector.VectorEnv):
 
         Args:
             seed: Seed of all random values; None to continue the random values.
-            options: None; environments end their episodes by themselves, so there is no mask of those to reset.
+            options: None; environments begin new episodes automatically, so there is no mask of those to reset.
 
         Raises:
             ValueError: There are options.
