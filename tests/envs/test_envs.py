@@ -248,6 +248,8 @@ def test_gymnasium_accepts_the_vector_environment_and_its_wrappers():
     np.testing.assert_allclose(
         info["episode"]["r"][ended], np.asarray(env.unwrapped._state.last_total)[ended], rtol=1e-6
     )
+    with pytest.raises(ValueError, match="no option 'reset_mask'"):
+        env.unwrapped.reset(options={"reset_mask": ended})
 
 
 @pytest.mark.parametrize(
