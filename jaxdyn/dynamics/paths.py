@@ -28,9 +28,8 @@ from jaxdyn.spatial.sixvector import velocity_at_point
 
 Scalar = Float[Array, ""]
 Vector3 = Float[Array, "3"]
-JointArms = Mapping[
-    str, Sequence[float]
-]  # moment arms by the names of joints: one value, or one per velocity component
+# Moment arms by the names of joints: one value, or one per velocity component.
+JointArms = Mapping[str, Sequence[float]]
 
 _ZERO = (0.0, 0.0, 0.0)
 
