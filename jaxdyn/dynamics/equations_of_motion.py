@@ -293,34 +293,34 @@ def _with_bounded_friction(
 
     Source: theory.md (I15).
     """
-    excess, power, pairs, rate = jnp.zeros_like(a), 0.0, [], 1.0 / step
+    gained = step * a
+    excess, power, pairs = jnp.zeros_like(a), 0.0, []
     for slip in slips:
-        u, to_forces, after = jax.vjp(slip.at_end, a, has_aux=True)
-        excess = excess + to_forces((rate * (slip.resistance - after))[:, None] * u)[0]
-        power = power + rate * jnp.sum(slip.resistance * jnp.sum(u**2, axis=1))
+        u, to_forces, after = jax.vjp(slip.at_end, gained, has_aux=True)
+        excess = excess + to_forces((slip.resistance - after)[:, None] * u)[0]
+        power = power + jnp.sum(slip.resistance * jnp.sum(u**2, axis=1))
         pairs.append((slip.at_end, u, slip.resistance, after))
     change = response(excess)
     # Divided by the root of the power, so that squares and derivatives neither overflow nor underflow in single precision.
-    acts = power > jnp.finfo(a.dtype).tiny ** 0.25
+    acts = power > jnp.finfo(a.dtype).tiny ** (1 / 3)
     scale = jnp.where(acts, 1.0 / jnp.sqrt(jnp.where(acts, power, 1.0)), 0.0)
-    unit = scale * change
+    unit = scale * step * change
     # The second term makes the correction differentiable where the excess vanishes, as in steady sliding.
-    per_work = rate / (dot(scale * excess, unit) + _LITTLE_EXCESS**2)
+    per_work = 1.0 / (dot(scale * excess, unit) + _LITTLE_EXCESS**2)
 
-    shares, parts = 0.0, []
+    parts = []
     for at_end, u, before, after in pairs:
-        _, (gain, stiffening) = jax.jvp(at_end, (a,), (unit,))
-        squared = per_work * jnp.sum(gain**2, axis=1)
-        tangent = after * squared + per_work * stiffening * jnp.sum(u * gain, axis=1)
-        shares = shares + jnp.sum(before * squared)
-        parts.append((squared, before, after, tangent))
+        _, (gain, stiffening) = jax.jvp(at_end, (gained,), (unit,))
+        squared = jnp.sum(gain**2, axis=1)
+        parts.append((before * squared, after * squared, stiffening * jnp.sum(u * gain, axis=1)))
+    shares = per_work * sum(jnp.sum(before) for before, _, _ in parts)
     # A little before the pairs stop, despite rounding.
     stopped = (1.0 - _LITTLE_EXCESS) / jnp.where(shares > 0.0, shares, 1.0)
     slopes = [
-        jnp.sum(jnp.maximum(jnp.maximum(tangent, (after - before * stopped) * squared), 0.0))
-        for squared, before, after, tangent in parts
+        jnp.sum(jnp.maximum(jnp.maximum(after + tangent, after - stopped * before), 0.0))
+        for before, after, tangent in parts
     ]
-    amount = 1.0 / (1.0 - shares + sum(slopes))
+    amount = 1.0 / (1.0 - shares + per_work * sum(slopes))
     return a + jnp.where(acts, amount, 1.0) * change  # (I15)
 
 

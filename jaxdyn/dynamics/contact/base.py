@@ -55,6 +55,7 @@ def without_drift(response: Response, drift: Vector3, turning: Vector3) -> Respo
     return response._replace(
         force=response.force - dot(response.per_linear, drift),
         couple=response.couple - dot(response.per_angular, turning),
+        drift=jnp.concatenate([turning, drift]),
     )
 
 
@@ -88,13 +89,24 @@ class Contact(BodyForce):
 
 
 class Located(NamedTuple):
-    """Geometry of a contact of one body; vectors from the reference point P of its tree to the contact point and to the center of
-    the sphere, ground axes."""
+    """Geometry of a contact of one body; vectors are on ground axes.
 
-    arm: Vector3
+    Attributes:
+        center: Center of the sphere from the reference point P of the tree of the body.
+        to_contact: Vector from the center to the contact point.
+        gradient: Derivative of the gap with respect to the position of the body.
+        depth: Depth of penetration, m.
+    """
+
     center: Vector3
+    to_contact: Vector3
     gradient: Vector3
     depth: Scalar
+
+    @property
+    def arm(self) -> Float[Array, "*contacts 3"]:
+        """Contact point from P."""
+        return self.center + self.to_contact
 
 
 def slip_over_step(
@@ -102,7 +114,7 @@ def slip_over_step(
     moving: Motion,
     material: ContactMaterial,
     response: Response,
-    sides: Sequence[tuple[np.ndarray, Float[Array, "contacts 3"], Float[Array, "contacts 3"]]],
+    sides: Sequence[tuple[np.ndarray, Float[Array, "contacts 3"]]],
     each: Callable,
     step: Scalar | float,
 ) -> Slip:
@@ -113,40 +125,30 @@ def slip_over_step(
         moving: Motion of the model.
         material: Parameters of the contact force.
         response: Responses of the contacts over the step.
-        sides: Bodies, arms and velocities that the contact points follow, see `drift_of_point`, of the first side, and of the
-            second one if it is not the ground.
+        sides: Bodies and arms of the first side, and of the second one if it is not the ground.
         each: Transformation of a function of one contact to one of all contacts.
         step: Length of the step (s).
     """
-    velocity, columns = with_ground(moving.velocity), moving.placements.columns
-
-    def of_side(bodies, arms, follows, acceleration):
-        def of_one(velocity, arm, follows, gained):
-            change = jnp.concatenate([gained[:3], drift_of_point(velocity, gained, arm, follows)])
-            return jnp.concatenate([velocity[:3], velocity_at_point(velocity, arm)]) + step * change
-
-        if acceleration is None:
-            return jnp.concatenate([velocity[bodies][:, :3], jax.vmap(velocity_at_point)(velocity[bodies], arms)], 1)
-        return each(of_one)(velocity[bodies], arms, follows, acceleration[bodies])
-
-    def relative(acceleration):
-        of_a, *of_b = (of_side(*side, acceleration) for side in sides)
-        return of_a - of_b[0] if of_b else of_a
+    columns, drifted = moving.placements.columns, step * response.drift
+    relief = material.friction / step * einsum("ci,cij->cj", response.normal, response.per_linear)
 
     def resisted(motion, bound):
         slip = jax.vmap(material.slip)(response.normal, motion[:, 3:], motion[:, :3])
         return slip, jax.vmap(material.resistance)(bound, slip)
 
-    start = relative(None)
-    relief = material.friction / step * einsum("ci,cij->cj", response.normal, response.per_linear)
+    def at_end(change):
+        gained = with_ground(tree.sum_over_columns(model.topology, columns * change[:, None]))
 
-    def at_end(a):
-        end = relative(with_ground(moving.bias + tree.sum_over_columns(model.topology, columns * a[:, None])))
+        def of_one(gained, arm):
+            return jnp.concatenate([gained[:3], velocity_at_point(gained, arm)])
+
+        of_a, *of_b = (each(of_one)(gained[bodies], arms) for bodies, arms in sides)
+        moved = drifted + (of_a - of_b[0] if of_b else of_a)
         # The normal force, too, is that at the end of the step.
-        bound = response.bound - jnp.sum(relief * (end - start)[:, 3:], axis=1)
-        return resisted(end, jnp.where(bound > 0.0, bound, 0.0))
+        bound = response.bound - jnp.sum(relief * moved[:, 3:], axis=1)
+        return resisted(response.motion + moved, jnp.where(bound > 0.0, bound, 0.0))
 
-    return Slip(at_end, resisted(start, response.bound)[1])
+    return Slip(at_end, resisted(response.motion, response.bound)[1])
 
 
 def located_spheres(model: Model, points: Sequence[ContactPoint]) -> tuple[tuple[int, ...], Array, Array]:

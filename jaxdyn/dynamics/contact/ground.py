@@ -33,7 +33,7 @@ from jaxdyn.mechanism.components import error_with_part
 from jaxdyn.mechanism.model import Model, as_dtype
 from jaxdyn.mechanism.quantity import plain, quantity
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.rotation import skew
+from jaxdyn.spatial.rotation import cross, skew
 from jaxdyn.spatial.sixvector import force_at_point, velocity_at_point
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -161,9 +161,8 @@ class GroundContact(Contact):
         bodies, shapes = self._contacts()
         carriers = _Carrier.of(moving, bodies)
         at = jax.vmap(self._located)(*carriers[:3], shapes)
-        velocity, response = jax.vmap(lambda carrier, shape, at: self._response(carrier, shape, at, None))(
-            carriers, shapes, at
-        )
+        response = jax.vmap(lambda carrier, shape, at: self._response(carrier, shape, at, None))(carriers, shapes, at)
+        velocity = response.motion[:, 3:]
         return ContactPoints(
             carriers.reference + at.arm, jax.vmap(unit_vector)(at.gradient), at.depth, velocity, response.force
         )
@@ -178,10 +177,10 @@ class GroundContact(Contact):
 
         def respond(carrier, shape):
             at = self._located(carrier.reference, carrier.offset, carrier.rotation, shape)
-            return at.arm, self._follows(carrier, shape, at), self._response(carrier, shape, at, step)[1]
+            return at.arm, self._response(carrier, shape, at, step)
 
-        arms, follows, response = each(respond)(_Carrier.of(moving, bodies), shapes)
-        slip = slip_over_step(model, moving, self.material, response, ((bodies, arms, follows),), each, step)
+        arms, response = each(respond)(_Carrier.of(moving, bodies), shapes)
+        slip = slip_over_step(model, moving, self.material, response, ((bodies, arms),), each, step)
         return OverStep(forces, AddedInertia(matrices[:, _ENTRY], None), slip)
 
     def potential_energy(self, model: Model, q: Float[Array, "nq"], placed: Placements) -> Scalar:
@@ -211,21 +210,20 @@ class GroundContact(Contact):
                 normal = dot(unit_vector(self.surface.gap_and_gradient(reference + arm)[1]), rotation)
                 arm = center + dot(rotation, support_point(shape.axes, normal, shape.on_rim))
         gap, gradient = self.surface.gap_and_gradient(reference + arm)
-        return Located(arm - shape.radius * unit_vector(gradient), arm, gradient, shape.radius - gap)  # (T1)
+        return Located(arm, -shape.radius * unit_vector(gradient), gradient, shape.radius - gap)  # (T1)
 
-    def _response(
-        self, carrier: _Carrier, shape: _Shape, at: Located, step: Scalar | float | None
-    ) -> tuple[Vector3, Response]:
-        """Velocity of a contact point, and the response of the contact."""
+    def _response(self, carrier: _Carrier, shape: _Shape, at: Located, step: Scalar | float | None) -> Response:
         velocity, bias = carrier.velocity, carrier.bias
-        at_point = velocity_at_point(velocity, at.arm)
+        # On level ground, the second term is the same for all contacts of a body that have the same radius.
+        at_point = velocity_at_point(velocity, at.center) + cross(velocity[:3], at.to_contact)
         response = self.material.response(at.gradient, at.depth, at_point, velocity[:3], step)
         if step is not None:
             drift = drift_of_point(velocity, bias, at.arm, self._follows(carrier, shape, at))
             response = without_drift(response, drift, bias[:3])
         if shape.axes is not None:
-            response = jax.tree.map(lambda x: x / CONTACTS, response)._replace(normal=response.normal)
-        return at_point, response
+            shared = jax.tree.map(lambda x: x / CONTACTS, response)
+            response = shared._replace(normal=response.normal, motion=response.motion, drift=response.drift)
+        return response
 
     def _follows(self, carrier: _Carrier, shape: _Shape, at: Located) -> Vector3:
         """Velocity with which the contact point moves over the body and in space."""
@@ -242,7 +240,7 @@ class GroundContact(Contact):
     def _action(self, carrier: _Carrier, shape: _Shape, step: Scalar | float | None) -> Float[Array, "entries"]:
         """Moment and force of one contact about P, followed by the entries of its matrix if a step is given."""
         at = self._located(*carrier[:3], shape)
-        _, response = self._response(carrier, shape, at, step)
+        response = self._response(carrier, shape, at, step)
         wrench = force_at_point(at.arm, response.force, response.couple)
         if step is None:
             return wrench

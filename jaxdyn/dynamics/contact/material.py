@@ -29,6 +29,8 @@ class Response(NamedTuple):
         per_linear, per_angular: Matrices per acceleration of the contact point and per angular acceleration.
         normal: Unit normal.
         bound: Largest magnitude of the friction, mu N.
+        motion: Relative angular velocity, followed by the relative velocity at the contact point.
+        drift: Change of `motion` per time at zero generalized acceleration; None if it does not matter.
     """
 
     force: Vector3
@@ -37,6 +39,8 @@ class Response(NamedTuple):
     per_angular: Float[Array, "3 3"]
     normal: Vector3
     bound: Scalar
+    motion: Float[Array, "6"]
+    drift: Float[Array, "6"] | None
 
 
 class ContactMaterial(eqx.Module):
@@ -115,6 +119,8 @@ class ContactMaterial(eqx.Module):
             across * self.torsion_radius**2 * both,
             normal,
             bound,
+            jnp.concatenate([spin, velocity]),
+            None,
         )
 
     def slip(self, normal: Vector3, velocity: Vector3, spin: Vector3) -> Float[Array, "4"]:

@@ -112,27 +112,24 @@ class SphereContact(Contact):
 
     def points(self, model: Model, moving: Motion) -> ContactPoints:
         a, b = self._located(moving.placements)
-        velocity, response = self._responses(moving, a, b, None)
+        response = self._responses(moving, a, b, None)
         position = with_ground(moving.placements.reference)[np.array(self.bodies_a, int)] + a.arm
-        return ContactPoints(position, a.gradient, a.depth, velocity, response.force)
+        return ContactPoints(position, a.gradient, a.depth, response.motion[:, 3:], response.force)
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         a, b = self._located(moving.placements)
-        return self._on_bodies(model, a, b, self._responses(moving, a, b, None)[1])
+        return self._on_bodies(model, a, b, self._responses(moving, a, b, None))
 
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         a, b = self._located(moving.placements)
-        _, response = self._responses(moving, a, b, step)
+        response = self._responses(moving, a, b, step)
         moved = zip(
             self._columns(model, moving, self.bodies_a, a), self._columns(model, moving, self.bodies_b, b), strict=True
         )
         linear, angular = (columns_a - columns_b for columns_a, columns_b in moved)
         added = einsum("cxi,cij,cyj->xy", linear, response.per_linear, linear)
         added = added + einsum("cxi,cij,cyj->xy", angular, response.per_angular, angular)
-        sides = [
-            (bodies, at.arm, jax.vmap(velocity_at_point)(with_ground(moving.velocity)[bodies], at.center))
-            for bodies, at in ((np.array(self.bodies_a, int), a), (np.array(self.bodies_b, int), b))
-        ]
+        sides = (np.array(self.bodies_a, int), a.arm), (np.array(self.bodies_b, int), b.arm)
         slip = slip_over_step(model, moving, self.material, response, sides, jax.vmap, step)
         return OverStep(self._on_bodies(model, a, b, response), AddedInertia(None, added), slip)
 
@@ -151,15 +148,12 @@ class SphereContact(Contact):
             distance, inverse = zero_safe_norm(between_references + (arm_a - arm_b))
             normal = inverse * (between_references + (arm_a - arm_b))
             depth = radius_a + radius_b - distance  # (T6)
-            point_a = arm_a - (radius_a - 0.5 * depth) * normal
-            point_b = arm_b + (radius_b - 0.5 * depth) * normal
-            return Located(point_a, arm_a, normal, depth), Located(point_b, arm_b, -normal, depth)
+            a = Located(arm_a, -(radius_a - 0.5 * depth) * normal, normal, depth)
+            return a, Located(arm_b, (radius_b - 0.5 * depth) * normal, -normal, depth)
 
         return jax.vmap(locate)(reference[bodies_a] - reference[bodies_b], arms_a, self.radii_a, arms_b, self.radii_b)
 
-    def _responses(
-        self, moving: Motion, a: Located, b: Located, step: Scalar | float | None
-    ) -> tuple[Float[Array, "contacts 3"], Response]:
+    def _responses(self, moving: Motion, a: Located, b: Located, step: Scalar | float | None) -> Response:
         velocity = with_ground(moving.velocity)
         of_a, of_b = velocity[np.array(self.bodies_a, int)], velocity[np.array(self.bodies_b, int)]
         at_point = jax.vmap(velocity_at_point)
@@ -175,7 +169,7 @@ class SphereContact(Contact):
             follows_a, follows_b = at_point(of_a, a.center), at_point(of_b, b.center)
             drifts = drift(of_a, bias_a, a.arm, follows_a) - drift(of_b, bias_b, b.arm, follows_b)
             response = jax.vmap(without_drift)(response, drifts, bias_a[:, :3] - bias_b[:, :3])
-        return relative, response
+        return response
 
     def _on_bodies(self, model: Model, a: Located, b: Located, response: Response) -> Float[Array, "nb 6"]:
         total = jnp.zeros((model.nb, 6), response.force.dtype)

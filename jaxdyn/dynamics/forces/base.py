@@ -48,7 +48,7 @@ class Slip(NamedTuple):
     """Sliding pairs with dry friction -d(u) u at the slip velocity u, of which an implicit step takes d at its start.
 
     Attributes:
-        at_end: Function of the generalized acceleration over the step that returns the slip velocities at the end of the step,
+        at_end: Function of the change of v over the step that returns the slip velocities at the end of the step,
             m/s or rad/s, which are affine, and the coefficient d of each pair, N s/m or N m s/rad.
         resistance: The coefficients at the start of the step.
 

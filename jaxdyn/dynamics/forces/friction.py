@@ -79,7 +79,7 @@ class _Friction(JointForce):
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         v, law = moving.v, self.coefficient_of_speed(model, moving.q, moving.v)
         d = law(v)
-        slip = Slip(lambda a: ((v + step * a)[:, None], law(v + step * a)), d)
+        slip = Slip(lambda change: ((v + change)[:, None], law(v + change)), d)
         return OverStep(-d * v, step * d, slip)
 
 

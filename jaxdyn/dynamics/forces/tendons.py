@@ -119,8 +119,8 @@ class Tendon(GeneralizedForce):
         tension = self._tension(line) + delay * stiffness * line.rate + added * line.drift
         force = -tension * line.arms - delay * dot(across, moving.v)  # (I14)
 
-        def at_end(a: Float[Array, "nv"]):
-            rate = line.rate + step * (dot(line.arms, a) + line.drift)
+        def at_end(change: Float[Array, "nv"]):
+            rate = line.rate + dot(line.arms, change) + step * line.drift
             return jnp.reshape(rate, (1, 1)), self._dry(rate)[None]
 
         slip = None if self.friction is None else Slip(at_end, dry[None])

@@ -45,16 +45,18 @@ def unilateral_force(
 
     Source: theory.md (H15).
     """
-    x = jnp.minimum(depth / onset, 1.0)
+    x = jnp.minimum(depth * (1.0 / onset), 1.0)  # parameters are divided once for all contacts
     slope = x**2 * (3.0 - 2.0 * x)
     in_effect = onset * x**3 * (1.0 - 0.5 * x) + jnp.maximum(depth - onset, 0.0)
     spring, damper = stiffness * in_effect, damping * slope * speed
     squared = spring**2 + damper**2
     acts = squared > 0.0
     root = jnp.where(acts, jnp.sqrt(jnp.where(acts, squared, 1.0)), 0.0)
-    safe = jnp.where(acts, root, 1.0)
-    per_spring_force = jnp.where(acts, spring / safe, 1.0)
-    return UnilateralForce(damper + root, damping * slope * (1.0 + damper / safe), stiffness * slope, per_spring_force)
+    inverse = 1.0 / jnp.where(acts, root, 1.0)
+    per_spring_force = jnp.where(acts, spring * inverse, 1.0)
+    return UnilateralForce(
+        damper + root, damping * slope * (1.0 + damper * inverse), stiffness * slope, per_spring_force
+    )
 
 
 def stored_energy(depth: Values, stiffness: Parameters, onset: Parameters) -> Values:
@@ -80,7 +82,7 @@ def secant_slope(start: Values, end: Values, onset: Values) -> Values:
 
     Source: theory.md (T8).
     """
-    a, b = start / onset, end / onset
+    a, b = start * (1.0 / onset), end * (1.0 / onset)
     within_a, within_b = jnp.clip(a, 0.0, 1.0), jnp.clip(b, 0.0, 1.0)
     # The difference of z^3 - z^4/2, divided by that of z, without cancellation.
     cubic = within_a**2 + within_a * within_b + within_b**2
