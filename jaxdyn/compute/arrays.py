@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.compute.hints import writing_out
@@ -137,6 +138,17 @@ def on_device(values: np.ndarray | np.generic) -> Array:
         return jax.device_put(
             np.array(values)
         )  # a copy, because on CPUs the result can share the memory of its argument
+
+
+def values(x: Any) -> Any:
+    """The values of an array as a NumPy array, with which operations compile no programs; a traced array is returned unchanged."""
+    return x if isinstance(x, Tracer) else np.asarray(x)
+
+
+def chosen(condition: Any, x: Any, y: Any) -> Any:
+    """Result of `jax.numpy.where` for operands of `values`, of NumPy if none of them is traced."""
+    traced = any(isinstance(operand, Tracer) for operand in (condition, x, y))
+    return jnp.where(condition, x, y) if traced else on_device(np.where(condition, x, y))
 
 
 def floating_or_none(x: Any) -> Array | None:

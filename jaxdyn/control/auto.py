@@ -5,10 +5,10 @@ from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.control import guess
 from jaxdyn.control.batch import Options, best_of, solve_batch, solve_each
 from jaxdyn.control.collocation import Collocation
@@ -92,9 +92,9 @@ class Auto(Solver):
                 "Auto chooses solvers by their results and cannot be transformed by jit, vmap or grad; pass a solver such as "
                 "MultipleShooting(), or use solve_batch"
             )
-        batch = jax.tree.map(lambda leaf: leaf[None], initial)
+        batch = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[None]), initial)
         found = solve_batch(problem, self, batch, max_steps=max_steps, throw=False, progress=False)
-        return jax.tree.map(lambda leaf: leaf[0], found)
+        return jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[0]), found)
 
 
 def _supports(collocation: Collocation, problem: ControlProblem) -> bool:
@@ -136,10 +136,12 @@ def _attempt(solver: Auto, stage: Stage, problem: ControlProblem, plans: Plan, o
     found = solve_each(stage.solver, problem, plans, options)
     checked = found.verification
     assert checked is not None  # `solve_each` verifies
-    worst = jnp.maximum(jnp.maximum(checked.gap, checked.violation), checked.excess)
+    worst = np.max([np.asarray(error) for error in (checked.gap, checked.violation, checked.excess)], axis=0)
     right = worst <= _REFUTED * allowed_violation(solver, problem.lower.dtype)  # false for NaN
-    wrong = ~right & (found.result == ControlResult.SUCCESSFUL)
-    found = eqx.tree_at(lambda f: f.result, found, jnp.where(wrong, ControlResult.REFUTED.value, found.result))
+    before = np.asarray(found.result)
+    wrong = ~right & (before == ControlResult.SUCCESSFUL)
+    result = on_device(np.where(wrong, np.asarray(ControlResult.REFUTED.value, before.dtype), before))
+    found = eqx.tree_at(lambda f: f.result, found, result)
     return _rows(found, np.array([best_of(found)])) if stage.other_guesses else found
 
 

@@ -23,7 +23,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
-from jaxdyn.compute.arrays import floating
+from jaxdyn.compute.arrays import floating, on_device, values
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State, System, check_state, check_system
@@ -172,7 +172,7 @@ def stable_integrator(system: System, states: Sequence[State], dt: float | Float
         states: States at which the equations are linearized, with zero controls.
         dt: The length of a time step (s).
     """
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    stacked = jax.tree.map(lambda *leaves: on_device(np.stack(leaves)), *states)
 
     def eigenvalues(integrator: Integrator | None) -> np.ndarray:
         dynamics = MultibodyDynamics(system, integrator)
@@ -412,7 +412,7 @@ class ControlProblem(Displayed, eqx.Module):
         self.dynamics, self.steps = dynamics, checked_count("steps", steps)
         self.initial = jax.tree.map(floating, initial)
         dtype = jax.tree.leaves(self.initial)[0].dtype
-        self.duration = jnp.asarray(duration, dtype)
+        self.duration = floating(duration).astype(dtype)
         parts = (running, final, constraints, final_constraints)
         self.running, self.final, self.constraints, self.final_constraints = (
             jax.tree.map(lambda leaf: _in_precision(leaf, dtype), _several(part)) for part in parts
@@ -451,7 +451,9 @@ class ControlProblem(Displayed, eqx.Module):
         ]
         if not states or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((dynamics, states, self.duration))):
             return dynamics
-        return MultibodyDynamics(dynamics.system, stable_integrator(dynamics.system, states, self.dt))
+        return MultibodyDynamics(
+            dynamics.system, stable_integrator(dynamics.system, states, np.asarray(values(self.duration) / self.steps))
+        )
 
     def _display(self) -> Display:
         dynamics = self.dynamics
@@ -615,7 +617,7 @@ def _state_fields(function: Any) -> list[str]:
 
 def _check_functions(problem: ControlProblem) -> None:
     """Check types and shapes of the initial state, costs and constraints by abstract evaluation, without computing values."""
-    dynamics, x, u = problem.dynamics, problem.initial, jnp.zeros_like(problem.lower)
+    dynamics, x, u = problem.dynamics, problem.initial, jax.ShapeDtypeStruct(problem.lower.shape, problem.lower.dtype)
     if isinstance(dynamics, MultibodyDynamics):
         check_instance("initial", x, State, "State(q, v)")
         shapes, wanted = (x.q.shape, x.v.shape), ((dynamics.system.model.nq,), (dynamics.system.model.nv,))
@@ -624,7 +626,7 @@ def _check_functions(problem: ControlProblem) -> None:
     elif isinstance(dynamics, _VectorDynamics):
         if jnp.shape(x) != (dynamics.nx,):
             raise ValueError(f"initial has shape {jnp.shape(x)}; give ({dynamics.nx},), the length nx of a state")
-        arguments = (x, u, problem.duration) + ((problem.dt,) if isinstance(dynamics, DiscreteDynamics) else ())
+        arguments = (x, u, *[problem.duration] * (2 if isinstance(dynamics, DiscreteDynamics) else 1))
         names = "x, u, t, dt" if isinstance(dynamics, DiscreteDynamics) else "x, u, t"
         function = dynamics.function  # pyright: ignore[reportAttributeAccessIssue]
         shape = _shape(f"function of {type(dynamics).__name__}", function, names, arguments)
@@ -671,7 +673,7 @@ def _several(parts) -> tuple:
 
 def _bound(values, shape, dtype, default: float | Array) -> Array:
     given: Any = default if values is None else values
-    array = jnp.asarray(np.full(shape, given) if isinstance(given, float) else given, dtype)
+    array = floating(np.full(shape, given) if isinstance(given, float) else given).astype(dtype)
     if array.ndim == 0:
         array = jnp.broadcast_to(array, shape)
     if array.shape[-1:] != shape[-1:]:

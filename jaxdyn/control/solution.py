@@ -11,12 +11,13 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.compute import stored_outside_jit
+from jaxdyn.compute.arrays import chosen, values
 from jaxdyn.compute.constant import Constant, separated
 from jaxdyn.compute.programs import surrounding_traces
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Multipliers, Plan, check_problem
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.verification import Verification, is_clear, of_time_steps, verify_each
+from jaxdyn.control.verification import TOLERANCE, Verification, is_clear, of_time_steps, verify_each
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.mechanism.messages import check_instance, checked_count
 from jaxdyn.mechanism.quantity import check_settings
@@ -344,9 +345,11 @@ def verified(problem: ControlProblem, found: Solution) -> Solution:
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(motion)):  # the check has no derivative
         arrays, rest = eqx.partition(motion, eqx.is_array)
         problem, plans, feedback = eqx.combine(jax.lax.stop_gradient(arrays), rest)
-    solved = found.result == ControlResult.SUCCESSFUL
+    before = values(found.result)
+    solved = before == ControlResult.SUCCESSFUL
     checked = verify_each(problem, plans, feedback, solved, found.verification)
-    result = jnp.where(solved & ~checked.happens, ControlResult.COARSE.value, found.result)
+    happens = values(checked.miss) <= TOLERANCE
+    result = chosen(solved & ~happens, np.asarray(ControlResult.COARSE.value, before.dtype), before)
     return eqx.tree_at(
         lambda f: (f.result, f.verification), found, (result, checked), is_leaf=lambda leaf: leaf is None
     )

@@ -17,6 +17,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.compute import stored_outside_jit
+from jaxdyn.compute.arrays import values
 from jaxdyn.control.plan import Outcome, Plan, check_problem, closed_loop, gaps, outcome, outcome_and_gaps, violation
 from jaxdyn.control.problem import (
     AnyState,
@@ -118,7 +119,7 @@ def verify_each(
     problem: ControlProblem,
     plans: Plan,
     feedback: Float[Array, "*batch N nu nx"] | None,
-    solved: Bool[Array | np.ndarray, "*batch"],
+    solved: Bool[Array | np.ndarray, "*batch"] | np.bool_,
     checked: Verification | None = None,
 ) -> Verification:
     """`verify` for one plan, for a batch of plans of one problem, or for a batch of problems with one plan each.
@@ -132,7 +133,7 @@ def verify_each(
     batch = plans.controls.ndim > 2
     several = (problem.duration.ndim > 0) if batch else None
     checked = of_time_steps(problem, plans, several) if checked is None else checked
-    clear = is_clear(checked.miss) | ~solved
+    clear = is_clear(values(checked.miss)) | ~solved
     traced = isinstance(clear, Tracer)
     if not traced and np.all(clear):
         return checked

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import kernel_function
+from jaxdyn.compute import kernel_function, stored_outside_jit
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.display import Display, Displayed, array_text, counted, plural
 from jaxdyn.dynamics import forward
 from jaxdyn.dynamics.constraint import Constraint
@@ -150,7 +150,7 @@ class System(Displayed, eqx.Module):
 
     def at_rest(self, q: Float[Array, "nq"]) -> State:
         """State at rest at the coordinates q."""
-        return State(q, jnp.zeros(self.model.nv, q.dtype))
+        return State(q, on_device(np.zeros(self.model.nv, q.dtype)))
 
     def _use_of_limits(self) -> str:
         """Number of joints with position limits, and whether the limits are enforced."""
@@ -264,6 +264,11 @@ def checked_system(function: Callable) -> Callable:
     return with_check(function, _check_of(function))
 
 
+def _stored_system(function: Callable) -> Callable:
+    """Decorator like `checked_system` of a function of whole arrays, which outside of `jit` is one stored program."""
+    return stored_outside_jit(function, check=_check_of(function))
+
+
 def _check_of(function: Callable, *, needs_masses: bool = False) -> Callable[[tuple, dict], None]:
     """Check of the arguments and the options of a call."""
     names = tuple(inspect.signature(function).parameters)
@@ -311,7 +316,7 @@ def or_system(of_system: Callable) -> Callable:
     return decorate
 
 
-@checked_system
+@_stored_system
 def neutral_state(system: System) -> State:
     """State at rest in the neutral configuration."""
     return system.at_rest(configuration.neutral(system.model))

@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.constraints.kinds import Coupling
 from jaxdyn.dynamics.contact import Contact
 from jaxdyn.dynamics.system import System
@@ -216,10 +217,11 @@ def gather(
 ) -> Float[Array, "values"]:
     """Collect the values of the selected rows of some arrays in one vector."""
     parts = [_path(subject, leaf)[-1] for leaf in leaves]
-    if not any(isinstance(part, Tracer) for part in parts):
+    is_traced = any(isinstance(part, Tracer) for part in parts)
+    if not is_traced:
         parts = [np.asarray(part) for part in parts]  # the selection of rows by JAX would be compiled
-    parts = parts if rows is None else [part[np.array(rows)] for part in parts]
-    return jnp.concatenate([part.ravel() for part in parts])
+    parts = [(part if rows is None else part[np.array(rows)]).ravel() for part in parts]
+    return jnp.concatenate(parts) if is_traced else on_device(np.concatenate(parts))
 
 
 def scatter(
@@ -242,5 +244,5 @@ def with_ones(subject: PyTree, leaves: tuple[tuple[str, ...], ...], rows: tuple[
     for leaf in leaves:
         array = np.array(_path(subject, leaf)[-1])
         array[... if rows is None else np.array(rows)] = 1.0
-        subject = eqx.tree_at(lambda tree, leaf=leaf: _path(tree, leaf)[-1], subject, jnp.asarray(array))
+        subject = eqx.tree_at(lambda tree, leaf=leaf: _path(tree, leaf)[-1], subject, on_device(array))
     return subject

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.compute.constant import Constant
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural
 from jaxdyn.identify.least_squares import (
@@ -166,9 +167,11 @@ def fit(
         start = continued(after, found.unknowns)
     init, step = _programs(problem, solver, batched, mesh)
     search: Any = init(start) if resume is None else earlier
-    done, losses = int(np.max(search.iterations)), []
+    done, losses = int(np.max(np.asarray(search.iterations))), []
     with tqdm(total=max_steps, initial=done, unit="step", disable=not progress) as bar:
-        while done < max_steps and (not solver.tests_convergence or np.any(search.result == FitResult.OUT_OF_STEPS)):
+        while done < max_steps and (
+            not solver.tests_convergence or np.any(np.asarray(search.result) == FitResult.OUT_OF_STEPS)
+        ):
             search = step(search)
             done += 1
             if history:
@@ -180,7 +183,7 @@ def fit(
                 after_step(search)
     if throw:
         raise_unsuccessful(FitResult, search.result, FitError)
-    recorded = jnp.stack(losses) if losses else jnp.zeros((0, *search.loss.shape), search.loss.dtype)
+    recorded = on_device(np.reshape(losses, (len(losses), *search.loss.shape)).astype(search.loss.dtype))
     return Fit(problem.parameters, search, recorded if history else None)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from jaxdyn.compute.arrays import floating
+from jaxdyn.compute.arrays import floating, on_device
 from jaxdyn.display import Display, Displayed, plural
 from jaxdyn.dynamics.contact import points as contact_points
 from jaxdyn.dynamics.system import State, System
@@ -107,10 +107,11 @@ class Sensors(eqx.Module):
                 f"sensors: noise is {noise}; give one standard deviation per measurement, such as [{noise}]"
             )
         count = self.noise.shape[0]
-        self.scale = jnp.ones(count, self.noise.dtype) if scale is None else floating(scale)
-        self.offset = jnp.zeros(count, self.noise.dtype) if offset is None else floating(offset)
-        self.quantization = jnp.zeros(count, self.noise.dtype) if quantization is None else floating(quantization)
-        self.zeros = jnp.zeros((0, count), self.noise.dtype) if zeros is None else floating(zeros)
+        zero = on_device(np.zeros(count, self.noise.dtype))
+        self.scale = on_device(np.ones(count, self.noise.dtype)) if scale is None else floating(scale)
+        self.offset = zero if offset is None else floating(offset)
+        self.quantization = zero if quantization is None else floating(quantization)
+        self.zeros = on_device(np.zeros((0, count), self.noise.dtype)) if zeros is None else floating(zeros)
         self.observe = observe
 
     def __check_init__(self):
@@ -297,9 +298,11 @@ class Plant(Displayed, eqx.Module):
         check_instance("the argument system of Plant", system, System, remedy)
         check_instance("the argument sensors of Plant", sensors, Sensors, "Sensors(noise=...)")
         check_instance("the argument inputs of Plant", inputs, Inputs | None, "Inputs(gain, offset, delay)")
-        zero = jnp.zeros(system.nu, system.model.dtype)
+        zero = on_device(np.zeros(system.nu, system.model.dtype))
         self.system, self.sensors = system, sensors
-        self.inputs = Inputs(zero + 1.0, zero, zero) if inputs is None else inputs
+        self.inputs = (
+            Inputs(on_device(np.ones(system.nu, system.model.dtype)), zero, zero) if inputs is None else inputs
+        )
         self.processing, self.estimates = processing, estimates
 
     def __check_init__(self):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.dynamics.system import State
 from jaxdyn.errors import Error, check_name
 from jaxdyn.identify.processing import Processing
@@ -471,17 +472,16 @@ def cut(
     shared = followed[:, None] & (times > duration - 1e-9) & (not both_ends)
     counted = (np.arange(times.shape[1]) < lengths[:, None]) & ~shared
     counted = counted[:, :, None] & np.isfinite(measurements)
-    begins = jnp.full(count, -ahead * interval)
+    begins, intervals = on_device(np.full(count, -ahead * interval)), on_device(np.full(count, interval))
     each = functools.partial(Knots, interpolation=interpolation)
-    controls = jax.vmap(each)(jnp.asarray(stacked("u")), jnp.full(count, interval), begins)
     return Windows(
-        controls,
-        jnp.asarray(times),
-        jnp.asarray(np.where(counted, measurements, 0.0)),
-        jnp.asarray(counted.astype(float)),
-        State(jnp.asarray(stacked("q")), jnp.asarray(stacked("v"))),
-        jnp.asarray(followed.astype(float)),
-        jnp.asarray([float(piece.source) for piece in found]),
+        jax.vmap(each)(on_device(stacked("u")), intervals, begins),
+        on_device(times),
+        on_device(np.where(counted, measurements, 0.0)),
+        on_device(counted.astype(float)),
+        State(on_device(stacked("q")), on_device(stacked("v"))),
+        on_device(followed.astype(float)),
+        on_device(np.array([float(piece.source) for piece in found])),
         interval,
         steps,
     )

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxdyn.compute import internals
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.compute.constant import Argument, combined
 
 # A tuple, since a union of classes is four times as slow.
@@ -173,7 +174,7 @@ def _packed(arrays: list[jax.Array]) -> list[jax.Array]:
     groups: dict[Any, list[np.ndarray]] = {}
     for x in arrays:
         groups.setdefault(x.dtype, []).append(np.asarray(x).ravel())
-    return [jax.numpy.asarray(np.concatenate(group)) for group in groups.values()]
+    return [on_device(np.concatenate(group)) for group in groups.values()]
 
 
 def _type(x: Any) -> Any:

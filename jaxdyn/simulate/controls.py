@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from jaxdyn.compute.arrays import floating
+from jaxdyn.compute.arrays import floating, on_device
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import check_name
 from jaxdyn.mechanism.messages import check_function, check_instance, described
@@ -279,7 +279,7 @@ def as_controls(
     if steps is None:
         raise TypeError("controls are an array, whose rows belong to steps of one length; give Knots(array, interval)")
     _check_shape(controls, system, steps)
-    return Rows(jnp.asarray(controls))
+    return Rows(on_device(controls) if isinstance(controls, np.ndarray) else controls)
 
 
 def _check_shape(values: Array | np.ndarray, system: System, rows: int | str) -> None:

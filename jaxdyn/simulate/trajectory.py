@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.compute as compute
 from jaxdyn.compute import Backend, stored_outside_jit
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural, view
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.energy import kinetic_energy
@@ -425,10 +426,12 @@ def _rollout(
     return saved, end, errors, compute.Served(served)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4))
-def _times(t0: Array, dt: Array, steps: int, save_every: int, dtype: Any) -> Float[Array, "records"]:
+def _times(t0: Any, dt: Any, steps: int, save_every: int, dtype: Any) -> Float[Array, "records"]:
     """Times of the records, s."""
-    return jnp.asarray(t0, dtype) + jnp.arange(0, steps + 1, save_every).astype(dtype) * jnp.asarray(dt, dtype)
+    counts = np.arange(0, steps + 1, save_every).astype(dtype)
+    if any(isinstance(x, jax.core.Tracer) for x in (t0, dt)):
+        return jnp.asarray(t0, dtype) + counts * jnp.asarray(dt, dtype)
+    return on_device(np.asarray(t0, dtype) + counts * np.asarray(dt, dtype))
 
 
 class _Carry(eqx.Module):

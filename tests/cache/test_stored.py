@@ -395,6 +395,57 @@ def test_a_later_process_traces_nothing_again_and_gets_the_same_bits(tmp_path):
     assert second == []
 
 
+COMPILED = """
+    import sys
+    import jax
+    import numpy as np
+    import jaxdyn
+    from jaxdyn import control, identify
+
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **about: compiled.append(about) if event.endswith("backend_compile_duration") else None
+    )
+    system = jaxdyn.library.system("pendulum")
+    start = jaxdyn.neutral_state(system)
+"""
+FIRST_TASKS = {
+    "rollout": "print(jaxdyn.rollout(system, start, np.ones((20, 1)), dt=0.01, steps=20).final)",
+    "plan": """
+        goal = control.TargetState(system.at_rest(np.array([0.5], np.float32)))
+        constraints = control.Equality(goal)
+        problem = control.ControlProblem(
+            control.MultibodyDynamics(system), start, duration=1.0, steps=20, running=control.Effort(), final_constraints=constraints
+        )
+        print(control.solve(problem, control.Auto(), throw=False).result)
+    """,
+    "fit": """
+        motion = jaxdyn.rollout(system, start, np.ones((100, 1)), dt=0.01, steps=100)
+        recording = identify.Recording.of_rollout("run", motion, np.ones((100, 1)))
+        windows = identify.cut([recording], duration=0.5, interval=0.02)
+        plant = identify.Plant(system, identify.Sensors([1e-3]))
+        parameters = identify.Parameters(plant, [identify.Parameter("system.model.mass", chart=identify.Positive())])
+        print(identify.fit(identify.OutputError(parameters, windows), max_steps=3, throw=False, progress=False).loss)
+    """,
+}
+
+
+@pytest.mark.parametrize("task", ["rollout", *(pytest.param(x, marks=pytest.mark.thorough) for x in ("plan", "fit"))])
+def test_a_first_task_compiles_nothing_in_a_later_process(tmp_path, task):
+    """Not even a single operation of JAX at a new shape, which costs some 20 ms."""
+    environment = os.environ | {"JAXDYN_CACHE_DIR": str(tmp_path / "programs")}
+    script = "\n".join(
+        textwrap.dedent(part) for part in (COMPILED, FIRST_TASKS[task], "print(compiled, file=sys.stderr)")
+    )
+    first, later = (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+        for _ in range(2)
+    )
+    assert first.stderr != "[]\n"
+    assert later.stderr == "[]\n"
+    assert later.stdout == first.stdout
+
+
 def test_an_empty_variable_switches_the_cache_off(tmp_path):
     script = "import jaxdyn; print(jaxdyn.cache.directory())"
     for value, expected in (("", "None"), (str(tmp_path), str(tmp_path))):

@@ -85,7 +85,7 @@ def _study(run: StudyRun, plant: Plant, recorded: tuple[list[Part], list[Part]])
     begun = time.perf_counter()
     problem, best, result, found = _fit_in_stages(run, problems, study.name)
     seconds = time.perf_counter() - begun
-    steps = int(np.max(found.stats.iterations))
+    steps = int(np.max(np.asarray(found.stats.iterations)))
     print(f"{steps} steps, {seconds:.1f} s: {result.message}")
     plant = parameters.place(best.x)
     try:
@@ -152,7 +152,7 @@ def _fit_in_stages(run: StudyRun, problems: Sequence[Problem], name: str) -> _Ro
             problem = reweighted(problem, search.best, settings.block_length)
             search = _round(run, f"{name}_checkpoint_{next(checkpoints)}", problem, search.best)
         if len(problems) > 1:
-            steps = int(np.max(search.found.stats.iterations))
+            steps = int(np.max(np.asarray(search.found.stats.iterations)))
             print(f"stage {k} of {len(problems)}, {_in_words(problem)}: {steps} steps, {search.result.message}")
     assert search is not None  # there is at least one problem
     return search
