@@ -7,6 +7,7 @@ import numpy as np
 from mechanisms import double_pendulum, model_from_arrays
 
 import jaxdyn
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.dynamics.forces.friction import JointFriction
 from jaxdyn.identify.charts import Real
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
@@ -65,11 +66,12 @@ def simulated(plant: Plant, duration: float, seed: int, *, irregular: bool = Tru
         between = grid[:-1] + STEP * rng.uniform(0.1, 0.9, steps)
         times = np.sort(np.concatenate([grid, between[rng.uniform(size=steps) < 0.7]]))
     state = jaxdyn.State(jnp.asarray(rng.normal(0.0, 0.4, model.nq)), jnp.asarray(rng.normal(0.0, 0.8, model.nv)))
+    shape = (len(times), plant.sensors.scale.size)
     window = Windows(
-        Knots(jnp.asarray(u), STEP, 0.0),
-        jnp.asarray(times),
-        jnp.zeros((len(times), plant.sensors.scale.size)),
-        jnp.ones((len(times), plant.sensors.scale.size)),
+        Knots(on_device(u), STEP, 0.0),
+        on_device(times),
+        on_device(np.zeros(shape)),
+        on_device(np.ones(shape)),
         state,
         jnp.zeros(()),
         jnp.zeros(()),

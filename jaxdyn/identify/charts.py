@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import kernel_function
-from jaxdyn.compute.arrays import dot, floating
+from jaxdyn.compute.arrays import dot, floating, on_device
 from jaxdyn.mechanism.quantity import check_settings, plain, quantity
 from jaxdyn.spatial import factorizations, quaternion, rotation
 from jaxdyn.spatial.inertia import (
@@ -243,7 +243,7 @@ class PhysicalInertia(Chart):
     def validate(self, values: np.ndarray) -> str | None:
         if values.shape != (10,):
             return f"it has {values.size} values; give mass, com and inertia of one body"
-        pseudo = np.asarray(_pseudo_inertia(jnp.asarray(values)), np.float64)
+        pseudo = np.asarray(_pseudo_inertia(on_device(values)), np.float64)
         scale = 1.0 / np.sqrt(np.maximum(np.diag(pseudo), np.finfo(np.float64).tiny))
         # With a unit diagonal the smallest eigenvalue does not depend on units, and is a rounding error for flat bodies.
         if not np.linalg.eigvalsh(scale[:, None] * pseudo * scale)[0] > _FLAT * np.finfo(values.dtype).eps:

@@ -7,6 +7,7 @@ from jaxtyping import Array, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.errors import check_name
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.held_out import held_out_errors
@@ -95,15 +96,15 @@ def uncertainty(problem: Problem, unknowns: Unknowns, *, kind: str = "groups", s
     return Uncertainty(
         parameters.labels,
         values,
-        jnp.asarray(covariance),
-        jnp.asarray(noise_scale),
+        on_device(covariance),
+        on_device(noise_scale),
         warnings,
-        jnp.asarray(determined),
-        None if assumed is None else noise_scale * assumed,
+        on_device(determined),
+        None if assumed is None else on_device(noise_scale * np.asarray(assumed)),
         problem.channels,
         parameters.addresses,
         parameters.followers,
-        jnp.asarray((G * scale_of) @ unseen),
+        on_device((G * scale_of) @ unseen),
         held_out_errors(problem, unknowns, parts, F) if kind == "groups" else None,
         parameters.charts,
     )

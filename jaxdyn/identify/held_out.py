@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxdyn.compute import stored_jit
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.identify.estimates import QUANTILE, HeldOut
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem, Unknowns, information, local_response, prior_terms
@@ -124,7 +125,7 @@ def _errors(problem: Fitted, unknowns: Unknowns, dx: Array, ds: Array) -> Float[
     data, h = problem.pieces, step_of_differences(dx.dtype)
 
     def after(fraction: float) -> np.ndarray:
-        plant = problem.parameters.place(unknowns.x + fraction * dx)
+        plant = problem.parameters.place(on_device(np.asarray(unknowns.x) + fraction * np.asarray(dx)))
         if isinstance(problem, InverseDynamicsError):
             return prediction_errors(plant, data)[:, None]
         starts = moved_starts(plant.system.model, unknowns.local, fraction * ds) if problem.free_starts else None
@@ -147,4 +148,4 @@ def _deviations(errors: np.ndarray, stamps: np.ndarray, weights: np.ndarray, tim
     if not known.any(axis=0).all():  # a channel was never measured, or a simulation diverged
         return None
     filled = [np.interp(times, times[good], column[good]) for column, good in zip(found.T, known.T, strict=True)]
-    return HeldOut(jnp.asarray(times), jnp.asarray(np.stack(filled, axis=1)))
+    return HeldOut(on_device(times), on_device(np.stack(filled, axis=1)))

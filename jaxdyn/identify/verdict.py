@@ -153,9 +153,8 @@ def _unexplained_forces(problem: InverseDynamicsError, unknowns: Unknowns) -> It
 
 
 def _at_bounds(problem: Problem, known: Uncertainty) -> Iterator[Finding]:
-    for (name, unit), value, start, spread in zip(
-        known.labels, known.values, problem.parameters.values(problem.parameters.initial), known.std, strict=True
-    ):
+    columns = (known.values, problem.parameters.values(problem.parameters.initial), known.std)
+    for (name, unit), value, start, spread in zip(known.labels, *(np.asarray(x) for x in columns), strict=True):
         if spread == 0.0:
             yield Finding(
                 "at its bound",
@@ -166,7 +165,7 @@ def _at_bounds(problem: Problem, known: Uncertainty) -> Iterator[Finding]:
 
 def _far_from_priors(problem: Problem, unknowns: Unknowns, known: Uncertainty) -> Iterator[Finding]:
     deviations = np.asarray(problem.parameters.prior_deviations(unknowns.x))
-    for (name, unit), value, away in zip(known.labels, known.values, deviations, strict=True):
+    for (name, unit), value, away in zip(known.labels, np.asarray(known.values), deviations, strict=True):
         if abs(away) > _FAR:
             yield Finding(
                 "far from prior",

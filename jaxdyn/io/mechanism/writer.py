@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import jax
+import numpy as np
+
 from jaxdyn.dynamics.drives import Actuator, Actuators, JointDrives, drives_of_joints
 from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.system import System
@@ -56,8 +59,9 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         is_plain = all(topology.joint_classes[body].nv == 1 for body in bodies)
         tables["drives"] = drives if is_plain else drives | {"components": components}
     tables["body"] = [_body_table(model, body, file) for body in range(topology.nb)]
+    frames = jax.tree.map(np.asarray, model.frames)
     tables["frame"] = [
-        {"name": name, "body": topology.body_name(body)} | placement_table(model.frames.row(row))
+        {"name": name, "body": topology.body_name(body)} | placement_table(frames.row(row))
         for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
     ]
     rotors, driven = model.rotors, topology.body_of_column
@@ -82,7 +86,7 @@ def _actuator_table(actuator: Actuator) -> dict[str, Any]:
 
 
 def _values(part: Model | Rotors, row: int, *names: str) -> dict[str, Any]:
-    return {name: record(getattr(part, name)[row]) for name in names}
+    return {name: record(np.asarray(getattr(part, name))[row]) for name in names}
 
 
 def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
@@ -93,6 +97,6 @@ def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
         "name": topology.body_names[body],
         "parent": topology.body_name(topology.parents[body]),
         "joint": joint | joint_limits_table(model, body),
-        **placement_table(model.placement.row(body)),
+        **placement_table(jax.tree.map(np.asarray, model.placement).row(body)),
         **_values(model, body, "mass", "com", "inertia"),
     }

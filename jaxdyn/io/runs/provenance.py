@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import llvmlite.binding as llvm
 
 from jaxdyn.cache.fingerprint import sources_digest
@@ -50,7 +49,7 @@ def environment() -> dict[str, Any]:
         "device_platform": device.platform,
         "device_count": jax.device_count(),
         "x64": bool(jax.config.read("jax_enable_x64")),
-        "dtype": str(jnp.zeros(()).dtype),
+        "dtype": str(jax.dtypes.canonicalize_dtype(float)),
         **{name: jax.config.values.get(name) for name in _SETTINGS},
         "xla_flags": " ".join(_LAYOUT_FLAG.sub("", os.environ.get("XLA_FLAGS", "")).split()),
     }

@@ -144,7 +144,7 @@ def with_sensors(config: IdentifyConfig, plant: Plant, recordings: int, noise: t
     given = one_each(config.fit.noise or noise, ny, "measurement", "fit.noise")
     deviations = given * np.sqrt(config.fit.block_length)
     each_its_own = any(entry.path == "sensors.zeros" for entry in config.free)
-    zeros = jnp.zeros((recordings if each_its_own else 0, ny))
+    zeros = np.zeros((recordings if each_its_own else 0, ny))
     quantization = one_each(config.fit.quantization, ny, "measurement", "fit.quantization")
     scale, offset = plant.sensors.scale, plant.sensors.offset
     sensors = Sensors(deviations, scale=scale, offset=offset, quantization=quantization, zeros=zeros)

@@ -4,12 +4,12 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.announcements import announced_as
+from jaxdyn.compute.arrays import on_device
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.identify.excitation import random_motions
 from jaxdyn.identify.fourier_motion import FourierMotion
@@ -40,7 +40,7 @@ def experiment_of(run: StudyRun, settings: SyntheticConfig, truth: Plant) -> tup
     parameters, samples = parameters_of(config, truth), round(settings.period / config.motion.interval)
     noise = each(settings.noise, "nv", system, "synthetic.noise")
     rng = np.random.default_rng(settings.seed)
-    off = settings.perturbation * jnp.asarray(rng.normal(size=parameters.size), system.model.dtype)
+    off = (settings.perturbation * rng.normal(size=parameters.size)).astype(system.model.dtype)
     times = config.motion.interval * np.arange(samples)
     options = {name: getattr(settings, name) for name in ("period", "harmonics")}
 
@@ -67,7 +67,7 @@ def experiment_of(run: StudyRun, settings: SyntheticConfig, truth: Plant) -> tup
         validation = [part(name, motion, 0.0) for name, motion in zip(study.validation, motions, strict=False)]
     except ValueError as error:
         raise ConfigError(f"{study.name}: {error}") from None
-    return parameters.place(parameters.initial + off), train, validation
+    return parameters.place(on_device(np.asarray(parameters.initial) + off)), train, validation
 
 
 @stored_jit
@@ -92,9 +92,10 @@ def _recording(
     The recorded inputs make the drives exert the required forces.
     """
     q, v, a = _sampled(motion, times)
-    none = jnp.zeros((len(q), plant.inputs.gain.size), q.dtype)
+    none = on_device(np.zeros((len(q), plant.inputs.gain.size), q.dtype))
     needed, idle = (np.asarray(x) for x in needed_and_acting(plant, Motions(q, v, a, none)))
-    effect = np.asarray(_effect(plant, Motions(q[0], v[0], a[0], none[0])))
+    first = Motions(*(on_device(np.asarray(x)[0]) for x in (q, v, a, none)))
+    effect = np.asarray(_effect(plant, first))
     if effect.shape[0] != effect.shape[1] or np.linalg.matrix_rank(effect) < len(effect):
         raise MeasurementError(
             f"{name}: not every joint has a drive, so the forces cannot be chosen; add drives to all joints"
