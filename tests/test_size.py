@@ -15,7 +15,7 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 34_950, "jaxdyn/lanes": 7_000, "tests": 38_050, "experiments": 6_700}
+BUDGETS = {"jaxdyn": 34_950, "jaxdyn/lanes": 7_000, "tests": 38_100, "experiments": 6_700}
 PUBLIC_NAMES = 400  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,

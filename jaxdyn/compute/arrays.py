@@ -140,15 +140,14 @@ def on_device(values: np.ndarray | np.generic) -> Array:
         )  # a copy, because on CPUs the result can share the memory of its argument
 
 
-def values(x: Any) -> Any:
+def beside(array: Array, values: np.ndarray | np.generic) -> Array:
+    """Result of `on_device` on the device of another array."""
+    return jax.device_put(np.array(values), array.sharding if len(array.sharding.device_set) == 1 else None)
+
+
+def as_numpy(x: Any) -> Any:
     """The values of an array as a NumPy array, with which operations compile no programs; a traced array is returned unchanged."""
     return x if isinstance(x, Tracer) else np.asarray(x)
-
-
-def chosen(condition: Any, x: Any, y: Any) -> Any:
-    """Result of `jax.numpy.where` for operands of `values`, of NumPy if none of them is traced."""
-    traced = any(isinstance(operand, Tracer) for operand in (condition, x, y))
-    return jnp.where(condition, x, y) if traced else on_device(np.where(condition, x, y))
 
 
 def floating_or_none(x: Any) -> Array | None:

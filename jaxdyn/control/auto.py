@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from jaxdyn.compute.arrays import on_device
+from jaxdyn.compute.arrays import beside
 from jaxdyn.control import guess
 from jaxdyn.control.batch import Options, best_of, solve_batch, solve_each
 from jaxdyn.control.collocation import Collocation
@@ -92,9 +92,9 @@ class Auto(Solver):
                 "Auto chooses solvers by their results and cannot be transformed by jit, vmap or grad; pass a solver such as "
                 "MultipleShooting(), or use solve_batch"
             )
-        batch = jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[None]), initial)
+        batch = jax.tree.map(lambda leaf: beside(leaf, np.asarray(leaf)[None]), initial)
         found = solve_batch(problem, self, batch, max_steps=max_steps, throw=False, progress=False)
-        return jax.tree.map(lambda leaf: on_device(np.asarray(leaf)[0]), found)
+        return jax.tree.map(lambda leaf: beside(leaf, np.asarray(leaf)[0]), found)
 
 
 def _supports(collocation: Collocation, problem: ControlProblem) -> bool:
@@ -140,7 +140,7 @@ def _attempt(solver: Auto, stage: Stage, problem: ControlProblem, plans: Plan, o
     right = worst <= _REFUTED * allowed_violation(solver, problem.lower.dtype)  # false for NaN
     before = np.asarray(found.result)
     wrong = ~right & (before == ControlResult.SUCCESSFUL)
-    result = on_device(np.where(wrong, np.asarray(ControlResult.REFUTED.value, before.dtype), before))
+    result = beside(found.result, np.where(wrong, np.asarray(ControlResult.REFUTED.value, before.dtype), before))
     found = eqx.tree_at(lambda f: f.result, found, result)
     return _rows(found, np.array([best_of(found)])) if stage.other_guesses else found
 

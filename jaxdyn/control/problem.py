@@ -23,7 +23,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from jaxdyn.compute import per_sample, stored_jit
-from jaxdyn.compute.arrays import floating, on_device, values
+from jaxdyn.compute.arrays import floating, on_device
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.equations_of_motion import acceleration
 from jaxdyn.dynamics.system import State, System, check_state, check_system
@@ -422,7 +422,7 @@ class ControlProblem(Displayed, eqx.Module):
         self.lower = _bound(lower, (dynamics.nu,), dtype, least)
         self.upper = _bound(upper, (dynamics.nu,), dtype, most)
         self.design = design
-        self.cost_scale = None if cost_scale is None else jnp.asarray(cost_scale, dtype)
+        self.cost_scale = None if cost_scale is None else floating(cost_scale).astype(dtype)
 
     def __check_init__(self):
         check_settings(self)
@@ -452,7 +452,7 @@ class ControlProblem(Displayed, eqx.Module):
         if not states or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((dynamics, states, self.duration))):
             return dynamics
         return MultibodyDynamics(
-            dynamics.system, stable_integrator(dynamics.system, states, np.asarray(values(self.duration) / self.steps))
+            dynamics.system, stable_integrator(dynamics.system, states, np.asarray(self.duration) / self.steps)
         )
 
     def _display(self) -> Display:
@@ -673,7 +673,7 @@ def _several(parts) -> tuple:
 
 def _bound(values, shape, dtype, default: float | Array) -> Array:
     given: Any = default if values is None else values
-    array = floating(np.full(shape, given) if isinstance(given, float) else given).astype(dtype)
+    array = floating(np.full(shape, given) if isinstance(given, int | float) else given).astype(dtype)
     if array.ndim == 0:
         array = jnp.broadcast_to(array, shape)
     if array.shape[-1:] != shape[-1:]:

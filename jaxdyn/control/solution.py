@@ -11,13 +11,13 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from jaxdyn.compute import stored_outside_jit
-from jaxdyn.compute.arrays import chosen, values
+from jaxdyn.compute.arrays import as_numpy, beside
 from jaxdyn.compute.constant import Constant, separated
 from jaxdyn.compute.programs import surrounding_traces
 from jaxdyn.control import guess
 from jaxdyn.control.plan import Multipliers, Plan, check_problem
 from jaxdyn.control.problem import ControlProblem
-from jaxdyn.control.verification import TOLERANCE, Verification, is_clear, of_time_steps, verify_each
+from jaxdyn.control.verification import Verification, happens, is_clear, of_time_steps, verify_each
 from jaxdyn.display import Display, Displayed, array_text, number_text, plural
 from jaxdyn.mechanism.messages import check_instance, checked_count
 from jaxdyn.mechanism.quantity import check_settings
@@ -345,11 +345,13 @@ def verified(problem: ControlProblem, found: Solution) -> Solution:
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(motion)):  # the check has no derivative
         arrays, rest = eqx.partition(motion, eqx.is_array)
         problem, plans, feedback = eqx.combine(jax.lax.stop_gradient(arrays), rest)
-    before = values(found.result)
+    before = as_numpy(found.result)
     solved = before == ControlResult.SUCCESSFUL
     checked = verify_each(problem, plans, feedback, solved, found.verification)
-    happens = values(checked.miss) <= TOLERANCE
-    result = chosen(solved & ~happens, np.asarray(ControlResult.COARSE.value, before.dtype), before)
+    wrong = solved & ~happens(as_numpy(checked.miss))
+    coarse = np.asarray(ControlResult.COARSE.value, before.dtype)
+    traced = any(isinstance(x, Tracer) for x in (wrong, before))
+    result = jnp.where(wrong, coarse, before) if traced else beside(found.result, np.where(wrong, coarse, before))
     return eqx.tree_at(
         lambda f: (f.result, f.verification), found, (result, checked), is_leaf=lambda leaf: leaf is None
     )

@@ -17,7 +17,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from jaxdyn.compute import stored_outside_jit
-from jaxdyn.compute.arrays import values
+from jaxdyn.compute.arrays import as_numpy
 from jaxdyn.control.plan import Outcome, Plan, check_problem, closed_loop, gaps, outcome, outcome_and_gaps, violation
 from jaxdyn.control.problem import (
     AnyState,
@@ -66,7 +66,7 @@ class Verification(Displayed, eqx.Module):
     @property
     def happens(self) -> Bool[Array, "*batch"]:
         """Whether the motion of the plan happens, that is, `miss` is at most `TOLERANCE`."""
-        return self.miss <= TOLERANCE  # false for NaN
+        return happens(self.miss)
 
     def _display(self) -> Display:
         names = ("gap", "violation", "excess", "integration_error")
@@ -133,7 +133,7 @@ def verify_each(
     batch = plans.controls.ndim > 2
     several = (problem.duration.ndim > 0) if batch else None
     checked = of_time_steps(problem, plans, several) if checked is None else checked
-    clear = is_clear(values(checked.miss)) | ~solved
+    clear = is_clear(as_numpy(checked.miss)) | ~solved
     traced = isinstance(clear, Tracer)
     if not traced and np.all(clear):
         return checked
@@ -152,6 +152,11 @@ def _mapped(function: Callable, several: bool | None) -> Callable:
     return lambda problem, *plans: eqx.filter_vmap(
         function, in_axes=(eqx.if_array(0) if several else None, *[0] * len(plans))
     )(problem, *plans)
+
+
+def happens(miss: Any) -> Any:
+    """Whether a motion with this miss happens; not for NaN."""
+    return miss <= TOLERANCE
 
 
 def is_clear(miss: Any) -> Any:

@@ -293,16 +293,17 @@ def _with_bounded_friction(
 
     Source: theory.md (I15).
     """
-    gained = step * a
+    change_of_v = step * a
     excess, power, pairs = jnp.zeros_like(a), 0.0, []
     for slip in slips:
-        u, to_forces, after = jax.vjp(slip.at_end, gained, has_aux=True)
+        u, to_forces, after = jax.vjp(slip.at_end, change_of_v, has_aux=True)
         excess = excess + to_forces((slip.resistance - after)[:, None] * u)[0]
         power = power + jnp.sum(slip.resistance * jnp.sum(u**2, axis=1))
         pairs.append((slip.at_end, u, slip.resistance, after))
     change = response(excess)
     # Divided by the root of the power, so that squares and derivatives neither overflow nor underflow in single precision.
-    acts = power > jnp.finfo(a.dtype).tiny ** (1 / 3)
+    tiny = jnp.finfo(a.dtype).tiny
+    acts = (step > 0.0) & (power > tiny ** (1 / 3))  # a step backward has no end of the sliding to predict
     scale = jnp.where(acts, 1.0 / jnp.sqrt(jnp.where(acts, power, 1.0)), 0.0)
     unit = scale * step * change
     # The second term makes the correction differentiable where the excess vanishes, as in steady sliding.
@@ -310,12 +311,12 @@ def _with_bounded_friction(
 
     parts = []
     for at_end, u, before, after in pairs:
-        _, (gain, stiffening) = jax.jvp(at_end, (gained,), (unit,))
+        _, (gain, stiffening) = jax.jvp(at_end, (change_of_v,), (unit,))
         squared = jnp.sum(gain**2, axis=1)
         parts.append((before * squared, after * squared, stiffening * jnp.sum(u * gain, axis=1)))
     shares = per_work * sum(jnp.sum(before) for before, _, _ in parts)
     # A little before the pairs stop, despite rounding.
-    stopped = (1.0 - _LITTLE_EXCESS) / jnp.where(shares > 0.0, shares, 1.0)
+    stopped = (1.0 - _LITTLE_EXCESS) / jnp.where(shares > tiny**0.25, shares, 1.0)
     slopes = [
         jnp.sum(jnp.maximum(jnp.maximum(after + tangent, after - stopped * before), 0.0))
         for before, after, tangent in parts

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from jaxdyn.compute import stored_jit
 from jaxdyn.compute.announcements import announced_as
-from jaxdyn.compute.arrays import on_device
+from jaxdyn.compute.arrays import beside
 from jaxdyn.compute.constant import Constant
 from jaxdyn.display import Display, Displayed, array_text, known, number_text, plural
 from jaxdyn.identify.least_squares import (
@@ -183,7 +183,7 @@ def fit(
                 after_step(search)
     if throw:
         raise_unsuccessful(FitResult, search.result, FitError)
-    recorded = on_device(np.reshape(losses, (len(losses), *search.loss.shape)).astype(search.loss.dtype))
+    recorded = beside(search.loss, np.reshape(losses, (len(losses), *search.loss.shape)).astype(search.loss.dtype))
     return Fit(problem.parameters, search, recorded if history else None)
 
 
@@ -194,12 +194,11 @@ def continued(problem: Problem, earlier: Unknowns) -> Unknowns:
     lower bound, which no search can leave, start at a small part of their first guess.
     """
     first, away = problem.initial, np.isfinite(problem.longest_steps)
-    batch = earlier.x.shape[:-1]
-    least, local = jax.tree.map(
-        lambda leaf: jnp.broadcast_to(leaf, (*batch, *leaf.shape)),
-        (jnp.where(away, first.x + np.log(_LIFTED), -jnp.inf), first.local),
-    )
-    return Unknowns(jnp.maximum(earlier.x, least), local)
+    least = np.where(away, np.asarray(first.x) + np.log(_LIFTED), -np.inf).astype(first.x.dtype)
+    batch, local = earlier.x.shape[:-1], first.local
+    if batch:
+        local = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*batch, *leaf.shape)), local)
+    return Unknowns(beside(earlier.x, np.maximum(np.asarray(earlier.x), least)), local)
 
 
 def _programs(

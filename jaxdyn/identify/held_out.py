@@ -65,7 +65,7 @@ def held_out_errors(problem: Problem, unknowns: Unknowns, parts: PyTree, F: np.n
         ds = np.zeros((len(jax.tree.leaves(pieces)[0]), response.shape[1]))
         if ds.size:  # with free initial states
             ds[group] = -np.asarray(response) @ dx
-        errors.append((group, _errors(problem, unknowns, jnp.asarray(dx, dtype), jnp.asarray(ds, dtype))[group]))
+        errors.append((group, _errors(problem, unknowns, dx.astype(dtype), ds.astype(dtype))[group]))
     order = np.concatenate([group for group, _ in errors])
     errors = np.concatenate([found for _, found in errors])
     if not isinstance(pieces, Windows):
@@ -117,7 +117,7 @@ def _contribution(problem: Fitted, unknowns: Unknowns, parts: PyTree) -> tuple[A
     return jnp.sum(problem.scores(unknowns, parts), axis=0), information(normal) - P.T @ P, local_response(normal)
 
 
-def _errors(problem: Fitted, unknowns: Unknowns, dx: Array, ds: Array) -> Float[np.ndarray, "n M c"]:
+def _errors(problem: Fitted, unknowns: Unknowns, dx: np.ndarray, ds: np.ndarray) -> Float[np.ndarray, "n M c"]:
     """Predicted minus measured values of all data after steps of the parameters and of the initial states, linearized.
 
     Central differences along the step use the programs that simulate; exact derivatives would require the compilation of others.
@@ -125,10 +125,12 @@ def _errors(problem: Fitted, unknowns: Unknowns, dx: Array, ds: Array) -> Float[
     data, h = problem.pieces, step_of_differences(dx.dtype)
 
     def after(fraction: float) -> np.ndarray:
-        plant = problem.parameters.place(on_device(np.asarray(unknowns.x) + fraction * np.asarray(dx)))
+        plant = problem.parameters.place(on_device(np.asarray(unknowns.x) + fraction * dx))
         if isinstance(problem, InverseDynamicsError):
             return prediction_errors(plant, data)[:, None]
-        starts = moved_starts(plant.system.model, unknowns.local, fraction * ds) if problem.free_starts else None
+        starts = (
+            moved_starts(plant.system.model, unknowns.local, on_device(fraction * ds)) if problem.free_starts else None
+        )
         return prediction_errors(plant, data, starts, integrator=problem.integrator)
 
     ahead, behind = after(h), after(-h)

@@ -107,11 +107,12 @@ class Sensors(eqx.Module):
                 f"sensors: noise is {noise}; give one standard deviation per measurement, such as [{noise}]"
             )
         count = self.noise.shape[0]
-        zero = on_device(np.zeros(count, self.noise.dtype))
-        self.scale = on_device(np.ones(count, self.noise.dtype)) if scale is None else floating(scale)
-        self.offset = zero if offset is None else floating(offset)
-        self.quantization = zero if quantization is None else floating(quantization)
-        self.zeros = on_device(np.zeros((0, count), self.noise.dtype)) if zeros is None else floating(zeros)
+
+        def filled(shape: tuple[int, ...], value: float, given: Any) -> Array:
+            return on_device(np.full(shape, value, self.noise.dtype)) if given is None else floating(given)
+
+        self.scale, self.offset = filled((count,), 1.0, scale), filled((count,), 0.0, offset)
+        self.quantization, self.zeros = filled((count,), 0.0, quantization), filled((0, count), 0.0, zeros)
         self.observe = observe
 
     def __check_init__(self):

@@ -51,8 +51,7 @@ def triangular_solve(
     x: list[Scalar] = [0.0] * n
     for i in range(n) if lower else reversed(range(n)):
         rest = b[i]
-        # The latest component of x is subtracted last, so that a processor does not wait for it.
-        for k in range(i) if lower else reversed(range(i + 1, n)):
+        for k in range(i) if lower else range(i + 1, n):
             rest = program.apply("sub", (rest, program.mul(a[i][k], x[k], kind)), kind)
         x[i] = rest if unit_diagonal else program.mul(rest, program.apply("div", (1.0, a[i][i]), kind), kind)
     return x

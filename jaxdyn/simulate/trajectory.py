@@ -548,7 +548,7 @@ def _duration(name: str, x: Any) -> float | Array:
     if isinstance(x, int | float):
         return float(x)
     check_instance(name, x, np.number | np.ndarray | Array, "a float, in seconds")
-    return jnp.asarray(x)
+    return x if isinstance(x, jax.Array) else on_device(x)
 
 
 def _check_functions(state: State, save: Any, cost: Any, stop: Any) -> None:

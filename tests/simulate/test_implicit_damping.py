@@ -270,6 +270,31 @@ def test_derivatives_of_a_step_are_those_of_difference_quotients_at_rest_and_in_
 
 
 @pytest.mark.usefixtures("as_a_user")
+def test_steps_backward_against_friction_converge_to_the_motion():
+    system = System(jaxdyn.library.pendulum(), (JointFriction([0.0], [0.3], [1e-2]),))
+    start = State(jnp.array([-0.43]), jnp.array([0.3]))
+
+    def end(steps, integrator=None):
+        found = rollout(system, start, dt=-0.05 / steps, steps=steps, integrator=integrator or SemiImplicitEuler())
+        return jnp.concatenate([found.final.q, found.final.v])
+
+    exact = end(500, jaxdyn.RungeKutta4())
+    errors = np.array([np.abs(end(steps) - exact).max() for steps in (1, 5, 25)])
+    assert errors[0] < 0.05
+    assert np.all(errors[1:] < 0.5 * errors[:-1])
+
+
+def test_derivatives_in_steady_sliding_are_finite_in_single_precision():
+    model = dataclasses.replace(jaxdyn.library.pendulum(), gravity=jnp.zeros(3))
+    system = jaxdyn.as_dtype(System(model, (JointFriction([0.0], [0.02], [1e-3]),)), jnp.float32)
+
+    def of_speed(v):
+        return acceleration_over_step(system, State(jnp.zeros(1, v.dtype), v), None, 0.0, 1e-4)
+
+    speeds = jnp.geomspace(1e-3, 20.0, 1000, dtype=jnp.float32)[:, None]
+    assert jnp.all(jnp.isfinite(jax.jit(jax.vmap(jax.jacfwd(of_speed)))(speeds)))
+
+
 def test_an_unknown_form_of_damping_is_refused():
     with pytest.raises(ValueError, match=r"damping of SemiImplicitEuler 'both'.*explicit"):
         SemiImplicitEuler("both")  # pyright: ignore[reportArgumentType]

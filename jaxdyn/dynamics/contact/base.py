@@ -92,7 +92,7 @@ class Located(NamedTuple):
     """Geometry of a contact of one body; vectors are on ground axes.
 
     Attributes:
-        center: Center of the sphere from the reference point P of the tree of the body.
+        center: Center of the sphere, or lowest point of the ellipsoid or rim, from the reference point P of the tree of the body.
         to_contact: Vector from the center to the contact point.
         gradient: Derivative of the gap with respect to the position of the body.
         depth: Depth of penetration, m.
@@ -143,10 +143,10 @@ def slip_over_step(
             return jnp.concatenate([gained[:3], velocity_at_point(gained, arm)])
 
         of_a, *of_b = (each(of_one)(gained[bodies], arms) for bodies, arms in sides)
-        moved = drifted + (of_a - of_b[0] if of_b else of_a)
+        change_of_motion = drifted + (of_a - of_b[0] if of_b else of_a)
         # The normal force, too, is that at the end of the step.
-        bound = response.bound - jnp.sum(relief * moved[:, 3:], axis=1)
-        return resisted(response.motion + moved, jnp.where(bound > 0.0, bound, 0.0))
+        bound = response.bound - jnp.sum(relief * change_of_motion[:, 3:], axis=1)
+        return resisted(response.motion + change_of_motion, jnp.where(bound > 0.0, bound, 0.0))
 
     return Slip(at_end, resisted(response.motion, response.bound)[1])
 

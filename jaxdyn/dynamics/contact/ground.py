@@ -221,8 +221,8 @@ class GroundContact(Contact):
             drift = drift_of_point(velocity, bias, at.arm, self._follows(carrier, shape, at))
             response = without_drift(response, drift, bias[:3])
         if shape.axes is not None:
-            shared = jax.tree.map(lambda x: x / CONTACTS, response)
-            response = shared._replace(normal=response.normal, motion=response.motion, drift=response.drift)
+            shares = ("force", "couple", "per_linear", "per_angular", "bound")
+            response = response._replace(**{name: getattr(response, name) / CONTACTS for name in shares})
         return response
 
     def _follows(self, carrier: _Carrier, shape: _Shape, at: Located) -> Vector3:

@@ -30,7 +30,7 @@ class Response(NamedTuple):
         normal: Unit normal.
         bound: Largest magnitude of the friction, mu N.
         motion: Relative angular velocity, followed by the relative velocity at the contact point.
-        drift: Change of `motion` per time at zero generalized acceleration; None if it does not matter.
+        drift: Change of `motion` per time at zero generalized acceleration, for steps only; None until `without_drift` enters it.
     """
 
     force: Vector3

@@ -15,6 +15,7 @@ from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.rotors import Rotors
+from jaxdyn.spatial.transform import RigidTransform
 
 
 def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]:
@@ -58,8 +59,8 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
         drives = {"joints": [topology.joint_names[body] for body in bodies], "gear": record(system.drives.gear)}
         is_plain = all(topology.joint_classes[body].nv == 1 for body in bodies)
         tables["drives"] = drives if is_plain else drives | {"components": components}
-    tables["body"] = [_body_table(model, body, file) for body in range(topology.nb)]
-    frames = jax.tree.map(np.asarray, model.frames)
+    placements, frames = jax.tree.map(np.asarray, (model.placement, model.frames))
+    tables["body"] = [_body_table(model, body, placements.row(body), file) for body in range(topology.nb)]
     tables["frame"] = [
         {"name": name, "body": topology.body_name(body)} | placement_table(frames.row(row))
         for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
@@ -89,7 +90,7 @@ def _values(part: Model | Rotors, row: int, *names: str) -> dict[str, Any]:
     return {name: record(np.asarray(getattr(part, name))[row]) for name in names}
 
 
-def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
+def _body_table(model: Model, body: int, placement: RigidTransform, file: Place) -> dict[str, Any]:
     topology = model.topology
     place = file.key("body").item(body, topology.body_names[body]).key("joint")
     joint = joint_table(model.joint(body), place) | {"name": topology.joint_names[body]}
@@ -97,6 +98,6 @@ def _body_table(model: Model, body: int, file: Place) -> dict[str, Any]:
         "name": topology.body_names[body],
         "parent": topology.body_name(topology.parents[body]),
         "joint": joint | joint_limits_table(model, body),
-        **placement_table(jax.tree.map(np.asarray, model.placement).row(body)),
+        **placement_table(placement),
         **_values(model, body, "mass", "com", "inertia"),
     }
