@@ -21,6 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import jaxdyn.compute as compute
@@ -429,7 +430,7 @@ def _rollout(
 def _times(t0: Any, dt: Any, steps: int, save_every: int, dtype: Any) -> Float[Array, "records"]:
     """Times of the records, s."""
     counts = np.arange(0, steps + 1, save_every).astype(dtype)
-    if any(isinstance(x, jax.core.Tracer) for x in (t0, dt)):
+    if any(isinstance(x, Tracer) for x in (t0, dt)):
         return jnp.asarray(t0, dtype) + counts * jnp.asarray(dt, dtype)
     return on_device(np.asarray(t0, dtype) + counts * np.asarray(dt, dtype))
 

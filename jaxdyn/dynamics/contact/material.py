@@ -30,7 +30,7 @@ class Response(NamedTuple):
         normal: Unit normal.
         bound: Largest magnitude of the friction, mu N.
         motion: Relative angular velocity, followed by the relative velocity at the contact point.
-        drift: Change of `motion` per time at zero generalized acceleration, for steps only; None until `without_drift` enters it.
+        drift: Change of `motion` per time at zero generalized acceleration, which `without_drift` enters; zero before.
     """
 
     force: Vector3
@@ -40,7 +40,7 @@ class Response(NamedTuple):
     normal: Vector3
     bound: Scalar
     motion: Float[Array, "6"]
-    drift: Float[Array, "6"] | None
+    drift: Float[Array, "6"]
 
 
 class ContactMaterial(eqx.Module):
@@ -120,7 +120,7 @@ class ContactMaterial(eqx.Module):
             normal,
             bound,
             jnp.concatenate([spin, velocity]),
-            None,
+            jnp.zeros(6, depth.dtype),
         )
 
     def slip(self, normal: Vector3, velocity: Vector3, spin: Vector3) -> Float[Array, "4"]:
