@@ -176,7 +176,7 @@ def stable_integrator(system: System, states: Sequence[State], dt: float | Float
 
     def eigenvalues(integrator: Integrator | None) -> np.ndarray:
         dynamics = MultibodyDynamics(system, integrator)
-        found = np.asarray(_linearized(dynamics, stacked, jnp.asarray(dt, stacked.q.dtype)))
+        found = np.asarray(_linearized(dynamics, stacked, on_device(np.asarray(dt, stacked.q.dtype))))
         return np.linalg.eigvals(found[np.isfinite(found).all(axis=(1, 2))])
 
     z = eigenvalues(None) * float(dt)
