@@ -140,9 +140,10 @@ def on_device(values: np.ndarray | np.generic) -> Array:
         )  # a copy, because on CPUs the result can share the memory of its argument
 
 
-def beside(array: Array, values: np.ndarray | np.generic) -> Array:
-    """Result of `on_device` on the device of another array."""
-    return jax.device_put(np.array(values), array.sharding if len(array.sharding.device_set) == 1 else None)
+def beside(array: Array | np.ndarray, values: np.ndarray | np.generic) -> Array:
+    """Result of `on_device`, on the device of another array if that is bound to one."""
+    is_bound = getattr(array, "committed", False) and len(array.sharding.device_set) == 1
+    return jax.device_put(np.array(values), array.sharding if is_bound else None)
 
 
 def as_numpy(x: Any) -> Any:
