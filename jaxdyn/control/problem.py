@@ -452,7 +452,7 @@ class ControlProblem(Displayed, eqx.Module):
         if not states or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((dynamics, states, self.duration))):
             return dynamics
         return MultibodyDynamics(
-            dynamics.system, stable_integrator(dynamics.system, states, np.asarray(self.duration) / self.steps)
+            dynamics.system, stable_integrator(dynamics.system, states, float(self.duration) / self.steps)
         )
 
     def _display(self) -> Display:

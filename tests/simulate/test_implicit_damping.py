@@ -269,7 +269,6 @@ def test_derivatives_of_a_step_are_those_of_difference_quotients_at_rest_and_in_
     check_derivatives(step, *(x | {"v": jnp.asarray(v), "dt": jnp.asarray(0.1)} for v in velocities), orders=2)
 
 
-@pytest.mark.usefixtures("as_a_user")
 def test_steps_backward_against_friction_converge_to_the_motion():
     system = System(jaxdyn.library.pendulum(), (JointFriction([0.0], [0.3], [1e-2]),))
     start = State(jnp.array([-0.43]), jnp.array([0.3]))
@@ -295,6 +294,7 @@ def test_derivatives_in_steady_sliding_are_finite_in_single_precision():
     assert jnp.all(jnp.isfinite(jax.jit(jax.vmap(jax.jacfwd(of_speed)))(speeds)))
 
 
+@pytest.mark.usefixtures("as_a_user")
 def test_an_unknown_form_of_damping_is_refused():
     with pytest.raises(ValueError, match=r"damping of SemiImplicitEuler 'both'.*explicit"):
         SemiImplicitEuler("both")  # pyright: ignore[reportArgumentType]

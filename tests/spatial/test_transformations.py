@@ -80,7 +80,15 @@ FUNCTIONS = {
     RigidTransform.rotation: (lambda q, p: RigidTransform(q, p).rotation, [(4,), (3,)]),
 }
 # These take no numbers to differentiate or batch.
-CONSTANTS = {arrays.floating, arrays.floating_or_none, arrays.on_device, quaternion.identity, RigidTransform.identity}
+CONSTANTS = {
+    arrays.as_numpy,
+    arrays.beside,
+    arrays.floating,
+    arrays.floating_or_none,
+    arrays.on_device,
+    quaternion.identity,
+    RigidTransform.identity,
+}
 
 
 def name(item) -> str:
