@@ -140,7 +140,7 @@ def on_device(values: np.ndarray | np.generic) -> Array:
         )  # a copy, because on CPUs the result can share the memory of its argument
 
 
-def beside(array: Array | np.ndarray, values: np.ndarray | np.generic) -> Array:
+def beside(array: Any, values: np.ndarray | np.generic) -> Array:
     """Result of `on_device`, on the device of another array if that is bound to one."""
     is_bound = getattr(array, "committed", False) and len(array.sharding.device_set) == 1
     return jax.device_put(np.array(values), array.sharding if is_bound else None)
