@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import kernel_function, stored_outside_jit
+from jaxdyn.compute import kernel_function
 from jaxdyn.compute.arrays import on_device
 from jaxdyn.display import Display, Displayed, array_text, counted, plural
 from jaxdyn.dynamics import forward
@@ -264,11 +264,6 @@ def checked_system(function: Callable) -> Callable:
     return with_check(function, _check_of(function))
 
 
-def _stored_system(function: Callable) -> Callable:
-    """Decorator like `checked_system` of a function of whole arrays, which outside of `jit` is one stored program."""
-    return stored_outside_jit(function, check=_check_of(function))
-
-
 def _check_of(function: Callable, *, needs_masses: bool = False) -> Callable[[tuple, dict], None]:
     """Check of the arguments and the options of a call."""
     names = tuple(inspect.signature(function).parameters)
@@ -316,7 +311,7 @@ def or_system(of_system: Callable) -> Callable:
     return decorate
 
 
-@_stored_system
+@system_function
 def neutral_state(system: System) -> State:
     """State at rest in the neutral configuration."""
     return system.at_rest(configuration.neutral(system.model))

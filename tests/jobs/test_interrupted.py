@@ -163,7 +163,8 @@ def test_a_full_disk_is_one_line_leaves_nothing_half_written_and_the_run_goes_on
         "import resource, sys; from jaxdyn.cli import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)); sys.exit(main(sys.argv[1:]))"
     )
-    full = [sys.executable, "-c", little_room, *command, str(tmp_path / "run")]
+    # Without -B, Python would leave the first part of its own files of bytecode, which no later process could import.
+    full = [sys.executable, "-B", "-c", little_room, *command, str(tmp_path / "run")]
     done = subprocess.run(full, env=ALIKE, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     line = done.stderr.strip().splitlines()[-1]
