@@ -103,8 +103,9 @@ def rows_at(x: Float[Array, "n *rest"], positions: Int[np.ndarray, "*shape"]) ->
     The generic indexing of JAX would convert negative positions by operations of the traced program, and always gather.
     """
     at = np.where(positions < 0, positions + len(x), positions).astype(np.int32)
-    if at.size and np.array_equal(at.ravel(), np.arange(at.size) + at.flat[0]):
-        return x[at.flat[0] : at.flat[0] + at.size].reshape(*at.shape, *x.shape[1:])
+    step = int(at.flat[1] - at.flat[0]) if at.size > 1 else 1
+    if at.size and step > 0 and np.array_equal(at.ravel(), np.arange(at.size) * step + at.flat[0]):
+        return x[at.flat[0] : at.flat[-1] + 1 : step].reshape(*at.shape, *x.shape[1:])
     return x.at[at].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 

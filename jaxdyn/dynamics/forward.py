@@ -1,7 +1,6 @@
 """Forward dynamics: the accelerations caused by generalized forces."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import equinox as eqx
@@ -13,7 +12,7 @@ from jaxtyping import Array, Float
 
 import jaxdyn.compute as compute
 from jaxdyn.compute import sweeps
-from jaxdyn.compute.arrays import dot, einsum
+from jaxdyn.compute.arrays import dot, einsum, rows_at
 from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import added_inertia, inverse, kinematics, metric, rotors
 from jaxdyn.dynamics.added_inertia import AddedInertia
@@ -21,6 +20,7 @@ from jaxdyn.dynamics.doors import model_function
 from jaxdyn.dynamics.inverse import GeneralizedForces
 from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Velocities
 from jaxdyn.errors import check_name
+from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial import factorizations
 from jaxdyn.spatial.directions import directional_derivative, stays
@@ -28,8 +28,13 @@ from jaxdyn.spatial.directions import directional_derivative, stays
 ForwardMethod = Literal["auto", "cholesky", "articulated_body", "contravariant"]
 
 # Operations in scalar programs, counted for chains, trees and legged robots with up to 64 velocity components: of "cholesky" for
-# each triple and each pair of components on one path of the tree, of "articulated_body" for each component.
+# each triple and each pair of components on one path of the tree. "articulated_body" has about 120 for each component, which take as
+# long as 150, because they depend on each other.
 _PER_TRIPLE, _PER_PAIR, _PER_COMPONENT = 2, 15, 150
+
+# Lower triangle of a symmetric 6x6 matrix row by row, and the position there of each entry of the matrix.
+_LOWER = tuple(index.astype(np.int32) for index in np.tril_indices(6))
+_ENTRIES = np.array([[max(i, j) * (max(i, j) + 1) // 2 + min(i, j) for j in range(6)] for i in range(6)], np.int32)
 
 
 @model_function
@@ -221,9 +226,11 @@ def _articulated_body(
         slot[i, : kind.nv] = topology.v_starts[i] + np.arange(kind.nv)
 
     def per_body(per_column: Float[Array, "nv *rest"], padding: float) -> Float[Array, "nb widest *rest"]:
-        padded = jnp.concatenate([per_column, jnp.full_like(per_column[:1], padding)])
-        return padded[slot]
+        if not np.any(slot == topology.nv):
+            return rows_at(per_column, slot)
+        return rows_at(jnp.concatenate([per_column, jnp.full_like(per_column[:1], padding)]), slot)
 
+    looped = tree.is_looped(topology)
     # Accelerations are relative to those at zero qdd, which `motion` has already summed along the paths.
     force = inverse.inertial_forces(model, moving, moving.bias)
     columns = per_body(moving.placements.columns, 0.0)
@@ -236,45 +243,34 @@ def _articulated_body(
         tau = tau - rotors.along_columns(h, moving.bias[:, :3])
         force = force + rotors.moments_of_motion(h, moving.velocity[:, :3], moving.v, jnp.zeros_like(tau))
     effort = per_body(tau, 0.0)
-    inertia = jax.vmap(lambda body: body.matrix)(moving.placements.inertia)
-    if added is not None:
-        inertia = inertia + added.bodies
+    inertia = tree.of_bodies(topology, lambda body: body.matrix[_LOWER], moving.placements.inertia)
+    if added is not None and added.bodies is not None:
+        inertia = inertia + added.bodies[:, *_LOWER]
 
     def toward_root(state, data):
-        matrix, bias = state
+        lower, bias = state
         s, rotor, effort, spin, own_spin = data
-        u = dot(matrix, s.T)
+        u = dot(lower[_ENTRIES], s.T)
         joint_inertia = dot(s, u) + jnp.diag(rotor)
         if spin is not None:
             coupling = dot(s, own_spin.T)
             joint_inertia, u = joint_inertia + coupling + coupling.T, u + spin.T  # (R6)
-        solved = _solved_joint(joint_inertia)
-        gain = solved(u.T)  # (widest, 6)
-        start = solved(effort - dot(s, bias))
-        message = (matrix - dot(u, gain), bias + dot(u, start))
-        return message, (gain, start)
+        # With the inertia of the joint L L', both messages are products of L^-1 u'.
+        factor = factorizations.cholesky_of_lower(joint_inertia)
+        inverse = factorizations.solve_triangular(factor, np.eye(widest, dtype=tau.dtype), lower=True)
+        half, start = dot(inverse, u.T), dot(inverse, effort - dot(s, bias))
+        message = (lower - dot(half.T, half)[_LOWER], bias + dot(start, half))
+        return message, (inverse, half, start)
 
-    gain, start = sweeps.from_leaves_to_root(
-        topology.parents, toward_root, (inertia, force), (columns, rotor, effort, spin, own_spin)
+    solved = sweeps.from_leaves_to_root(
+        topology.parents, toward_root, (inertia, force), (columns, rotor, effort, spin, own_spin), looped=looped
     )
 
     def toward_leaves(parent, data):
-        (acceleration, _), (s, gain, start) = parent, data
-        a = start - dot(gain, acceleration)
+        (acceleration, _), (s, (inverse, half, start)) = parent, data
+        a = dot(start - dot(half, acceleration), inverse)
         return acceleration + dot(a, s), a
 
     ground = (jnp.zeros(6, tau.dtype), jnp.zeros(widest, tau.dtype))
-    _, a = sweeps.from_root_to_leaves(topology.parents, toward_leaves, (columns, gain, start), ground)
-    return a[topology.body_of_column, _component(slot, topology.nv)]
-
-
-def _solved_joint(inertia: Float[Array, "n n"]) -> Callable[[Array], Array]:
-    """The function right -> inertia^-1 right. A joint with one degree of freedom needs no factorization."""
-    if inertia.shape == (1, 1):
-        return lambda right: right / inertia[0, 0]
-    return functools.partial(factorizations.cholesky_solve, factorizations.cholesky(inertia))
-
-
-def _component(slot: np.ndarray, nv: int) -> np.ndarray:
-    """(nv,) position of each velocity component within its own joint."""
-    return np.nonzero(slot < nv)[1]
+    _, a = sweeps.from_root_to_leaves(topology.parents, toward_leaves, (columns, solved), ground, looped=looped)
+    return rows_at(a.reshape(-1), np.flatnonzero(slot < topology.nv))

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxdyn.compute.arrays import einsum
+from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.compute.hints import traced_once
 from jaxdyn.dynamics import kinematics, metric, rotors
 from jaxdyn.dynamics.doors import model_function
@@ -14,7 +14,6 @@ from jaxdyn.dynamics.kinematics import Accelerations, Coordinates, Motion, Veloc
 from jaxdyn.mechanism import configuration, tree
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.directions import directional_derivative, stays
-from jaxdyn.spatial.inertia import SpatialInertia
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import cross_force, cross_motion
 
@@ -104,27 +103,41 @@ def _change_with_motion(
     of the inertial force is therefore its change relative to the body, where the inertia is constant, plus its rotation with xi.
     The same holds for the forces of rotors. Source: theory.md (I6), (R3).
     """
-    topology = model.topology
-    at_columns = functools.partial(tree.of_columns, topology)
-    along, across = jax.vmap(cross_motion), jax.vmap(cross_force)
+    topology, gravity = model.topology, gravity_field(model)
     columns, velocity = moving.placements.columns, moving.velocity
-    momentum = functools.partial(jax.vmap(SpatialInertia.momentum), moving.placements.inertia)
-    xi = tree.sum_over_columns(topology, columns * dq[:, None])
-    d_columns = along(at_columns(xi), columns)
-    rate, d_rate = columns * moving.v[:, None], d_columns * moving.v[:, None] + columns * dv[:, None]
+
+    def rates(xi, column, v, dv):
+        d_column = cross_motion(xi, column)
+        return d_column, d_column * v + column * dv
+
+    def accelerations(of_body, column, v, a, da, d_column, d_rate):
+        velocity, d_velocity = of_body
+        own = d_column * a + column * da
+        return own + cross_motion(d_velocity, column * v) + cross_motion(velocity, d_rate)
+
+    def forces(inertia, velocity, acceleration, xi, d_velocity, d_acceleration):
+        acceleration, momentum = acceleration - gravity, inertia.momentum(velocity)
+        force = inertia.momentum(acceleration) + cross_force(velocity, momentum)  # (M1), (M2)
+        seen_velocity = d_velocity - cross_motion(xi, velocity)
+        seen_acceleration = d_acceleration - cross_motion(xi, acceleration)
+        seen = inertia.momentum(seen_acceleration) + cross_force(seen_velocity, momentum)
+        return force, seen + cross_force(velocity, inertia.momentum(seen_velocity)), seen_velocity, seen_acceleration
+
+    xi = tree.sum_over_columns(topology, tree.of_columns_alone(topology, jnp.multiply, columns, dq))
+    d_columns, d_rate = tree.along_columns(topology, rates, xi, columns, moving.v, dv)
     d_velocity = tree.sum_over_columns(topology, d_rate)
-    own = d_columns * a[:, None] + columns * da[:, None]
-    d_acceleration = tree.sum_over_columns(
-        topology, own + along(at_columns(d_velocity), rate) + along(at_columns(velocity), d_rate)
+    own = tree.along_columns(
+        topology, accelerations, (velocity, d_velocity), columns, moving.v, a, da, d_columns, d_rate
     )
-    acceleration = kinematics.accelerations(model, moving, a) - gravity_field(model)[None]
-    force = _inertial_forces(momentum, velocity, acceleration)
-    seen_velocity = d_velocity - along(xi, velocity)
-    seen_acceleration = d_acceleration - along(xi, acceleration)
-    seen = (
-        momentum(seen_acceleration)
-        + across(seen_velocity, momentum(velocity))
-        + across(velocity, momentum(seen_velocity))
+    force, seen, seen_velocity, seen_acceleration = tree.of_bodies(
+        topology,
+        forces,
+        moving.placements.inertia,
+        velocity,
+        kinematics.accelerations(model, moving, a),
+        xi,
+        d_velocity,
+        tree.sum_over_columns(topology, own),
     )
     d_tau = rotors.reflected_inertia(model) * da
     if model.rotors.count:
@@ -133,9 +146,13 @@ def _change_with_motion(
         seen = seen + rotors.moments_of_motion(h, velocity[:, :3], dv, da)
         seen = seen + rotors.moments_of_motion(h, seen_velocity[:, :3], moving.v, jnp.zeros_like(a))
         d_tau = d_tau + rotors.along_columns(h, seen_acceleration[:, :3])  # (R3)
-    beyond = tree.sum_over_descendants(topology, force)
-    d_beyond = tree.sum_over_descendants(topology, seen + across(xi, force))
-    return einsum("ac,ac->a", d_columns, at_columns(beyond)) + einsum("ac,ac->a", columns, at_columns(d_beyond)) + d_tau
+    carried = tree.of_bodies(topology, lambda seen, xi, force: seen + cross_force(xi, force), seen, xi, force)
+    beyond = tree.sum_over_descendants(topology, force), tree.sum_over_descendants(topology, carried)
+
+    def of_column(beyond, column, d_column):
+        return dot(d_column, beyond[0]) + dot(column, beyond[1])
+
+    return tree.along_columns(topology, of_column, beyond, columns, d_columns) + d_tau
 
 
 @traced_once
@@ -186,12 +203,14 @@ def inertial_forces(model: Model, moving: Motion, acceleration: Float[Array, "nb
 
     Source: theory.md (M1), (M2) about the reference point.
     """
-    momentum = functools.partial(jax.vmap(SpatialInertia.momentum), moving.placements.inertia)
-    return _inertial_forces(momentum, moving.velocity, acceleration - gravity_field(model)[None])
+    gravity = gravity_field(model)
 
+    def of_body(inertia, velocity, acceleration):
+        return inertia.momentum(acceleration - gravity) + cross_force(
+            velocity, inertia.momentum(velocity)
+        )  # (M1), (M2)
 
-def _inertial_forces(momentum, velocity: Float[Array, "nb 6"], acceleration: Float[Array, "nb 6"]):
-    return momentum(acceleration) + jax.vmap(cross_force)(velocity, momentum(velocity))  # (M1), (M2)
+    return tree.of_bodies(model.topology, of_body, moving.placements.inertia, moving.velocity, acceleration)
 
 
 def gravity_field(model: Model) -> Float[Array, "6"]:
@@ -211,7 +230,7 @@ def project(model: Model, placed: kinematics.Placements, body_force: Float[Array
     Source: theory.md (H1).
     """
     beyond = tree.sum_over_descendants(model.topology, body_force)
-    return einsum("ac,ac->a", placed.columns, tree.of_columns(model.topology, beyond))  # (H1)
+    return tree.along_columns(model.topology, dot, beyond, placed.columns)  # (H1)
 
 
 @model_function

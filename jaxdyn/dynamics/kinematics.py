@@ -89,21 +89,29 @@ class Motion(eqx.Module):
 def placements(model: Model, q: Coordinates) -> Placements:
     """Placement, motion columns and inertia of every body at q. Source: theory.md (E1)-(E3), (F6)."""
     topology = model.topology
-    local = jax.vmap(RigidTransform.compose)(model.placement, configuration.joint_transforms(model, q))
+    in_joint = configuration.joint_transforms(model, q)
+    local = tree.of_bodies(topology, RigidTransform.compose, model.placement, in_joint)
     # The translation of the root body is the reference point; otherwise it would be the first term of every sum.
     is_root = (np.array(topology.parents) < 0)[:, None]
     reference = rows_at(local.translation, topology.roots)
     from_root = RigidTransform(local.quaternion, jnp.where(is_root, 0.0, local.translation))
     placed = tree.compose_along_paths(topology, from_root)
-    rotation = placed.rotation
-    com = placed.translation + einsum("bij,bj->bi", rotation, model.com)
 
-    turned, moved = tree.of_columns(topology, (rotation, placed.translation))
-    columns = jax.vmap(sixvector.motion_to_outer)(turned, moved, configuration.motion_columns(model, q))
-    # The planar tensor rotates as the inertia tensor does, and its computation on body axes costs nothing.
-    planar = jax.vmap(lambda six: planar_from_inertia(symmetric_matrix(six)))(model.inertia)
-    on_ground_axes = einsum("bij,bjk,blk->bil", rotation, planar, rotation)  # (B9), (B10)
-    inertia = jax.vmap(SpatialInertia.of_planar)(model.mass, com, on_ground_axes)
+    def of_body(placed, mass, com, inertia):
+        rotation = placed.rotation
+        center = placed.translation + dot(rotation, com)
+        # The planar tensor rotates as the inertia tensor does, and its computation on body axes costs nothing.
+        planar = planar_from_inertia(symmetric_matrix(inertia))
+        on_ground_axes = einsum("ij,jk,lk->il", rotation, planar, rotation)  # (B9), (B10)
+        return rotation, center, SpatialInertia.of_planar(mass, center, on_ground_axes)
+
+    rotation, com, inertia = tree.of_bodies(topology, of_body, placed, model.mass, model.com, model.inertia)
+    columns = tree.along_columns(
+        topology,
+        lambda body, column: sixvector.motion_to_outer(body[0], body[1], column),
+        (rotation, placed.translation),
+        configuration.motion_columns(model, q),
+    )
     return Placements(placed.quaternion, rotation, reference, placed.translation, com, columns, inertia)
 
 
@@ -141,7 +149,7 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
     placed = placements(model, q)
     topology = model.topology
     to_ground = jax.vmap(sixvector.motion_to_outer)
-    per_column = placed.columns * v[:, None]
+    per_column = tree.of_columns_alone(topology, jnp.multiply, placed.columns, v)
     velocity = tree.sum_over_columns(topology, per_column)  # (E6)
     own_rates = configuration.subspace_rates(model, q, v)
     drift = None
@@ -150,7 +158,7 @@ def motion(model: Model, q: Coordinates, v: Velocities) -> Motion:
         drift = to_ground(placed.rotation, placed.offset, in_child)
         velocity = velocity + tree.sum_over_ancestors(topology, drift)  # (E15)
         own_rates = drift_rate if own_rates is None else own_rates + drift_rate
-    rates = jax.vmap(sixvector.cross_motion)(tree.of_columns(topology, velocity), per_column)
+    rates = tree.along_columns(topology, sixvector.cross_motion, velocity, per_column)
     bias = tree.sum_over_columns(topology, rates)
     if drift is not None:
         bias = bias + tree.sum_over_ancestors(topology, jax.vmap(sixvector.cross_motion)(velocity, drift))
@@ -167,7 +175,9 @@ def accelerations(model: Model, moving: Motion, a: Accelerations) -> Float[Array
         moving: Motion of the model.
         a: Generalized accelerations (rad/s^2 or m/s^2).
     """
-    return moving.bias + tree.sum_over_columns(model.topology, moving.placements.columns * a[:, None])
+    topology = model.topology
+    per_column = tree.of_columns_alone(topology, jnp.multiply, moving.placements.columns, a)
+    return tree.of_bodies(topology, jnp.add, moving.bias, tree.sum_over_columns(topology, per_column))
 
 
 @kinematic_function
@@ -282,7 +292,8 @@ def partials_at(model: Model, placed: Placements, points: Float[Array, "nb 3"]) 
         points: Vector from the reference point P to the point of each body, ground axes, m.
     """
     moves = model.topology.column_moves_body.T[..., None]
-    w, nu = placed.columns[:, :3], placed.columns[:, 3:]
+    columns, points = tree.for_pairs(model.topology, (placed.columns, points))
+    w, nu = columns[:, :3], columns[:, 3:]
     linear = nu[None] + cross(w[None], points[:, None])  # (E4)
     return PartialVelocities(jnp.where(moves, linear, 0.0), jnp.where(moves, w[None], 0.0))
 

@@ -96,7 +96,8 @@ def lower_mass_matrix(model: Model, placed: Placements, added: Float[Array, "nb 
     else:
         matrices = jax.vmap(lambda body: body.matrix)(composite) + tree.sum_over_descendants(topology, added)
         momentum = einsum("aij,aj->ai", tree.of_columns(topology, matrices), placed.columns)
-    products = einsum("ac,bc->ab", momentum, placed.columns)  # valid where beta precedes alpha (F6)
+    momentum, columns = tree.for_pairs(topology, (momentum, placed.columns))
+    products = einsum("ac,bc->ab", momentum, columns)  # valid where beta precedes alpha (F6)
     lower = jnp.where(np.tril(topology.column_precedes.T), products, 0.0) + jnp.diag(rotors.reflected_inertia(model))
     return lower + jnp.tril(rotors.coupling_metric(model, placed)) if model.rotors.count else lower  # (R2)
 

@@ -82,7 +82,7 @@ def _matrix(rotation: Float[Array, "3 3"], translation: Vector3) -> Matrix44:
 
 def _products(model: Model, local: Matrices44) -> Matrices44:
     """Ordered products of matrices along the path from the root to each body."""
-    return sweeps.from_root_to_leaves(model.topology.parents, dot, local, jnp.eye(4, dtype=local.dtype))
+    return sweeps.from_root_to_leaves(model.topology.parents, dot, local, jnp.eye(4, dtype=local.dtype), looped=False)
 
 
 @kernel_function

@@ -32,7 +32,7 @@ from jaxdyn.lanes.scalar_types import FLOATS, type_of_dtype
 # Larger arrays are not split into scalars: a program would become too large for registers and compilers.
 LARGEST_ARRAY = 4096
 # Inputs, and their rows in loops, with at most this number of elements are split into scalars from the start.
-_SMALL_INPUT = 512
+SMALL_INPUT = 512
 
 
 class CannotFlatten(CannotCompile):
@@ -328,7 +328,7 @@ class Flattener:
     def arranged(self, x: Memory) -> Value:
         """An input, or a row of one, in the form in which rules use it: in memory if it is large, otherwise split into scalars."""
         is_matrix = self.of_one_sample and x.ndim > 1
-        return x if is_matrix or x.size > _SMALL_INPUT else self.registers(x)
+        return x if is_matrix or x.size > SMALL_INPUT else self.registers(x)
 
     def memory(self, x: Value, kind: str, gaps: bool = False) -> Memory:
         """The array in memory, where it is stored if necessary; there are no gaps between its elements unless `gaps` is true."""

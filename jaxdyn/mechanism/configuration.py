@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.compute import kernel_function
+from jaxdyn.compute import kernel_function, sweeps
 from jaxdyn.compute.arrays import rows_at, zero_safe_norm
+from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.messages import described
 from jaxdyn.mechanism.model import Model
@@ -59,11 +60,8 @@ def _by_group(model: Model, method, coordinates=(), velocities=()) -> list:
     for (kind, bodies), joint in zip(topology.groups, model.joints, strict=True):
         q_index = topology.q_starts[bodies][:, None] + np.arange(kind.nq)
         v_index = topology.v_starts[bodies][:, None] + np.arange(kind.nv)
-        # The size is explicit, because a joint without parameters has no leading axis from which vmap could infer it.
-        batched = jax.vmap(method, axis_size=len(bodies))
-        results.append(
-            batched(joint, *(rows_at(q, q_index) for q in coordinates), *(rows_at(v, v_index) for v in velocities))
-        )
+        rows = (*(rows_at(q, q_index) for q in coordinates), *(rows_at(v, v_index) for v in velocities))
+        results.append(sweeps.of_each(method, joint, *rows, count=len(bodies), looped=tree.is_looped(topology)))
     return results
 
 

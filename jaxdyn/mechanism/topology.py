@@ -81,6 +81,31 @@ class Topology:
         return np.repeat(np.arange(self.nb), [joint.nv for joint in self.joint_classes])
 
     @functools.cached_property
+    def longest_chain(self) -> int:
+        """Number of velocity components of the longest sequence of bodies, each of which is the parent of the next one."""
+        longest = length = 0
+        for i, (parent, joint) in enumerate(zip(self.parents, self.joint_classes, strict=True)):
+            length = joint.nv + (length if i and parent == i - 1 else 0)
+            longest = max(longest, length)
+        return longest
+
+    @functools.cached_property
+    def last_columns(self) -> np.ndarray:
+        """Index of the last velocity component (column) that moves each body, shape (nb,); -1 for none."""
+        last = np.full(self.nb, -1)
+        for i, (parent, joint) in enumerate(zip(self.parents, self.joint_classes, strict=True)):
+            last[i] = self.v_starts[i] + joint.nv - 1 if joint.nv else -1 if parent == GROUND else last[parent]
+        return last
+
+    @functools.cached_property
+    def column_parents(self) -> tuple[int, ...]:
+        """Index of the velocity component (column) before each one on the path from the ground, -1 for none."""
+        first = [-1 if parent == GROUND else int(self.last_columns[parent]) for parent in self.parents]
+        at_start = np.isin(np.arange(self.nv), self.v_starts)
+        of_body = self.body_of_column
+        return tuple(first[of_body[k]] if at_start[k] else k - 1 for k in range(self.nv))
+
+    @functools.cached_property
     def body_of_coordinate(self) -> np.ndarray:
         """Index of the body to whose joint each coordinate belongs, shape (nq,)."""
         return np.repeat(np.arange(self.nb), [joint.nq for joint in self.joint_classes])

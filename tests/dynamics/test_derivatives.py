@@ -2,6 +2,8 @@
 the connection, on trees of all joints, with rotors, with prescribed motion.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,7 +52,10 @@ def both_ways(model, q, v, a):
     found = jaxdyn.inverse_dynamics_derivatives(model, q, v, a)
     forward = jaxdyn.forward_dynamics_derivatives(model, q, v, tau)
     symbols = jaxdyn.connection_first_kind(model, q)
+    along = configuration.coordinate_rate(model, q, a), a, v
+    of_motion = functools.partial(jaxdyn.inverse_dynamics, model)
     return {
+        "dtau": (jax.jvp(of_motion, (q, v, a), along)[1], by_q @ a + by_v @ a + by_a @ v),
         "dtau/dq": (found.dtau_dq, by_q),
         "dtau/dv": (found.dtau_dv, by_v),
         "dtau/da": (found.dtau_da, by_a),

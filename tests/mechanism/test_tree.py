@@ -24,6 +24,7 @@ PARENTS = {
     "two roots": [-1, 0, -1, 2, 2, 1, 4],
     "random": random_parents(np.random.default_rng(0), 13),
     "deep": [-1, *range(10)],
+    "chains": [-1, 0, 1, 2, 3, 1, 5, 6, 7, 6, 9, 10],
 }
 
 
@@ -39,10 +40,13 @@ def parents(request):
     return PARENTS[request.param]
 
 
-@pytest.fixture(params=["scalar program", "XLA"])
-def target(request):
-    """Computes by the form for scalar programs, then by the one for XLA."""
-    with written_out() if request.param == "scalar program" else contextlib.nullcontext():
+@pytest.fixture(params=["scalar program", "loops", "XLA"])
+def target(request, monkeypatch):
+    """Computes by the form for scalar programs, by the one with loops along chains, then by the one for XLA."""
+    if request.param == "loops":
+        monkeypatch.setattr(sweeps, "_LONGEST_WRITTEN_OUT", 0)
+        monkeypatch.setattr(sweeps, "_SHORTEST_LOOP", 3)
+    with contextlib.nullcontext() if request.param == "XLA" else written_out():
         yield request.param
 
 
@@ -103,18 +107,21 @@ def test_derivatives_of_placements_are_those_of_compositions_body_by_body(at):
         close(found, expected)
 
 
-@pytest.mark.parametrize("rest", [(), (3,), (2, 3)])
+@pytest.mark.usefixtures("target")
+@pytest.mark.parametrize("rest", [(), (2, 3)])
 def test_sums_over_ancestors_and_descendants_are_those_over_paths_and_subtrees(parents, rest):
     n = len(parents)
     x = np.random.default_rng(2).normal(size=(n, *rest))
     above = [sum(x[k] for k in path(parents, i)) for i in range(n)]
     below = [sum(x[i] for i in range(n) if k in path(parents, i)) for k in range(n)]
     topology = topology_of(parents)
-    close(tree.sum_over_ancestors(topology, jnp.asarray(x)), np.array(above))
-    close(tree.sum_over_columns(topology, jnp.asarray(x)), np.array(above))  # one column per body
-    close(tree.sum_over_descendants(topology, jnp.asarray(x)), np.array(below))
+    sums = tree.sum_over_ancestors, tree.sum_over_columns, tree.sum_over_descendants
+    found = jax.jit(lambda x: [add(topology, x) for add in sums])(x)
+    for actual, expected in zip(found, (above, above, below), strict=True):  # one column per body
+        close(actual, np.array(expected))
 
 
+@pytest.mark.usefixtures("target")
 def test_sum_over_columns_counts_every_column_of_a_joint():
     class Two(Revolute):
         nq = nv = 2
@@ -124,8 +131,7 @@ def test_sum_over_columns_counts_every_column_of_a_joint():
     assert np.array_equal(tree.sum_over_columns(topology, x), [1 + 2, 1 + 2 + 3, 1 + 2 + 4 + 5])
 
 
-@pytest.mark.usefixtures("target")
-def test_recursion_to_the_leaves_visits_parents_first(parents):
+def test_recursion_to_the_leaves_visits_parents_first(parents, target):
     n = len(parents)
     data = np.random.default_rng(3).normal(size=(n, 2))
 
@@ -134,7 +140,7 @@ def test_recursion_to_the_leaves_visits_parents_first(parents):
         return {"x": 0.5 * parent["x"] ** 2 + own}
 
     ground = {"x": jnp.array([0.3, -0.7])}
-    actual = sweeps.from_root_to_leaves(parents, visit, jnp.asarray(data), ground)["x"]
+    actual = sweeps.from_root_to_leaves(parents, visit, jnp.asarray(data), ground, looped=target == "loops")["x"]
     expected = []
     for i, parent in enumerate(parents):
         above = ground["x"] if parent < 0 else expected[parent]
@@ -142,15 +148,14 @@ def test_recursion_to_the_leaves_visits_parents_first(parents):
     close(actual, np.array(expected), scale=float(np.max(np.abs(expected))))
 
 
-@pytest.mark.usefixtures("target")
-def test_recursion_to_the_root_visits_children_first_and_adds_their_messages(parents):
+def test_recursion_to_the_root_visits_children_first_and_adds_their_messages(parents, target):
     n = len(parents)
     own, data = np.random.default_rng(4).normal(size=(2, n, 2))
 
     def visit(x, item):
         return np.sin(1.0) * x * item, x + item  # message, result
 
-    actual = sweeps.from_leaves_to_root(parents, visit, jnp.asarray(own), jnp.asarray(data))
+    actual = sweeps.from_leaves_to_root(parents, visit, jnp.asarray(own), jnp.asarray(data), looped=target == "loops")
     x, expected = own.copy(), [None] * n
     for i in reversed(range(n)):
         message, expected[i] = visit(x[i], data[i])

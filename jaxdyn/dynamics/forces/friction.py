@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -74,7 +75,12 @@ class _Friction(JointForce):
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]
     ) -> Callable[[Float[Array, "nv"]], Float[Array, "nv"]]:
         """The coefficients d as a function of the velocities near v, under the load at v."""
-        return lambda near: self.coefficient_at(model, q, near)
+
+        def of_column(own, speed):
+            one = jax.tree.map(lambda x: x[None], own)
+            return one.coefficient_at(model, q, speed[None])[0]
+
+        return lambda near: tree.of_columns_alone(model.topology, of_column, self, near)
 
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         v, law = moving.v, self.coefficient_of_speed(model, moving.q, moving.v)

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxdyn.compute import kernel_function, sweeps
+from jaxdyn.compute import kernel_function
 from jaxdyn.compute.arrays import floating
 from jaxdyn.dynamics import kinematics, rotors
 from jaxdyn.dynamics.forces import JointForce, Resistance, Scalar
@@ -115,7 +115,7 @@ def _composite_inertia(model: Model) -> Columns:
     middle = configuration.random(model, jax.random.key(0), spread=0.0)
     placed = kinematics.placements(model, middle)
     # Not the diagonal of the mass matrix, whose code grows with the square of the number of bodies.
-    composite = sweeps.from_leaves_to_root(model.topology.parents, lambda x, _: (x, x), placed.inertia, None)
+    composite = jax.tree.map(lambda x: tree.sum_over_descendants(model.topology, x), placed.inertia)
     momentum = jax.vmap(SpatialInertia.momentum)(tree.of_columns(model.topology, composite), placed.columns)
     diagonal = jnp.sum(momentum * placed.columns, axis=1) + rotors.reflected_inertia(model)
     return diagonal + jnp.diagonal(rotors.coupling_metric(model, placed)) if model.rotors.count else diagonal

@@ -13,6 +13,7 @@ from jax.extend import core as jex
 from jaxdyn.lanes.deferred import LONG, Product, SumOfProducts, merged
 from jaxdyn.lanes.derived import traced
 from jaxdyn.lanes.flatten import (
+    SMALL_INPUT,
     CannotFlatten,
     Flattener,
     Memory,
@@ -36,6 +37,8 @@ from jaxdyn.lanes.scalar_types import FLOATS, INTEGERS, dtype_of_type
 _MOST_COLLECTED = 256
 # A loop whose unrolled form has at most this many equations is unrolled: positions in arrays become known and are folded.
 _UNROLLED_EQUATIONS = 2000
+# Longer loops over arrays that are not split into scalars stay loops, however short an iteration is.
+_UNROLLED_TURNS = 16
 # Largest number of equations of the unrolled form of an iteration of a loop whose length depends on values. Longer ones are
 # searches for whole motions, which are as fast as loops of XLA around compiled functions.
 _LONGEST_WHILE = 15_000
@@ -216,7 +219,9 @@ def _scan(flat: Flattener, equation, args: list[Any]) -> list[Any]:
     carry = args[n_const : n_const + n_carry]
     consts, xs = (list(map(flat.settled, part)) for part in (args[:n_const], args[n_const + n_carry :]))
     unrolled = length <= 1 or p["unroll"] >= length
-    if unrolled or length * _count_equations(p["jaxpr"].jaxpr) <= _UNROLLED_EQUATIONS:
+    rows = [v.aval.size for v in (*equation.invars[n_const + n_carry :], *equation.outvars[n_carry:])]
+    is_short = length <= _UNROLLED_TURNS or max(rows, default=0) <= SMALL_INPUT
+    if unrolled or (is_short and length * _count_equations(p["jaxpr"].jaxpr) <= _UNROLLED_EQUATIONS):
         return _unrolled_scan(flat, equation, consts, carry, xs)
     return _looped_scan(flat, equation, consts, carry, xs)
 
@@ -428,7 +433,7 @@ def _rows(flat: Flattener, x: Value, variable) -> Callable[[Scalar], Value]:
                 )
 
             return counted
-    memory = flat.memory(x, kind)
+    memory = flat.memory(x, kind, gaps=True)
 
     def row(turn):
         offset = program.add(memory.offset, program.mul(turn, memory.strides[0], "i64"), "i64")
