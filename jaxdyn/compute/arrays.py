@@ -17,6 +17,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
+from jaxdyn.compute import internals
 from jaxdyn.compute.hints import writing_out
 
 _FULL = jax.lax.Precision.HIGHEST
@@ -135,10 +136,16 @@ def on_device(values: np.ndarray | np.generic) -> Array:
 
     In contrast, `jnp.asarray` compiles a program for each shape.
     """
-    with jax.ensure_compile_time_eval():
-        return jax.device_put(
-            np.array(values)
-        )  # a copy, because on CPUs the result can share the memory of its argument
+    copied = np.array(values)  # because on CPUs the result can share the memory of its argument
+    chosen: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if internals.batched_device_put is None or chosen is not None:
+        with jax.ensure_compile_time_eval():
+            return jax.device_put(copied)
+    # The public function takes 70 us for a small array, and this one 4 us.
+    copied = copied.astype(jax.dtypes.canonicalize_dtype(copied.dtype), copy=False)
+    device = jax.local_devices()[0]
+    place = jax.sharding.SingleDeviceSharding(device)
+    return internals.batched_device_put(jax.typeof(copied), place, [copied], [device], False)
 
 
 def beside(array: Any, values: np.ndarray | np.generic) -> Array:

@@ -43,4 +43,8 @@ ad = _found("jax._src.interpreters.ad")
 partial_eval = _found("jax._src.interpreters.partial_eval", "dce_jaxpr", "dce_rules")
 util = _found("jax._src.util")
 lib = _found("jax._src.lib", "lapack", "utils")
+try:
+    from jaxlib.xla_client import batched_device_put
+except ImportError:  # not needed: `jax.device_put` does the same, and takes longer
+    batched_device_put: Any = None
 xla_bridge = _found("jax._src.xla_bridge", "backends", "backends_are_initialized")

@@ -28,8 +28,8 @@ from jaxdyn.spatial.directions import directional_derivative, stays
 ForwardMethod = Literal["auto", "cholesky", "articulated_body", "contravariant"]
 
 # Operations in scalar programs, counted for chains, trees and legged robots with up to 64 velocity components: of "cholesky" for
-# each triple and each pair of components on one path of the tree. "articulated_body" has about 120 for each component, which take as
-# long as 150, because they depend on each other.
+# each triple and each pair of components on one path of the tree. "articulated_body" has about 120 for each component, which take
+# as long as 150, because they depend on each other.
 _PER_TRIPLE, _PER_PAIR, _PER_COMPONENT = 2, 15, 150
 
 # Lower triangle of a symmetric 6x6 matrix row by row, and the position there of each entry of the matrix.
