@@ -116,7 +116,8 @@ def load_keyframes(
         folder: See `load_mjcf`.
 
     Returns:
-        State and controls of each keyframe by its name. The controls are zero if the file has no actuators.
+        State and controls of each keyframe by its name; `act` gives the states z. Controls and z are zero if the file has no
+        actuators.
 
     Raises:
         ImportError: The `mujoco` package is not installed.
@@ -140,11 +141,15 @@ def load_keyframes(
     text, files = read_mjcf(Path(path), None if folder is None else Path(folder))
     compiled, found = _compiled(_mujoco(), Path(path), text, files.assets, kinematic=True), {}
     order = MujocoOrder(system.model, compiled)
-    if compiled.nu not in (0, system.nu):
-        raise ConfigError(f"{path}: it has {compiled.nu} controls, but the system has {system.nu}; load all actuators")
+    if compiled.nu and (compiled.nu, compiled.na) != (system.nu, system.nz):
+        raise ConfigError(
+            f"{path}: it has {compiled.nu} controls and {compiled.na} activations, but the system has {system.nu} and {system.nz}; "
+            "load all actuators"
+        )
     for key in range(compiled.nkey):
         q = order.q_from(jnp.asarray(compiled.key_qpos[key], float))
-        state = State(q, order.v_from(q, jnp.asarray(compiled.key_qvel[key], float)))
+        z = jnp.asarray(compiled.key_act[key] if compiled.nu else np.zeros(system.nz), float) if system.nz else None
+        state = State(q, order.v_from(q, jnp.asarray(compiled.key_qvel[key], float)), z)
         controls = compiled.key_ctrl[key] if compiled.nu else np.zeros(system.nu)
         found[compiled.key(key).name or f"keyframe {key}"] = state, jnp.asarray(controls, float)
     return found
