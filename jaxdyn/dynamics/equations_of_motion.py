@@ -120,7 +120,7 @@ def acting_controls(system: System, state: State, u: Float[Array, "nu"] | None) 
 def _controls(system: System, state: State, u: Float[Array, "nu"] | None) -> Float[Array, "nu"] | None:
     """The checked controls; None if they are zero and exert no force."""
     check_controls(system, u)
-    check_drive_states(system, state)
+    check_drive_states(system, state.z)
     if u is None and system.drives is not None and (system.drives.driven is None or system.nz):
         return jnp.zeros(system.nu, state.v.dtype)
     return u

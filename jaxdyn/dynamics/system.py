@@ -242,17 +242,17 @@ def check_state(system: System, state: Any, name: str) -> None:
         )
 
 
-def check_drive_states(system: System, state: State) -> None:
+def check_drive_states(system: System, z: Any) -> None:
     """Raise an error if a state lacks the states of the drives.
 
     Args:
         system: System with the drives.
-        state: State of the system.
+        z: States of the drives, or None.
 
     Raises:
         ValueError: The state has no z; the message states the remedy.
     """
-    if system.nz and state.z is None:
+    if system.nz and z is None:
         raise ValueError(
             f"the drives of the system on {system.model.name!r} have {system.nz} states, but the state has no z; give "
             "State(q, v, z), or system.at_rest(q), whose z is zero"

@@ -72,7 +72,7 @@ def rollout_adaptive(
     check_system(system, "rollout_adaptive")
     check_masses(system.model, "rollout_adaptive")
     check_state(system, state, "rollout_adaptive")
-    check_drive_states(system, state)
+    check_drive_states(system, state.z)
     max_steps = checked_count("max_steps", max_steps)
     _check_times(times)
     model = system.model

@@ -90,7 +90,7 @@ class Stepper:
 
     def _states(self, z: Any) -> tuple:
         """The argument z of a system whose drives have states."""
-        check_drive_states(self.system, State(self._example.q, self._example.v, z))
+        check_drive_states(self.system, z)
         return () if z is None else (z,)
 
     def __call__(

@@ -392,7 +392,7 @@ def _check_call(arguments: tuple, _: dict) -> None:
     system, state, controls, _, _, key, (steps, _), options = arguments
     check_masses(system.model, "rollout")
     check_state(system, state, "rollout")
-    check_drive_states(system, state)
+    check_drive_states(system, state.z)
     check_integrator(options["integrator"])
     _check_functions(state, options["save"], options["cost"], options["stop"])
     if key is not None:

@@ -352,8 +352,8 @@ class Actuators(Drives):
         mean = jnp.where(integrates, 0.5 * x, 1.0 - share / x)
         return z + mean * drive, z + share * drive  # (H23)
 
-    def steady_states(self, u: Controls) -> States:
-        return jnp.where(np.array(self.integrates), 0.0, self._commands(u))
+    def steady_states(self, u: Controls) -> States | None:
+        return None if any(self.integrates) else self._commands(u)
 
     def acting(self, z: States, u: Controls) -> Controls:
         return u.at[np.array(self.stateful, int)].set(z)

@@ -71,9 +71,9 @@ class Drives(eqx.Module):
         rates = self.rates(model, q, v, z, u)
         return z + 0.5 * step * rates, z + step * rates
 
-    def steady_states(self, u: Controls) -> States:
-        """States after a long time with constant controls, or zeros: the guess of states that nothing measures."""
-        return jnp.zeros(self.state_count, u.dtype)
+    def steady_states(self, u: Controls) -> States | None:
+        """States after a long time with constant controls; None if they depend on the states before."""
+        return None
 
     def acting(self, z: States, u: Controls) -> Controls:
         """The vector that all methods for forces take as u, if there are states."""
