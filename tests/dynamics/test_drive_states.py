@@ -11,6 +11,20 @@ from recorded import STEP, pendulum, simulated
 
 import jaxdyn
 from jaxdyn import State, System, identify
+from jaxdyn.control import (
+    Collocation,
+    ContinuousDynamics,
+    ControlProblem,
+    Equality,
+    MultibodyDynamics,
+    MultipleShooting,
+    follow,
+    rollout_controls,
+    solve,
+    tracking_gains,
+)
+from jaxdyn.control.constraint_terms import TargetState
+from jaxdyn.control.costs import Deviation, Effort
 from jaxdyn.dynamics import Actuator, Actuators, Drives
 from jaxdyn.identify.measurement import MeasurementError
 from jaxdyn.io import load_system, save_system
@@ -201,3 +215,32 @@ def test_drives_of_ones_own_with_states_are_one_class():
     for ours, roughly, theirs in zip(*map(jax.tree.leaves, (run, coarse, exact)), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
         np.testing.assert_allclose(roughly, theirs, atol=0.03)
+
+
+@pytest.mark.parametrize("solver", [Collocation(), pytest.param(MultipleShooting(), marks=pytest.mark.thorough)])
+def test_plans_know_the_states_of_drives(solver, refusal):
+    """The same problem as a mechanism and as a vector (x, v, z) with dx/dt = v, dv/dt = 3 z, dz/dt = (u - z) / 0.2."""
+    system, options = slider(time_constant=0.2), {"duration": 1.0, "steps": 8, "running": (Effort(0.1),)}
+    goal, start = State(jnp.ones(1), jnp.zeros(1)), State(jnp.zeros(1), jnp.zeros(1), jnp.array([0.3]))
+    final = {"final": (Deviation(goal, 50.0),)}
+    problem = ControlProblem(
+        MultibodyDynamics(system), start, final_constraints=(Equality(TargetState(goal, of_configuration=False)),), **options, **final
+    )
+    assert problem.dynamics.nx == 3
+    vector = ContinuousDynamics(lambda x, u, t: jnp.stack([x[1], 3.0 * x[2], (u[0] - x[2]) / 0.2]), 3, 1)
+    same = ControlProblem(
+        vector,
+        jnp.array([0.0, 0.0, 0.3]),
+        final=(lambda dynamics, t, x, u: 25.0 * ((x[0] - 1.0) ** 2 + x[1] ** 2),),
+        final_constraints=(Equality(lambda dynamics, t, x, u: x[1:2]),),
+        **options,
+    )
+    plan, expected = (solve(p, solver, rollout_controls(p, jnp.zeros((8, 1)))).value for p in (problem, same))
+    np.testing.assert_allclose(plan.controls, expected.controls, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.concatenate(jax.tree.leaves(plan.states), axis=1), expected.states, atol=1e-6)
+    np.testing.assert_array_equal(plan.to_dataframe(problem)["z_0"], plan.states.z[:, 0])
+    gains = tracking_gains(problem, plan, jnp.eye(3), jnp.eye(1))
+    closed = follow(problem, plan, gains, dataclasses.replace(start, z=jnp.array([0.2])))
+    np.testing.assert_allclose(closed.controls[0], plan.controls[0] - 0.1 * gains[0, :, 2], rtol=1e-12)
+    message = refusal(ValueError, ControlProblem, MultibodyDynamics(system), goal, **options)
+    assert "1 states, but the state has no z" in message
