@@ -71,7 +71,7 @@ class Plan(Displayed, eqx.Module):
             driven = velocity_names(model) if drives is None else drives.control_names(model)
             parts = {"q": (self.states.q, coordinate_names(model)), "v": (self.states.v, velocity_names(model))}
             if self.states.z is not None:
-                parts["z"] = self.states.z, range(self.states.z.shape[-1])
+                parts["z"] = self.states.z, tuple(map(str, range(self.states.z.shape[-1])))
         else:
             x = np.concatenate([np.reshape(leaf, (len(u), -1)) for leaf in jax.tree.leaves(self.states)], axis=1)
             driven, parts = range(u.shape[1]), {"x": (x, range(x.shape[1]))}

@@ -136,11 +136,11 @@ def drive_rates(system: System, state: State, u: Float[Array, "nu"] | None) -> D
 
 def stopped_rates(system: System, state: State, u: Float[Array, "nu"] | None) -> DriveStates:
     """Result of `drive_rates`, zero where a state would leave its bounds; for methods that cannot move a state back."""
-    rates = drive_rates(system, state, u)
-    if rates is None or system.drives is None or system.drives.state_bounds is None:
+    rates, z = drive_rates(system, state, u), state.z
+    bounds = None if system.drives is None else system.drives.state_bounds
+    if rates is None or z is None or bounds is None:
         return rates
-    lower, upper = system.drives.state_bounds
-    return jnp.where((state.z <= lower) & (rates < 0.0) | (state.z >= upper) & (rates > 0.0), 0.0, rates)
+    return jnp.where((z <= bounds[0]) & (rates < 0.0) | (z >= bounds[1]) & (rates > 0.0), 0.0, rates)
 
 
 def moved_states(system: System, z: DriveStates, step: Time = 0.0, rates: DriveStates = None) -> DriveStates:

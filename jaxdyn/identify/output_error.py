@@ -98,11 +98,11 @@ def _states_of_inputs(plant: Plant, window: Windows, start: State) -> Float[Arra
     lead = (window.controls.values.shape[0] - window.steps - 1) // 2
     times = h * jnp.arange(-lead, 1).astype(start.v.dtype)
 
-    def mean_control(t):
+    def mean_control(t) -> Any:
         step = Step(jnp.zeros((), int), t, None, None, jnp.asarray(h, t.dtype), 2)
         return source.in_force(step, start, None)[0](t + 0.5 * h)
 
-    def after_step(z, t):
+    def after_step(z, t) -> tuple[Any, None]:
         return drives_over_step(system, State(start.q, start.v, z), mean_control(t), h)[1], None
 
     z = None if system.drives is None else system.drives.steady_states(mean_control(times[0]))

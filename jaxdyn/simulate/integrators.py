@@ -97,8 +97,8 @@ class SemiImplicitEuler(Integrator):
     resist motion, such as friction and servos, are evaluated at the end of the step by one linear solve
     (`acceleration_over_step`), because these forces are stiff in real robots: a wrist with an inertia of 1e-4 kg m^2 and a damping
     of 10 N m s/rad would need explicit steps below 0.02 ms. Derivatives of the step are exact. The axes on which free and planar
-    joints have their linear velocity rotate exactly (`jaxdyn.configuration.advance`). The states of actuators are exact for controls
-    that are constant in the step, for any time constant, and the forces use their means, so that the impulse is exact, too.
+    joints have their linear velocity rotate exactly (`jaxdyn.configuration.advance`). States of actuators are exact for controls
+    that are constant in the step, for any time constant, and forces use their means, so that the impulse is exact, too.
 
     Attributes:
         damping: "implicit", or "explicit" to evaluate all forces at the start of the step, which limits dt to about 2 M/D for the
@@ -180,21 +180,24 @@ class ImplicitMidpoint(Integrator):
         middle = t + 0.5 * dt
         u = control(middle)
 
+        start = state.v, state.z
+
+        def packed(v, z):
+            return v if z is None else jnp.concatenate([v, z])
+
         def unpacked(x):
-            return (x, None) if state.z is None else jnp.split(x, [model.nv])
+            return (x, None) if state.z is None else tuple(jnp.split(x, [model.nv]))
 
         def residual(x):
-            v, z = unpacked(x)
-            v_middle = 0.5 * (state.v + v)
-            q_middle = configuration.integrate(model, state.q, 0.5 * dt * v_middle)
-            at = State(q_middle, v_middle, None if z is None else 0.5 * (state.z + z))
-            error = v - state.v - dt * acceleration(system, at, u, middle, correction=correction)
-            rates = drive_rates(system, at, u)
-            return error if rates is None else jnp.concatenate([error, z - state.z - dt * rates])
+            end = unpacked(x)
+            v_middle, z_middle = jax.tree.map(lambda a, b: 0.5 * (a + b), start, end)
+            at = State(configuration.integrate(model, state.q, 0.5 * dt * v_middle), v_middle, z_middle)
+            change = jax.tree.map(lambda a, b: b - a, start, end)
+            slopes = acceleration(system, at, u, middle, correction=correction), drive_rates(system, at, u)
+            return packed(*jax.tree.map(lambda x, slope: x - dt * slope, change, slopes))
 
         # An explicit step would be a better guess for smooth motion, but a very poor one if the forces are stiff.
-        guess = state.v if state.z is None else jnp.concatenate([state.v, state.z])
-        x, solved = solve_by_newton(residual, guess, self.iterations)
+        x, solved = solve_by_newton(residual, packed(*start), self.iterations)
         v, z = unpacked(x)
         q = configuration.integrate(model, state.q, 0.5 * dt * (state.v + v))
         return State(q, v, moved_states(system, z)), solved

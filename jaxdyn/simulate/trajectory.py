@@ -111,7 +111,8 @@ class Trajectory(Displayed, eqx.Module):
     def _power_balance(self, system: System) -> str:
         """Error of the power balance in words, or the way to compute it."""
         time, *records = (jnp.asarray(x) for x in self._records(None, None))
-        dissipates = not all(force.conservative for force in system.forces)
+        acts = system.drives is not None and system.drives.driven is None  # without controls, as servos do
+        dissipates = acts or not all(force.conservative for force in system.forces)
         coarse = dissipates and time.shape[1] <= np.max(self.steps)
         if coarse or not self.passive or configuration.is_prescribed(system.model):
             return "The power balance needs the work of forces and controls: simulate with cost=work_of_step(system)."

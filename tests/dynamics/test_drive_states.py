@@ -91,7 +91,12 @@ def test_the_default_step_of_a_lag_is_exact_for_time_constants_of_any_size():
 def test_an_integral_stops_at_its_bounds_and_leaves_them_at_once():
     system = slider(time_constant=0.5, integrates=True, state_range=(-1.0, 0.5))
     start, u = system.at_rest(jnp.zeros(1)), jnp.array([[1.0], [1.0], [-1.0]])
-    for integrator in (jaxdyn.SemiImplicitEuler(), jaxdyn.RungeKutta4(), jaxdyn.simulate.ImplicitMidpoint(), Projected()):
+    for integrator in (
+        jaxdyn.SemiImplicitEuler(),
+        jaxdyn.RungeKutta4(),
+        jaxdyn.simulate.ImplicitMidpoint(),
+        Projected(),
+    ):
         run = jaxdyn.rollout(system, start, u, dt=0.15, steps=3, integrator=integrator)
         np.testing.assert_allclose(run.saved.z[:, 0], [0.0, 0.3, 0.5, 0.2], rtol=1e-14)
     held = Knots(u, 0.15, interpolation="zero_order")
@@ -164,7 +169,9 @@ def test_what_does_not_fit_drives_with_states_is_refused_with_the_remedy(refusal
         lambda: jaxdyn.stepper(SYSTEM, 0.1)(START.q, START.v),
         lambda: rollout_adaptive(SYSTEM, no_z, times=jnp.array([0.0, 1.0])),
     ):
-        assert "2 states, but the state has no z; give State(q, v, z), or system.at_rest(q)" in refusal(ValueError, call)
+        assert "2 states, but the state has no z; give State(q, v, z), or system.at_rest(q)" in refusal(
+            ValueError, call
+        )
     assert "z has shape (2,), but the drives" in refusal(ValueError, jaxdyn.acceleration, System(MODEL), START)
     assert "changed(drives=None)" in refusal(ValueError, jaxdyn.inverse_dynamics, SYSTEM, START, jnp.zeros(1))
     assert "give its time_constant" in refusal(ValueError, Actuator, "a", {JOINT: (1.0,)}, integrates=True)
@@ -222,9 +229,9 @@ def test_plans_know_the_states_of_drives(solver, refusal):
     """The same problem as a mechanism and as a vector (x, v, z) with dx/dt = v, dv/dt = 3 z, dz/dt = (u - z) / 0.2."""
     system, options = slider(time_constant=0.2), {"duration": 1.0, "steps": 8, "running": (Effort(0.1),)}
     goal, start = State(jnp.ones(1), jnp.zeros(1)), State(jnp.zeros(1), jnp.zeros(1), jnp.array([0.3]))
-    final = {"final": (Deviation(goal, 50.0),)}
+    stops = Equality(TargetState(goal, of_configuration=False))
     problem = ControlProblem(
-        MultibodyDynamics(system), start, final_constraints=(Equality(TargetState(goal, of_configuration=False)),), **options, **final
+        MultibodyDynamics(system), start, final=(Deviation(goal, 50.0),), final_constraints=(stops,), **options
     )
     assert problem.dynamics.nx == 3
     vector = ContinuousDynamics(lambda x, u, t: jnp.stack([x[1], 3.0 * x[2], (u[0] - x[2]) / 0.2]), 3, 1)

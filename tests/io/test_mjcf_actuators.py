@@ -73,7 +73,8 @@ CASES = {
     ),
     "activations": xml(
         '<position joint="h" kp="50" kv="2" timeconst="0.1"/><motor joint="k"/><intvelocity joint="k" kp="9" actrange="-2 1"/>'
-        '<cylinder joint="h" timeconst="0.3" area="2" bias="1 -2 -0.3" ctrlrange="0 0.5"/><damper joint="k" kv="4" ctrlrange="0 1"/>'
+        '<cylinder joint="h" timeconst="0.3" area="2" bias="1 -2 -0.3" ctrlrange="0 0.5"/>'
+        '<damper joint="k" kv="4" ctrlrange="0 1"/>'
         '<general tendon="t" dyntype="filter" dynprm="0.2" gaintype="affine" gainprm="3 0.5 -0.2" ctrlrange="-0.3 0.5"/>'
     ),
     "many": xml(

@@ -1,4 +1,4 @@
-"""Motors and servos with ranges, on joints, tendons and bodies; theory.md (H16), (H17)."""
+"""Motors and servos with ranges and lags, on joints, tendons and bodies; theory.md (H16), (H17), (H22), (H23)."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class Actuator:
         system = jaxdyn.System(model, drives=Actuators.of(model, (servo, motor)))
         ```
 
-    Source: theory.md (H16).
+    Source: theory.md (H16), (H22), (H23).
     """
 
     name: str
@@ -193,7 +193,7 @@ class Actuators(Drives):
         pulling: Index of the control of each actuator along a path.
         paths: Path of each of them.
 
-    Source: theory.md (H16).
+    Source: theory.md (H16), (H22), (H23).
     """
 
     names: tuple[str, ...] = eqx.field(static=True, converter=plain)
@@ -276,7 +276,7 @@ class Actuators(Drives):
             stateful=tuple(stateful),
             integrates=tuple(x.integrates for x in of_states),
             time_constant=_unless(0.0, [x.time_constant for x in of_states]),
-            state_range=_unless(_ANY, [x.state_range for x in of_states]),
+            state_range=floating_or_none(_unless(_ANY, [x.state_range for x in of_states])),
             effort_range=jnp.asarray(bounds, float) if effort_range else None,
             pulling=tuple(paths),
             paths=tuple(paths.values()),
@@ -342,12 +342,14 @@ class Actuators(Drives):
         return None if self.state_range is None else (self.state_range[:, 0], self.state_range[:, 1])
 
     def rates(self, model: Model, q: Coordinates, v: Velocities, z: States, u: Controls) -> States:
-        return self._drive(z, u) / self.time_constant  # (H22)
+        drive, T = self._drive(z, u)
+        return drive / T  # (H22)
 
     def states_over_step(
         self, model: Model, q: Coordinates, v: Velocities, z: States, u: Controls, step: Scalar | float
     ) -> tuple[States, States]:
-        x, drive, integrates = step / self.time_constant, self._drive(z, u), np.array(self.integrates)
+        drive, T = self._drive(z, u)
+        x, integrates = step / T, np.array(self.integrates)
         share = jnp.where(integrates, x, -jnp.expm1(-x))
         mean = jnp.where(integrates, 0.5 * x, 1.0 - share / x)
         return z + mean * drive, z + share * drive  # (H23)
@@ -358,9 +360,10 @@ class Actuators(Drives):
     def acting(self, z: States, u: Controls) -> Controls:
         return u.at[np.array(self.stateful, int)].set(z)
 
-    def _drive(self, z: States, u: Controls) -> States:
-        """Rates of the states times the time constants."""
-        return self._commands(u) - jnp.where(np.array(self.integrates), 0.0, z)
+    def _drive(self, z: States, u: Controls) -> tuple[States, States]:
+        """Rates of the states times the time constants, and these."""
+        assert self.time_constant is not None  # see `validate`
+        return self._commands(u) - jnp.where(np.array(self.integrates), 0.0, z), self.time_constant
 
     def _commands(self, u: Controls) -> States:
         """Bounded control of each state."""

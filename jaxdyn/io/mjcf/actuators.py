@@ -6,7 +6,8 @@ MuJoCo computes the force of an actuator from its control u, its length l and th
 
 The control is clipped at `ctrlrange`, the force at `forcerange`, and the sum of the forces in a joint at `actuatorfrcrange`. With
 dynamics, an activation takes the place of u in f: the integral of the control, or the control with a lag. It is the state of the
-actuator here, and `actrange` is its range. Lengths of joints and fixed tendons are zero in the neutral configuration, so the difference is a part of the constant terms.
+actuator here, and `actrange` is its range. Lengths of joints and fixed tendons are zero in the neutral configuration, so the
+difference is a part of the constant terms.
 """
 
 import dataclasses

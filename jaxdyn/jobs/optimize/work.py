@@ -219,7 +219,9 @@ def _save(solutions: Solutions, directory: RunDirectory) -> None:
     states = jax.tree.map(lambda leaf: np.asarray(leaf)[shown], found.value.states)
     energy = _energies(system, states)
     of_drives = {} if states.z is None else {"z": states.z}
-    directory.write_arrays("states", time=solutions.times, q=states.q, v=states.v, energy=energy, plan=shown, **of_drives)
+    directory.write_arrays(
+        "states", time=solutions.times, q=states.q, v=states.v, energy=energy, plan=shown, **of_drives
+    )
     searches = {name: getattr(found, name) for name in ("cost", "violation", "result")}
     searches |= {"iterations": found.stats.iterations, "controls": found.value.controls, "design": found.value.design}
     if found.history is not None:

@@ -22,7 +22,7 @@ _SHAPES = {"time": 1, "q": 2, "v": 2, "controls": 2, "feedback": 3, "lower": 1, 
 
 
 def saved_plan(problem: ControlProblem, found: Solution) -> dict[str, Array | np.ndarray]:
-    """The arrays of a plan file: time (N+1), q, v, z if drives have states; controls (N, nu), feedback (N, nu, nx), bounds, design."""
+    """The arrays of a plan file: time (N+1), q, v, perhaps z; controls (N, nu), feedback (N, nu, nx), bounds, design."""
     placed = problem.with_design(found.value.design)
     return {
         "time": np.arange(problem.steps + 1) * float(placed.dt),
