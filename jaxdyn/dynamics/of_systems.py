@@ -73,7 +73,7 @@ def _inverse_dynamics_of_system(system: System, state: State, a: Accelerations, 
     if system.nz:
         raise ValueError(
             f"the drives of {system.model.name!r} have states, so that no controls determine the accelerations at the same time; "
-            "give system.changed(drives=None), whose controls are the generalized forces"
+            "give system.changed(drives=None) and State(q, v), for the generalized forces"
         )
     now, unit, drives = instant(system, state, t), jnp.asarray(np.eye(system.nu), state.v.dtype), system.drives
     unbounded = system if drives is None else system.changed(drives=drives.unbounded)

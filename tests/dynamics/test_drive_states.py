@@ -156,6 +156,9 @@ def test_a_fit_recovers_a_time_constant_from_a_recording():
     fitted = identify.fit(identify.OutputError(parameters, windows))
     # In windows of one half second, exp(-1 s / 0.2 s) of the error of the first state remains.
     np.testing.assert_allclose(fitted.value.system.drives.time_constant, 0.2, rtol=2e-2)
+    still = jnp.zeros(1)  # forces other than those of the drives do not need their states
+    other = identify.remaining_forces(lagged, State(*2 * (still,), still), still)
+    np.testing.assert_array_equal(other, identify.remaining_forces(lagged, State(still, still), still))
     late = identify.cut([recording], duration=0.5, interval=STEP, lead=0.1)
     with pytest.raises(MeasurementError, match=r"a lead of at least 3 time constants, 0.3 s"):
         identify.OutputError(parameters, late)

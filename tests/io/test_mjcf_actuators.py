@@ -123,6 +123,25 @@ def test_accelerations_are_those_of_mujoco_at_random_states_and_controls(case):
         np.testing.assert_allclose(rates, data.act_dot, rtol=1e-10, atol=1e-10)
 
 
+def test_activations_after_steps_are_those_of_mujoco():
+    """MuJoCo is exact for `filterexact` and integrators alone, and stops these at `actrange`."""
+    servos = (
+        '<position joint="h" kp="5" timeconst="0.1"/><intvelocity joint="k" kp="9" actrange="-2 1" ctrlrange="-9 9"/>'
+    )
+    theirs = mujoco.MjModel.from_xml_string(xml(servos, '<option timestep="0.05"/>'))
+    system, data, u = (
+        system_from_mujoco(theirs),
+        mujoco.MjData(theirs),
+        np.array([[1.0, 9.5], [2.0, 15.0], [-3.0, 15.0], [0.0, -4.0]]),
+    )
+    start = system.at_rest(jaxdyn.neutral_state(system).q)
+    found = jaxdyn.rollout(system, start, jnp.array(u), dt=0.05, steps=4).saved.z
+    for control, ours in zip(u, found[1:], strict=True):
+        data.ctrl[:] = control
+        mujoco.mj_step(theirs, data)
+        np.testing.assert_allclose(ours, data.act, rtol=1e-12)
+
+
 def test_controls_keep_their_names_and_order_and_plain_motors_are_joint_drives():
     many = system_from_mujoco(mujoco.MjModel.from_xml_string(CASES["many"]))
     assert isinstance(many.drives, Actuators)

@@ -28,7 +28,7 @@ States = Float[Array, "nz"]
 
 
 class Drives(eqx.Module):
-    """Map from the controls u of a system, and from states z of its own if it has some, to generalized forces."""
+    """Map from the controls u of a system to generalized forces, perhaps with states z."""
 
     @property
     @abc.abstractmethod
