@@ -227,8 +227,26 @@ def test_drives_of_ones_own_with_states_are_one_class():
         np.testing.assert_allclose(roughly, theirs, atol=0.03)
 
 
-@pytest.mark.parametrize("solver", [Collocation(), pytest.param(MultipleShooting(), marks=pytest.mark.thorough)])
-def test_plans_know_the_states_of_drives(solver, refusal):
+def test_tangent_coordinates_of_a_state_end_with_those_of_drives(refusal):
+    dynamics, u = MultibodyDynamics(SYSTEM), jnp.array([0.4, 0.1, -0.3])
+    step = jnp.array([0.1, 0.2, 0.3, 0.4])
+    there = dynamics.retract(START, step)
+    np.testing.assert_allclose(dynamics.difference(START, there), step, rtol=1e-14)
+    a = jaxdyn.acceleration(SYSTEM, START, u)
+    np.testing.assert_allclose(dynamics.rate(START, u, jnp.zeros(())), [-0.4, *a, (0.4 - 0.5) / 0.2, -0.3], rtol=1e-12)
+    assert dynamics.nx == len(dynamics.units) == 4
+    goal = State(jnp.ones(1), jnp.zeros(1))
+    np.testing.assert_array_equal(dynamics.difference(goal, START)[2:], 0.0)
+    assert TargetState(goal)(dynamics, jnp.zeros(()), START, u).shape == (2,)
+    assert TargetState(there)(dynamics, jnp.zeros(()), START, u).shape == (4,)
+    assert "2 states, but the state has no z" in refusal(
+        ValueError, ControlProblem, dynamics, goal, duration=1.0, steps=8
+    )
+
+
+@pytest.mark.thorough  # because of the compilation of solvers
+@pytest.mark.parametrize("solver", [Collocation(), MultipleShooting()])
+def test_plans_know_the_states_of_drives(solver):
     """The same problem as a mechanism and as a vector (x, v, z) with dx/dt = v, dv/dt = 3 z, dz/dt = (u - z) / 0.2."""
     system, options = slider(time_constant=0.2), {"duration": 1.0, "steps": 8, "running": (Effort(0.1),)}
     goal, start = State(jnp.ones(1), jnp.zeros(1)), State(jnp.zeros(1), jnp.zeros(1), jnp.array([0.3]))
@@ -252,5 +270,3 @@ def test_plans_know_the_states_of_drives(solver, refusal):
     gains = tracking_gains(problem, plan, jnp.eye(3), jnp.eye(1))
     closed = follow(problem, plan, gains, dataclasses.replace(start, z=jnp.array([0.2])))
     np.testing.assert_allclose(closed.controls[0], plan.controls[0] - 0.1 * gains[0, :, 2], rtol=1e-12)
-    message = refusal(ValueError, ControlProblem, MultibodyDynamics(system), goal, **options)
-    assert "1 states, but the state has no z" in message
