@@ -60,7 +60,7 @@ def exact():
         (jaxdyn.simulate.ExplicitEuler(), 1),
         (jaxdyn.RungeKutta4(), 4),
         (jaxdyn.simulate.ImplicitMidpoint(), 2),
-        (Variational(), 2),
+        pytest.param(Variational(), 2, marks=pytest.mark.thorough),
     ],
 )
 def test_states_of_drives_do_not_reduce_the_order(integrator, order, exact):
@@ -88,20 +88,22 @@ def test_the_default_step_of_a_lag_is_exact_for_time_constants_of_any_size():
         np.testing.assert_allclose(run.saved.v[:, 0], 3.0 * (t + T * np.expm1(-t / T)), rtol=1e-12, atol=1e-12)
 
 
-def test_an_integral_stops_at_its_bounds_and_leaves_them_at_once():
-    system = slider(time_constant=0.5, integrates=True, state_range=(-1.0, 0.5))
-    start, u = system.at_rest(jnp.zeros(1)), jnp.array([[1.0], [1.0], [-1.0]])
-    for integrator in (
-        jaxdyn.SemiImplicitEuler(),
-        jaxdyn.RungeKutta4(),
-        jaxdyn.simulate.ImplicitMidpoint(),
-        Projected(),
-    ):
-        run = jaxdyn.rollout(system, start, u, dt=0.15, steps=3, integrator=integrator)
-        np.testing.assert_allclose(run.saved.z[:, 0], [0.0, 0.3, 0.5, 0.2], rtol=1e-14)
-    held = Knots(u, 0.15, interpolation="zero_order")
-    run = rollout_adaptive(system, start, held, times=jnp.linspace(0.0, 0.45, 4), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(run.saved.z[:, 0], [0.0, 0.3, 0.5, 0.2], atol=2e-3)  # the knots are 1e-3 early
+BOUNDED = slider(time_constant=0.5, integrates=True, state_range=(-1.0, 0.5))
+PUSHES, STOPS = jnp.array([[1.0], [1.0], [-1.0]]), [0.0, 0.3, 0.5, 0.2]
+
+
+@pytest.mark.parametrize("integrator", [jaxdyn.SemiImplicitEuler(), jaxdyn.RungeKutta4()])
+def test_an_integral_stops_at_its_bounds_and_leaves_them_at_once(integrator):
+    start = BOUNDED.at_rest(jnp.zeros(1))
+    run = jaxdyn.rollout(BOUNDED, start, PUSHES, dt=0.15, steps=3, integrator=integrator)
+    np.testing.assert_allclose(run.saved.z[:, 0], STOPS, rtol=1e-14)
+
+
+@pytest.mark.thorough  # because of diffrax
+def test_an_integral_stops_at_its_bounds_in_steps_of_adaptive_length():
+    held, times = Knots(PUSHES, 0.15, interpolation="zero_order"), jnp.linspace(0.0, 0.45, 4)
+    run = rollout_adaptive(BOUNDED, BOUNDED.at_rest(jnp.zeros(1)), held, times=times, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(run.saved.z[:, 0], STOPS, atol=2e-3)  # the knots are 1e-3 of an interval early
 
 
 def test_gradients_by_time_constants_are_those_of_difference_quotients_in_batches_and_float32():
@@ -270,3 +272,15 @@ def test_plans_know_the_states_of_drives(solver):
     gains = tracking_gains(problem, plan, jnp.eye(3), jnp.eye(1))
     closed = follow(problem, plan, gains, dataclasses.replace(start, z=jnp.array([0.2])))
     np.testing.assert_allclose(closed.controls[0], plan.controls[0] - 0.1 * gains[0, :, 2], rtol=1e-12)
+
+
+@pytest.mark.thorough
+def test_projections_and_loops_keep_the_states_of_drives():
+    loop = jaxdyn.library.system("four_bar")
+    joint = loop.model.topology.joint_names[loop.model.topology.body_of_column[0]]
+    drives = Actuators.of(loop.model, [Actuator("lag", {joint: (1.0,)}, gain=0.01, time_constant=0.1)])
+    system = dataclasses.replace(loop, drives=jaxdyn.as_dtype(drives, loop.model.dtype))
+    start = system.at_rest(jaxdyn.assemble(system, jaxdyn.neutral_state(system)).q)
+    for integrator in (Projected(), Variational()):
+        end = jaxdyn.rollout(system, start, jnp.ones((5, 1), start.q.dtype), dt=0.01, steps=5, integrator=integrator)
+        np.testing.assert_allclose(end.final.z, -np.expm1(-0.5), rtol=1e-6)
