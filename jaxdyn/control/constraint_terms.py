@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.control.cost_terms import ConstraintTerm, multibody
-from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Inequality, Time
+from jaxdyn.control.problem import STATE_FIELD, AnyState, Controls, Dynamics, Inequality, MultibodyDynamics, Time
 from jaxdyn.dynamics.equations_of_motion import drive_forces
 from jaxdyn.dynamics.system import State
 from jaxdyn.mechanism.quantity import plain, quantity
@@ -59,6 +59,8 @@ class StateBounds(ConstraintTerm):
 class TargetState(ConstraintTerm):
     """Constraint difference(target, x) = 0: the configuration, the velocities or both equal those of a target state.
 
+    States of drives are constrained with the velocities if the target has them.
+
     Attributes:
         target: State to reach.
         of_configuration: If true, the configuration is constrained.
@@ -72,8 +74,10 @@ class TargetState(ConstraintTerm):
     of_velocities: bool = eqx.field(static=True, converter=plain, kw_only=True, default=True)
 
     def __call__(self, dynamics: Dynamics, t: Time, x: State, u: Controls) -> Float[Array, "m"]:
-        first = 0 if self.of_configuration else dynamics.nx // 2
-        last = dynamics.nx if self.of_velocities else dynamics.nx // 2
+        nz = dynamics.system.nz if isinstance(dynamics, MultibodyDynamics) else 0
+        half = (dynamics.nx - nz) // 2
+        end = 2 * half if nz and self.target.z is None else dynamics.nx
+        first, last = 0 if self.of_configuration else half, end if self.of_velocities else half
         return dynamics.difference(self.target, x)[first:last]
 
 

@@ -65,7 +65,7 @@ class Ensemble(Dynamics):
 
     @property
     def nx(self) -> int:
-        return 2 * self.systems.model.nv * self.count
+        return MultibodyDynamics(self.systems).nx * self.count
 
     @property
     def nu(self) -> int:

@@ -235,7 +235,7 @@ def goal_of(problem: ControlProblem) -> AnyState | None:
 
 def _width(dynamics: Dynamics) -> int:
     """Number of tangent coordinates along which random paths differ: those of the configuration of a mechanism, or all."""
-    return dynamics.nx // 2 if isinstance(dynamics, MultibodyDynamics) else dynamics.nx
+    return dynamics.system.model.nv if isinstance(dynamics, MultibodyDynamics) else dynamics.nx
 
 
 def _path(problem: ControlProblem, goal: AnyState, amplitudes: Float[Array, "waves width"]) -> AnyState:
@@ -254,17 +254,23 @@ def _path(problem: ControlProblem, goal: AnyState, amplitudes: Float[Array, "wav
     rate = (away[None] + dot(jnp.pi * jnp.cos(phase), amplitudes)) / placed.duration
     q = jax.vmap(lambda s, wave: configuration.integrate(model, placed.initial.q, s * away + wave))(share, waves)
     ends = State(q.at[-1].set(goal.q), rate.at[0].set(placed.initial.v).at[-1].set(goal.v))
-    return State(ends.q.at[0].set(placed.initial.q), ends.v)
+    z = placed.initial.z
+    held = None if z is None else jnp.broadcast_to(z, (problem.steps + 1, *z.shape))
+    return State(ends.q.at[0].set(placed.initial.q), ends.v, held)
 
 
 def _holding(problem: ControlProblem, x: AnyState) -> Controls:
-    """The controls that minimize the acceleration, or the change of a state in one time step, within their bounds."""
+    """The controls that minimize the acceleration, or the change of a state in one time step, within their bounds. States of drives
+    are steady."""
     dynamics, zero = problem.dynamics, jnp.zeros_like(problem.lower)
     start = jnp.zeros_like(problem.dt)
 
     def change(u: Controls) -> Float[Array, "n"]:
         if isinstance(dynamics, MultibodyDynamics):
-            return acceleration(dynamics.system, State(x.q, jnp.zeros_like(x.v)), u, start)
+            drives = dynamics.system.drives
+            steady = None if x.z is None or drives is None else drives.steady_states(u)
+            z = x.z if steady is None else steady
+            return acceleration(dynamics.system, State(x.q, jnp.zeros_like(x.v), z), u, start)
         return dynamics.difference(x, dynamics.step(x, u, start, problem.dt))
 
     B = jax.jacfwd(change)(zero)

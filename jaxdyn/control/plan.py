@@ -50,7 +50,7 @@ class Plan(Displayed, eqx.Module):
     def to_dataframe(self, problem: ControlProblem) -> Any:
         """Convert a single plan to a pandas `DataFrame` with one row for each state; `.to_csv(path)` of it writes a file.
 
-        The columns are `time` (s), the coordinates `q_NAME` and velocities `v_NAME` of a mechanism as in `Trajectory.to_dataframe`,
+        The columns are `time` (s), those of the states of a mechanism as in `Trajectory.to_dataframe`,
         and the controls `u_NAME` that begin at this time, NaN in the last row. States of other dynamics are `x_0`, `x_1`, ...
 
         Args:
@@ -70,6 +70,8 @@ class Plan(Displayed, eqx.Module):
             model, drives = problem.dynamics.system.model, problem.dynamics.system.drives
             driven = velocity_names(model) if drives is None else drives.control_names(model)
             parts = {"q": (self.states.q, coordinate_names(model)), "v": (self.states.v, velocity_names(model))}
+            if self.states.z is not None:
+                parts["z"] = self.states.z, tuple(map(str, range(self.states.z.shape[-1])))
         else:
             x = np.concatenate([np.reshape(leaf, (len(u), -1)) for leaf in jax.tree.leaves(self.states)], axis=1)
             driven, parts = range(u.shape[1]), {"x": (x, range(x.shape[1]))}

@@ -25,8 +25,8 @@ from jaxtyping import Array, Float, PyTree
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.compute.arrays import floating, on_device
 from jaxdyn.display import Display, Displayed, number_text, plural
-from jaxdyn.dynamics.equations_of_motion import acceleration
-from jaxdyn.dynamics.system import State, System, check_state, check_system
+from jaxdyn.dynamics.equations_of_motion import acceleration, stopped_rates
+from jaxdyn.dynamics.system import State, System, check_drive_states, check_state, check_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import velocity_units
 from jaxdyn.mechanism.messages import check_function, check_instance, checked_count, described
@@ -105,7 +105,8 @@ class MultibodyDynamics(Dynamics):
     """Discrete-time dynamics of a mechanism: each time step is one step of an integrator.
 
     States are instances of `State`. The tangent coordinates of a state are the nv tangent coordinates of the configuration followed
-    by the nv velocity components, so nx = 2 nv. The controls are the inputs of the drives of the system.
+    by the nv velocity components and the nz states of the drives, so nx = 2 nv + nz. The controls are the inputs of the drives of
+    the system. A target State(q, v) leaves the states of the drives free.
 
     Attributes:
         system: The mechanism with its forces, constraints and drives.
@@ -122,7 +123,7 @@ class MultibodyDynamics(Dynamics):
 
     @property
     def nx(self) -> int:
-        return 2 * self.system.model.nv
+        return 2 * self.system.model.nv + self.system.nz
 
     @property
     def nu(self) -> int:
@@ -137,10 +138,14 @@ class MultibodyDynamics(Dynamics):
 
     def retract(self, x: State, step: Tangent) -> State:
         nv = self.system.model.nv
-        return State(configuration.integrate(self.system.model, x.q, step[:nv]), x.v + step[nv:])
+        z = None if x.z is None else x.z + step[2 * nv :]
+        return State(configuration.integrate(self.system.model, x.q, step[:nv]), x.v + step[nv : 2 * nv], z)
 
     def difference(self, a: State, b: State) -> Tangent:
-        return jnp.concatenate([configuration.difference(self.system.model, a.q, b.q), b.v - a.v])
+        off = [configuration.difference(self.system.model, a.q, b.q), b.v - a.v]
+        if b.z is not None:
+            off.append(jnp.zeros_like(b.z) if a.z is None else b.z - a.z)
+        return jnp.concatenate(off)
 
     @property
     def method(self) -> Integrator:
@@ -150,10 +155,12 @@ class MultibodyDynamics(Dynamics):
     @property
     def units(self) -> tuple[Hashable, ...]:
         of_velocities = velocity_units(self.system.model)
-        return tuple(("position", unit) for unit in of_velocities) + of_velocities
+        of_drives = tuple(("state of drive", k) for k in range(self.system.nz))
+        return tuple(("position", unit) for unit in of_velocities) + of_velocities + of_drives
 
     def rate(self, x: State, u: Controls, t: Time) -> Tangent:
-        return jnp.concatenate([x.v, acceleration(self.system, x, u, t)])
+        rates = stopped_rates(self.system, x, u)
+        return jnp.concatenate([x.v, acceleration(self.system, x, u, t), *([] if rates is None else [rates])])
 
 
 # Growth of an error in one time step, beyond that of the motion, from which an integrator counts as unstable.
@@ -445,7 +452,7 @@ class ControlProblem(Displayed, eqx.Module):
             return dynamics
         shapes = (dynamics.system.model.nq,), (dynamics.system.model.nv,)
         states = [
-            x
+            State(x.q, x.v, self.initial.z if x.z is None else x.z)
             for x in (self.initial, *self.targets)
             if isinstance(x, State) and (np.shape(x.q), np.shape(x.v)) == shapes
         ]
@@ -593,13 +600,14 @@ def check_dynamics(dynamics: Any, where: str) -> None:
     raise TypeError(f"{where}: dynamics is {what}; pass {remedy}")
 
 
-def check_start(dynamics: Dynamics, state: Any, name: str) -> None:
+def check_start(dynamics: Dynamics, state: Any, name: str, *, target: bool = False) -> None:
     """Check the type and shape of a state of a mechanism; states of other dynamics are not checked.
 
     Args:
         dynamics: Dynamics to which the state belongs.
         state: The state to check.
         name: Name of the called function or of the cost, for the message.
+        target: Whether the state may lack states of drives.
 
     Raises:
         TypeError: The state of a mechanism is not a `State`.
@@ -607,6 +615,8 @@ def check_start(dynamics: Dynamics, state: Any, name: str) -> None:
     """
     if isinstance(dynamics, MultibodyDynamics):
         check_state(dynamics.system, state, name)
+        if not target:
+            check_drive_states(dynamics.system, state.z)
 
 
 def _state_fields(function: Any) -> list[str]:
@@ -623,6 +633,7 @@ def _check_functions(problem: ControlProblem) -> None:
         shapes, wanted = (x.q.shape, x.v.shape), ((dynamics.system.model.nq,), (dynamics.system.model.nv,))
         if shapes != wanted:
             raise ValueError(f"q and v of initial have shapes {shapes}; give {wanted}")
+        check_start(dynamics, x, "initial")
     elif isinstance(dynamics, _VectorDynamics):
         if jnp.shape(x) != (dynamics.nx,):
             raise ValueError(f"initial has shape {jnp.shape(x)}; give ({dynamics.nx},), the length nx of a state")
@@ -643,7 +654,7 @@ def _check_functions(problem: ControlProblem) -> None:
             function = part if is_cost else part.function
             what = f"{where} {k}, {_name(part) if is_cost else repr(part.name)},"
             for name in _state_fields(function):
-                check_start(dynamics, getattr(function, name), _name(function))
+                check_start(dynamics, getattr(function, name), _name(function), target=True)
             shape = _shape(what, function, _ARGUMENTS, (dynamics, problem.duration, x, u))
             if len(shape) != (0 if is_cost else 1):
                 wanted = "a scalar, for example by jnp.sum" if is_cost else "a vector, for example by jnp.stack"

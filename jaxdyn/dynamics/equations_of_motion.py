@@ -13,9 +13,19 @@ from jaxdyn.dynamics import added_inertia, constraint_motion, energy, forward, i
 from jaxdyn.dynamics.added_inertia import AddedInertia
 from jaxdyn.dynamics.forces import BodyForce, GeneralizedForce, Slip
 from jaxdyn.dynamics.kinematics import Motion
-from jaxdyn.dynamics.system import State, System, Time, check_controls, dynamic_function, system_function
+from jaxdyn.dynamics.system import (
+    State,
+    System,
+    Time,
+    check_controls,
+    check_drive_states,
+    dynamic_function,
+    system_function,
+)
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
+
+DriveStates = Float[Array, "nz"] | None
 
 # Errors of constraints decay at this rate per step, by a factor of at most 3/4. Semi-implicit Euler is stable up to a rate of 0.83.
 _DECAY_PER_STEP = 0.5
@@ -93,18 +103,63 @@ def forces_on_bodies(system: System, model: Model, moving: Motion, t: Float[Arra
 
 def drive_forces(system: System, state: State, u: Float[Array, "nu"] | None) -> Float[Array, "nv"]:
     """Generalized force of the controls u, or of zero controls if None; N m or N. Source: theory.md (H6)."""
-    u = _controls(system, state, u)
+    u = acting_controls(system, state, u)
     if u is None:
         return jnp.zeros_like(state.v)
     return u if system.drives is None else system.drives.forces(system.model, state.q, state.v, u)
 
 
+def acting_controls(system: System, state: State, u: Float[Array, "nu"] | None) -> Float[Array, "nu"] | None:
+    """The controls that determine the forces, see `Drives.acting`; None if they are zero and exert no force."""
+    u = _controls(system, state, u)
+    if u is None or system.drives is None or state.z is None:
+        return u
+    return system.drives.acting(state.z, u)
+
+
 def _controls(system: System, state: State, u: Float[Array, "nu"] | None) -> Float[Array, "nu"] | None:
     """The checked controls; None if they are zero and exert no force."""
     check_controls(system, u)
-    if u is None and system.drives is not None and system.drives.driven is None:
+    check_drive_states(system, state.z)
+    if u is None and system.drives is not None and (system.drives.driven is None or system.nz):
         return jnp.zeros(system.nu, state.v.dtype)
     return u
+
+
+def drive_rates(system: System, state: State, u: Float[Array, "nu"] | None) -> DriveStates:
+    """Rates dz/dt of the states of the drives within their bounds, 1/s. Source: theory.md (H22)."""
+    u = _controls(system, state, u)
+    if u is None or system.drives is None or state.z is None:
+        return None
+    return system.drives.rates(system.model, state.q, state.v, state.z, u)
+
+
+def stopped_rates(system: System, state: State, u: Float[Array, "nu"] | None) -> DriveStates:
+    """Result of `drive_rates`, zero where a state would leave its bounds; for methods that cannot move a state back."""
+    rates, z = drive_rates(system, state, u), state.z
+    bounds = None if system.drives is None else system.drives.state_bounds
+    if rates is None or z is None or bounds is None:
+        return rates
+    return jnp.where((z <= bounds[0]) & (rates < 0.0) | (z >= bounds[1]) & (rates > 0.0), 0.0, rates)
+
+
+def moved_states(system: System, z: DriveStates, step: Time = 0.0, rates: DriveStates = None) -> DriveStates:
+    """States of the drives after a step (s) with given rates, moved back to their bounds."""
+    if z is None or system.drives is None:
+        return None
+    z, bounds = z if rates is None else z + step * rates, system.drives.state_bounds
+    return z if bounds is None else jnp.clip(z, *bounds)
+
+
+def drives_over_step(
+    system: System, state: State, u: Float[Array, "nu"] | None, step: Time
+) -> tuple[State, DriveStates]:
+    """The state with the means of the states of the drives over a step, and those states at its end. Source: theory.md (H23)."""
+    u = _controls(system, state, u)
+    if u is None or system.drives is None or state.z is None:
+        return state, None
+    mean, end = system.drives.states_over_step(system.model, state.q, state.v, state.z, u, step)
+    return State(state.q, state.v, mean), moved_states(system, end)
 
 
 @dynamic_function
@@ -235,8 +290,8 @@ def resisted_acceleration(
         step: Length dt of the step (s).
         correction: Required d^2 phi/dt^2; zero if None.
     """
-    model, drives, u = now.model, system.drives, _controls(system, now.state, u)
-    driving = None if drives is None or u is None else drives.over_step(model, now.motion, u, step)
+    model, drives, acting = now.model, system.drives, acting_controls(system, now.state, u)
+    driving = None if drives is None or acting is None else drives.over_step(model, now.motion, acting, step)
     tau = drive_forces(system, now.state, u) if driving is None else driving.force
     known = [force for force in system.forces if isinstance(force, BodyForce | GeneralizedForce)]  # all of them
     laws = [(force, force.over_step(model, now.motion, now.t, step)) for force in known]

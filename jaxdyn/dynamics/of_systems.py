@@ -70,6 +70,11 @@ def _inverse_dynamics_of_system(system: System, state: State, a: Accelerations, 
     With E = (generalized forces of unit controls), E u = M a + h - Q + G' lam is solved for u. Its columns, less the constraint
     forces that balance them, F = (1 - G' A^-1 G M^-1) E with A = G M^-1 G', have F u = (1 - G' A^-1 G M^-1) (M a + h - Q).
     """
+    if system.nz:
+        raise ValueError(
+            f"the drives of {system.model.name!r} have states, so that no controls determine the accelerations at the same time; "
+            "give system.changed(drives=None) and State(q, v), for the generalized forces"
+        )
     now, unit, drives = instant(system, state, t), jnp.asarray(np.eye(system.nu), state.v.dtype), system.drives
     unbounded = system if drives is None else system.changed(drives=drives.unbounded)
     needed = inverse.recursive_inverse_dynamics(now.model, state.q, state.v, a) - applied_forces(unbounded, state, t=t)
@@ -138,7 +143,7 @@ def inverse_dynamics(
         system, the controls, shape (nu,).
 
     Raises:
-        ValueError: An argument has the wrong shape, or there is no such method.
+        ValueError: An argument has the wrong shape, there is no such method, or the drives of the system have states.
 
     Example:
         ```python

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics
-from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, forces_on_bodies, instant
+from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, acting_controls, forces_on_bodies, instant
 from jaxdyn.dynamics.forces import GeneralizedForce
 from jaxdyn.dynamics.kinematics import Accelerations
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function
@@ -173,7 +173,9 @@ def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None 
     for force in (force for force in system.forces if isinstance(force, GeneralizedForce)):
         missing = missing - force.body_forces(model, moving, now.t)
     if system.drives is not None:
-        missing = missing - system.drives.body_forces(model, moving, jnp.zeros(system.nu, a.dtype) if u is None else u)
+        acting = acting_controls(system, state, u)
+        acting = jnp.zeros(system.nu, a.dtype) if acting is None else acting
+        missing = missing - system.drives.body_forces(model, moving, acting)
     if system.constraints:
         placed = moving.placements
         moment, force, _ = constraint_motion.forces(model, system.constraints, state.q, placed.poses, lam)

@@ -32,18 +32,21 @@ Time = Float[Array, ""] | float
 
 
 class State(Displayed, eqx.Module):
-    """Configuration and velocity of a mechanism.
+    """Configuration and velocity of a mechanism, and the states of its drives.
 
     Attributes:
         q: Generalized coordinates, rad or m.
         v: Generalized velocities, rad/s or m/s.
+        z: States of the drives, such as the delayed controls of actuators with a lag; None if no drive has a state.
     """
 
     q: Float[Array, "*batch nq"]
     v: Float[Array, "*batch nv"]
+    z: Float[Array, "*batch nz"] | None = None
 
     def _display(self) -> Display:
-        return Display(f"State(q: {array_text(self.q)}, v: {array_text(self.v)})", {})
+        states = "" if self.z is None else f", z: {array_text(self.z)}"
+        return Display(f"State(q: {array_text(self.q)}, v: {array_text(self.v)}{states})", {})
 
 
 _OF_MODELS = {*dir(Model), *(field.name for field in dataclasses.fields(Model))}
@@ -143,14 +146,20 @@ class System(Displayed, eqx.Module):
         return self.model.nv if self.drives is None else self.drives.count
 
     @property
+    def nz(self) -> int:
+        """Number of states of the drives."""
+        return 0 if self.drives is None else self.drives.state_count
+
+    @property
     def left_out(self) -> str:
         """Kinds of the constraints, forces and drives, which functions of the model leave out; empty if there are none."""
         parts = [*self.constraints, *self.forces, *([] if self.drives is None else [self.drives])]
         return counted(type(part).__name__ for part in parts)
 
     def at_rest(self, q: Float[Array, "nq"]) -> State:
-        """State at rest at the coordinates q."""
-        return State(q, on_device(np.zeros(self.model.nv, q.dtype)))
+        """State at rest at the coordinates q; the states of the drives are zero."""
+        v, z = (on_device(np.zeros(size, q.dtype)) for size in (self.model.nv, self.nz))
+        return State(q, v, z if self.nz else None)
 
     def _use_of_limits(self) -> str:
         """Number of joints with position limits, and whether the limits are enforced."""
@@ -187,6 +196,7 @@ class System(Displayed, eqx.Module):
         lines.append(
             f"drives       {self.nu}"
             + ("" if self.drives is None else f": {', '.join(self.drives.control_names(self.model))}")
+            + (f"; {plural(self.nz, 'state', 'states')}" if self.nz else "")
         )
         lines.append(f"constraints  {len(self.constraints)}")
         lines += [f"  {constraint.name}: {constraint.describe(self.model)}" for constraint in self.constraints]
@@ -225,6 +235,28 @@ def check_state(system: System, state: Any, name: str) -> None:
             f"{name} got {described(state)} as the state; give State(q, v), with arrays q and v, or system.at_rest(q)"
         )
     check_vectors(system.model, {"q": state.q, "v": state.v})
+    if state.z is not None and state.z.shape != (system.nz,):
+        raise ValueError(
+            f"{name}: z has shape {state.z.shape}, but the drives of the system on {system.model.name!r} have "
+            + (f"{system.nz} states: give shape ({system.nz},)" if system.nz else "no states: give State(q, v)")
+        )
+
+
+def check_drive_states(system: System, z: Any) -> None:
+    """Raise an error if a state lacks the states of the drives.
+
+    Args:
+        system: System with the drives.
+        z: States of the drives, or None.
+
+    Raises:
+        ValueError: The state has no z; the message states the remedy.
+    """
+    if system.nz and z is None:
+        raise ValueError(
+            f"the drives of the system on {system.model.name!r} have {system.nz} states, but the state has no z; give "
+            "State(q, v, z), or system.at_rest(q), whose z is zero"
+        )
 
 
 def check_controls(system: System, u: Any) -> None:

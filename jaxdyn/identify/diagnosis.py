@@ -73,7 +73,7 @@ def diagnose(plant: Plant, recordings: Sequence[Recording | Part]) -> tuple[Find
 
     Returns:
         The faults that were found, of the kinds in `FAULTS`; empty if nothing is suspicious. The kinds "slow", "clock", "sign" and
-        "degrees" are only looked for if the coordinates are measured and the system has no constraints.
+        "degrees" are only looked for if the coordinates are measured, and the system has no constraints and no states of drives.
     """
     found: list[Finding] = []
     for entry in recordings:
@@ -83,7 +83,8 @@ def diagnose(plant: Plant, recordings: Sequence[Recording | Part]) -> tuple[Find
             continue  # the fit refuses it, or its sensors are others
         still = list(_still(plant.system.model, whole))
         found += [*still, *_saturated(plant.system, whole)]
-        if still or plant.system.constraints or plant.system.model.nq != plant.system.model.nv or not whole.u.size:
+        alone = not plant.system.constraints and not plant.system.nz  # the inputs at one time determine the forces
+        if still or not alone or plant.system.model.nq != plant.system.model.nv or not whole.u.size:
             continue
         try:
             fits = [_Linear(plant, _filtered(part, factor)) for factor in _CUTOFFS]

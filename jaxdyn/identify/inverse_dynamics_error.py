@@ -63,6 +63,11 @@ def drive_forces(plant: Plant, motion: Motions) -> Float[Array, "nv"]:
         assert isinstance(acting, Knots)  # as the argument
         u = acting(jnp.zeros((), motion.u.dtype))
     drives = plant.system.drives
+    if plant.system.nz:
+        raise ValueError(
+            f"the drives of {plant.system.model.name!r} have states, so that the inputs at one time do not determine their forces; "
+            "use OutputError"
+        )
     return u if drives is None else drives.forces(plant.system.model, motion.q, motion.v, u)
 
 
@@ -98,9 +103,10 @@ class InverseDynamicsError(Problem):
         wrong = invalid(self, {"nv": system.model.nv})
         if wrong is not None:
             raise ValueError(f"inverse-dynamics error: {wrong}")
-        if system.constraints:
+        if system.constraints or system.nz:
+            what = "closed loops or couplings" if system.constraints else "drives with states"
             raise ValueError(
-                f"{system.model.name!r} has closed loops or couplings, so that its motion does not determine the forces of its "
+                f"{system.model.name!r} has {what}, so that its motion and inputs at one time do not determine the forces of its "
                 "drives; use OutputError"
             )
         check_lead(self.parameters.subject, self.parameters.frees("inputs.delay"), self.motions.around)

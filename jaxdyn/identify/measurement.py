@@ -25,6 +25,8 @@ from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, inva
 from jaxdyn.simulate.controls import Changed, Controls, Knots
 from jaxdyn.spatial import factorizations
 
+# Time constants of a drive after which its state depends on the inputs alone.
+_MEMORY = 3.0
 Observe = Callable[[System, State], Float[Array, "ny"]]
 
 
@@ -406,6 +408,14 @@ def check_lead(plant: Plant, free: bool, inputs: Knots | None) -> None:
     if isinstance(delay, Tracer) or isinstance(start, Tracer):
         return
     longest, lead = float(np.max(np.abs(np.asarray(delay)), initial=0.0)), 0.0 - float(np.max(np.asarray(start)))
+    lags = getattr(plant.system.drives, "time_constant", None)
+    memory = 0.0 if lags is None or isinstance(lags, Tracer) else _MEMORY * float(np.max(np.asarray(lags)))
+    if plant.system.nz and not lead >= max(memory, np.finfo(float).tiny):
+        raise MeasurementError(
+            "inputs: the drives have states, which follow from the inputs before a window, but the data contain "
+            f"{lead:g} s of them; give a lead of at least {_MEMORY:g} time constants, {memory:g} s, to `cut`, or to the "
+            "`Processing` of parts"
+        )
     if longest > lead or (free and lead <= 0.0):
         raise MeasurementError(
             f"inputs: they have delays up to {longest:g} s or free delays, but the data contain {lead:g} s of inputs before and "

@@ -4,6 +4,7 @@ Single shooting uses one long window per recording. Multiple shooting uses many 
 coupled by continuity constraints. All windows of all recordings are simulated at once.
 """
 
+import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import einsum, floating_or_none
+from jaxdyn.dynamics.equations_of_motion import drives_over_step
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.addresses import ParameterError
 from jaxdyn.identify.charts import Unconstrained
@@ -33,6 +35,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import POSITIVE, invalid, plain, quantity
+from jaxdyn.simulate.controls import Step
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.trajectory import rollout
 
@@ -53,7 +56,8 @@ def predict(
     Args:
         plant: Plant that is simulated.
         window: One window (not a batch) with its inputs, time stamps and steps.
-        start: State at the beginning of the window.
+        start: State at the beginning of the window. Without states z of the drives, these follow from the inputs: they are steady
+            at the first input of the window, which a `lead` of `cut` places before its beginning.
         integrator: Integrator of the simulation.
 
     Raises:
@@ -63,6 +67,8 @@ def predict(
     check_prediction("predict", plant, window)
     if window.times.ndim != 1:
         raise ValueError(f"predict: there are {window.count} windows; use predicted_measurements")
+    if plant.system.nz and start.z is None:
+        start = dataclasses.replace(start, z=_states_of_inputs(plant, window, start))
     trajectory = rollout(
         plant.system,
         start,
@@ -84,6 +90,28 @@ def predict(
 
     end = jax.tree.map(lambda z: jnp.where(trajectory.steps == window.steps, z, jnp.nan), trajectory.final)
     return jax.vmap(reading)(window.times), end
+
+
+def _states_of_inputs(plant: Plant, window: Windows, start: State) -> Float[Array, "nz"]:
+    """States of the drives at the beginning of a window, after its earlier inputs."""
+    system, h, source = plant.system, window.interval, plant.inputs.acting(window.controls)
+    lead = (window.controls.values.shape[0] - window.steps - 1) // 2
+    times = h * jnp.arange(-lead, 1).astype(start.v.dtype)
+
+    def mean_control(t) -> Any:
+        step = Step(jnp.zeros((), int), t, None, None, jnp.asarray(h, t.dtype), 2)
+        return source.in_force(step, start, None)[0](t + 0.5 * h)
+
+    def after_step(z, t) -> tuple[Any, None]:
+        return drives_over_step(system, State(start.q, start.v, z), mean_control(t), h)[1], None
+
+    z = None if system.drives is None else system.drives.steady_states(mean_control(times[0]))
+    if z is None:
+        raise ValueError(
+            f"the states of the drives of {system.model.name!r} do not follow from the inputs, since some are integrals; give "
+            "initial states with z to predict"
+        )
+    return jax.lax.scan(after_step, z, times[:-1])[0]
 
 
 def check_prediction(name: str, plant: Any, windows: Any) -> None:
@@ -119,12 +147,14 @@ def check_zeros(plant: Plant, windows: Windows) -> None:
 
 
 def between(model: Model, a: State, b: State, fraction: Float[Array, ""], interval: float) -> State:
-    """State between two states that are an interval (s) apart: cubic Hermite interpolation in tangent coordinates."""
+    """State between two states that are an interval (s) apart: cubic Hermite interpolation in tangent coordinates, and a linear one
+    of states of drives."""
     s, h = fraction, interval
     whole = configuration.difference(model, a.q, b.q)
     step = (3.0 - 2.0 * s) * s**2 * whole + (1.0 - s) ** 2 * s * h * a.v - s**2 * (1.0 - s) * h * b.v
     v = 6.0 * s * (1.0 - s) / h * whole + (1.0 - s) * (1.0 - 3.0 * s) * a.v + s * (3.0 * s - 2.0) * b.v
-    return State(configuration.integrate(model, a.q, step), v)
+    z = None if a.z is None or b.z is None else a.z + s * (b.z - a.z)
+    return State(configuration.integrate(model, a.q, step), v, z)
 
 
 class OutputError(Problem):

@@ -296,8 +296,8 @@ def remaining_forces(system: System, state: State, a: Accelerations, t: Time = 0
     """
     bare = with_linear_parameters(system, jnp.zeros_like(linear_parameters(system)))
     model = bare.model.at(jnp.asarray(t, state.v.dtype))
-    undriven = bare.changed(drives=None)
-    return inverse.recursive_inverse_dynamics(model, state.q, state.v, a) - applied_forces(undriven, state, t=t)
+    forces = applied_forces(bare.changed(drives=None), State(state.q, state.v), t=t)
+    return inverse.recursive_inverse_dynamics(model, state.q, state.v, a) - forces
 
 
 @checked_system

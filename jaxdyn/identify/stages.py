@@ -215,8 +215,8 @@ def staged_problems(
 ) -> list[Problem]:
     """The problems of all stages; `loss` and further options are those of `OutputError`."""
     found: list[Problem] = []
-    if not parameters.subject.system.constraints:
-        plant = parameters.subject
+    plant = parameters.subject
+    if not plant.system.constraints and not plant.system.nz:
         motions = smoothed_motions(parts, delays=plant.inputs.delayed or parameters.frees("inputs.delay"))
         found.append(InverseDynamicsError(parameters, motions, usual_force_noise(plant, motions, parts), loss))
     for cut_to in windows:

@@ -185,7 +185,7 @@ def each(
     sizes = {
         "nq": (model.nq, "coordinate"),
         "nv": (model.nv, "velocity component"),
-        "nx": (2 * model.nv, "coordinate and velocity component"),
+        "nx": (2 * model.nv + system.nz, "coordinate, velocity component and state of a drive"),
         "nu": (system.nu, "control"),
         "3": (3, "axis"),
     }

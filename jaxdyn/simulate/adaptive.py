@@ -14,8 +14,13 @@ from jaxtyping import Array, Float
 
 from jaxdyn.display import known
 from jaxdyn.dynamics.doors import check_masses
-from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, correction_over_step, instant
-from jaxdyn.dynamics.system import State, System, check_state, check_system
+from jaxdyn.dynamics.equations_of_motion import (
+    acceleration_and_multipliers,
+    correction_over_step,
+    instant,
+    stopped_rates,
+)
+from jaxdyn.dynamics.system import State, System, check_drive_states, check_state, check_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance, checked_count
 from jaxdyn.simulate.controls import Controls, Policy, Step, as_controls
@@ -67,6 +72,7 @@ def rollout_adaptive(
     check_system(system, "rollout_adaptive")
     check_masses(system.model, "rollout_adaptive")
     check_state(system, state, "rollout_adaptive")
+    check_drive_states(system, state.z)
     max_steps = checked_count("max_steps", max_steps)
     _check_times(times)
     model = system.model
@@ -81,7 +87,7 @@ def rollout_adaptive(
         u = source.in_force(Step(jnp.zeros((), int), time, None, None), y, memory)[0](time)
         now = instant(system, y, time)
         a, _ = acceleration_and_multipliers(system, now, u, correction_over_step(system, now, interval))
-        return State(configuration.coordinate_rate(model, y.q, y.v), a)
+        return State(configuration.coordinate_rate(model, y.q, y.v), a, stopped_rates(system, y, u))
 
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(rates),
@@ -96,7 +102,7 @@ def rollout_adaptive(
         throw=False,
     )
     found: Any = solution.ys
-    saved = State(jax.vmap(lambda q: configuration.normalize(model, q))(found.q), found.v)
+    saved = State(jax.vmap(lambda q: configuration.normalize(model, q))(found.q), found.v, found.z)
     good = solution.result == diffrax.RESULTS.successful
     result = jnp.where(good, RolloutResult.SUCCESSFUL.value, RolloutResult.STEP_FAILED.value).astype(jnp.int32)
     final = jax.tree.map(lambda x: x[-1], saved)

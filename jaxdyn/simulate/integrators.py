@@ -16,7 +16,10 @@ from jaxdyn.dynamics.equations_of_motion import (
     acceleration,
     acceleration_and_multipliers,
     correction_over_step,
+    drive_rates,
+    drives_over_step,
     instant,
+    moved_states,
     resisted_acceleration,
     stabilizing_correction,
 )
@@ -80,9 +83,10 @@ class ExplicitEuler(Integrator):
 
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         now = instant(system, state, t)
-        a, _ = acceleration_and_multipliers(system, now, control(t), correction_over_step(system, now, dt))
-        v = state.v + dt * a
-        return State(configuration.integrate(system.model, state.q, dt * state.v), v), jnp.asarray(True)
+        u = control(t)
+        a, _ = acceleration_and_multipliers(system, now, u, correction_over_step(system, now, dt))
+        v, z = state.v + dt * a, moved_states(system, state.z, dt, drive_rates(system, state, u))
+        return State(configuration.integrate(system.model, state.q, dt * state.v), v, z), jnp.asarray(True)
 
 
 class SemiImplicitEuler(Integrator):
@@ -93,7 +97,8 @@ class SemiImplicitEuler(Integrator):
     resist motion, such as friction and servos, are evaluated at the end of the step by one linear solve
     (`acceleration_over_step`), because these forces are stiff in real robots: a wrist with an inertia of 1e-4 kg m^2 and a damping
     of 10 N m s/rad would need explicit steps below 0.02 ms. Derivatives of the step are exact. The axes on which free and planar
-    joints have their linear velocity rotate exactly (`jaxdyn.configuration.advance`).
+    joints have their linear velocity rotate exactly (`jaxdyn.configuration.advance`). States of actuators are exact for controls
+    that are constant in the step, for any time constant, and forces use their means, so that the impulse is exact, too.
 
     Attributes:
         damping: "implicit", or "explicit" to evaluate all forces at the start of the step, which limits dt to about 2 M/D for the
@@ -112,11 +117,13 @@ class SemiImplicitEuler(Integrator):
     def step(self, system: System, state: State, control: Control, t: Time, dt: Time) -> tuple[State, Bool[Array, ""]]:
         now = instant(system, state, t)
         correction, u = correction_over_step(system, now, dt), control(t)
+        mean, z = drives_over_step(system, state, u, dt)
+        now = now._replace(state=mean)
         if self.damping == "implicit":
             a = resisted_acceleration(system, now, u, dt, correction)
         else:
             a, _ = acceleration_and_multipliers(system, now, u, correction)
-        return State(*configuration.advance(system.model, state.q, state.v, a, dt)), jnp.asarray(True)
+        return State(*configuration.advance(system.model, state.q, state.v, a, dt), z), jnp.asarray(True)
 
 
 class RungeKutta4(Integrator):
@@ -133,23 +140,27 @@ class RungeKutta4(Integrator):
 
         def stage(carry, coefficients):
             """A stage at the fraction c of the step, along the slopes of the stage before it; its weight is b."""
-            (rate, a), sums = carry
+            (rate, a, change), sums = carry
             c, b = coefficients
             step, v, time = c * dt * rate, state.v + c * dt * a, t + c * dt
             q = configuration.integrate(model, state.q, step)
-            rate = configuration.step_rate(model, state.q, step, v)
-            a = acceleration(system, State(q, v), control(time), time, correction=correction)
-            return ((rate, a), (sums[0] + b * rate, sums[1] + b * a)), None
+            rate, u = configuration.step_rate(model, state.q, step, v), control(time)
+            x = State(q, v, moved_states(system, state.z, c * dt, change))
+            slopes = rate, acceleration(system, x, u, time, correction=correction), drive_rates(system, x, u)
+            return (slopes, jax.tree.map(lambda total, slope: total + b * slope, sums, slopes)), None
 
         # A loop, so that one stage is traced, differentiated and compiled. The zeros depend on the state, as the slopes do.
-        nothing, dtype = 2 * (0.0 * state.v,), state.v.dtype
+        nothing, dtype = (*2 * (0.0 * state.v,), None if state.z is None else 0.0 * state.z), state.v.dtype
         tableau = jnp.asarray([0.0, 0.5, 0.5, 1.0], dtype), jnp.asarray([1.0, 2.0, 2.0, 1.0], dtype) / 6.0
-        (_, (rate, a)), _ = jax.lax.scan(stage, (nothing, nothing), tableau)
-        return State(configuration.integrate(model, state.q, dt * rate), state.v + dt * a), jnp.asarray(True)
+        (_, (rate, a, change)), _ = jax.lax.scan(stage, (nothing, nothing), tableau)
+        q, z = configuration.integrate(model, state.q, dt * rate), moved_states(system, state.z, dt, change)
+        return State(q, state.v + dt * a, z), jnp.asarray(True)
 
 
 class ImplicitMidpoint(Integrator):
     """Implicit midpoint rule: v' = v + dt a(midpoint), q' = q + dt (v + v')/2, midpoint velocity (v + v')/2.
+
+    States of drives are at the midpoint, too.
 
     The method is symmetric, of order 2, and stable for stiff springs and dampers. The equation of the step is solved by Newton's
     method with a fixed number of iterations; derivatives follow from the implicit function theorem and do not depend on the
@@ -169,11 +180,24 @@ class ImplicitMidpoint(Integrator):
         middle = t + 0.5 * dt
         u = control(middle)
 
-        def residual(v):
-            v_middle = 0.5 * (state.v + v)
-            q_middle = configuration.integrate(model, state.q, 0.5 * dt * v_middle)
-            return v - state.v - dt * acceleration(system, State(q_middle, v_middle), u, middle, correction=correction)
+        start = state.v, state.z
+
+        def packed(v, z):
+            return v if z is None else jnp.concatenate([v, z])
+
+        def unpacked(x):
+            return (x, None) if state.z is None else tuple(jnp.split(x, [model.nv]))
+
+        def residual(x):
+            end = unpacked(x)
+            v_middle, z_middle = jax.tree.map(lambda a, b: 0.5 * (a + b), start, end)
+            at = State(configuration.integrate(model, state.q, 0.5 * dt * v_middle), v_middle, z_middle)
+            change = jax.tree.map(lambda a, b: b - a, start, end)
+            slopes = acceleration(system, at, u, middle, correction=correction), drive_rates(system, at, u)
+            return packed(*jax.tree.map(lambda x, slope: x - dt * slope, change, slopes))
 
         # An explicit step would be a better guess for smooth motion, but a very poor one if the forces are stiff.
-        v, solved = solve_by_newton(residual, state.v, self.iterations)
-        return State(configuration.integrate(model, state.q, 0.5 * dt * (state.v + v)), v), solved
+        x, solved = solve_by_newton(residual, packed(*start), self.iterations)
+        v, z = unpacked(x)
+        q = configuration.integrate(model, state.q, 0.5 * dt * (state.v + v))
+        return State(q, v, moved_states(system, z)), solved

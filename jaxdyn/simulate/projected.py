@@ -49,4 +49,4 @@ class Projected(Integrator):
         new, solved = self.integrator.step(unstabilized, state, control, t, dt)
         q, residual = project_position(system, new, t + dt, iterations=self.iterations)
         solved = solved & (residual < jnp.finfo(q.dtype).eps ** 0.5)
-        return State(q, project_velocity(system, State(q, new.v), t + dt)), solved
+        return State(q, project_velocity(system, State(q, new.v), t + dt), new.z), solved

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.compute import kernel
-from jaxdyn.dynamics.system import State, System, check_system
+from jaxdyn.dynamics.system import State, System, check_drive_states, check_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.simulate.integrators import Integrator, SemiImplicitEuler
@@ -35,8 +36,8 @@ def stepper(
 
     Returns:
         Function step(q, v, u=None, t=0.0) that returns the coordinates (nq,), rad or m, and the velocities (nv,), rad/s or m/s,
-        after a step with constant controls u (nu,) that starts at time t, s. It raises a `RolloutError` if the step diverged or
-        was not solved.
+        after a step with constant controls u (nu,) that starts at time t, s. If the drives have states z (nz,), it is
+        step(q, v, u, t, z), which returns z, too. It raises a `RolloutError` if the step diverged or was not solved.
 
     Raises:
         TypeError: An argument has the wrong type; the message states the remedy.
@@ -69,6 +70,7 @@ class Stepper:
         check_instance("dt", dt, int | float | np.number, "a float, in seconds")
         self.system, self.dt, self._options = system, float(dt), options
         self._example = system.at_rest(configuration.neutral(system.model))
+        self._stateless = system.nz == 0
         self._driven = self._compiled(jnp.zeros(system.nu, self._example.v.dtype))
         # Without drives, the controls are forces, and no force is a zero force.
         self._free = self._driven if system.drives is None else self._compiled(None)
@@ -78,13 +80,18 @@ class Stepper:
         return f"Stepper({self.system.model.name!r}, dt={self.dt:g})"
 
     def _compiled(self, u: Any) -> Any:
-        def step(q, v, u, t):
+        def step(q, v, u, t, *z):
             controls = None if u is None else u[None]
-            found = rollout(self.system, State(q, v), controls, dt=self.dt, steps=1, t0=t, **self._options)
-            return found.final.q, found.final.v, found.result
+            found = rollout(self.system, State(q, v, *z), controls, dt=self.dt, steps=1, t0=t, **self._options)
+            return *jax.tree.leaves(found.final), found.result
 
         step.__name__ = f"step of {self.system.model.name}"
-        return kernel(step, self._example.q, self._example.v, u, 0.0)
+        return kernel(step, self._example.q, self._example.v, u, 0.0, *self._states(self._example.z))
+
+    def _states(self, z: Any) -> tuple:
+        """The argument z of a system whose drives have states."""
+        check_drive_states(self.system, z)
+        return () if z is None else (z,)
 
     def __call__(
         self,
@@ -92,21 +99,26 @@ class Stepper:
         v: Float[np.ndarray | Array, "nv"],
         u: Float[np.ndarray | Array, "nu"] | None = None,
         t: float = 0.0,
-    ) -> tuple[Float[np.ndarray, "nq"], Float[np.ndarray, "nv"]]:
-        """Coordinates and velocities after a step.
+        z: Float[np.ndarray | Array, "nz"] | None = None,
+    ) -> tuple[np.ndarray, ...]:
+        """Coordinates and velocities after a step, and the states of the drives if there are any.
 
         Args:
             q, v: Coordinates and velocities at the start of the step.
             u: Controls during the step; None as in `rollout`.
             t: Time at the start of the step, s; for motions and forces that depend on it.
+            z: States of the drives at the start of the step, if there are any.
 
         Raises:
             RolloutError: The step diverged or was not solved; the message names the `RolloutResult` and the remedy.
+            ValueError: The drives have states, and there is no z.
         """
-        after, speed, result = self._free(q, v, self._none, t) if u is None else self._driven(q, v, u, t)
+        states = () if self._stateless and z is None else self._states(z)
+        step, u = (self._free, self._none) if u is None else (self._driven, u)
+        *after, result = step(q, v, u, t, *states)
         if result:
-            self._raise(result, speed)
-        return after, speed
+            self._raise(result, after[1])
+        return tuple(after)
 
     def _raise(self, result: np.ndarray, v: np.ndarray) -> None:
         code = RolloutResult(int(result))

@@ -31,7 +31,7 @@ from jaxdyn.display import Display, Displayed, array_text, known, number_text, p
 from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.equations_of_motion import total_potential_energy
-from jaxdyn.dynamics.system import State, System, check_state, check_system
+from jaxdyn.dynamics.system import State, System, check_drive_states, check_state, check_system
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
 from jaxdyn.mechanism.messages import check_function, check_instance, checked_count, described
@@ -61,7 +61,7 @@ class Trajectory(Displayed, eqx.Module):
 
     Attributes:
         time: Times of the records, s.
-        saved: Records of the start and of T later times, with leading axis T+1; states (q, v) unless `save` is given.
+        saved: Records of the start and of T later times, with leading axis T+1; states unless `save` is given.
         final: State at the end.
         cost: Sum of the stage costs, or None.
         result: Code of `RolloutResult`.
@@ -111,7 +111,8 @@ class Trajectory(Displayed, eqx.Module):
     def _power_balance(self, system: System) -> str:
         """Error of the power balance in words, or the way to compute it."""
         time, *records = (jnp.asarray(x) for x in self._records(None, None))
-        dissipates = not all(force.conservative for force in system.forces)
+        acts = system.drives is not None and system.drives.driven is None  # without controls, as servos do
+        dissipates = acts or not all(force.conservative for force in system.forces)
         coarse = dissipates and time.shape[1] <= np.max(self.steps)
         if coarse or not self.passive or configuration.is_prescribed(system.model):
             return "The power balance needs the work of forces and controls: simulate with cost=work_of_step(system)."
@@ -148,7 +149,7 @@ class Trajectory(Displayed, eqx.Module):
             IndexError: An index in `samples` is not that of a sample.
         """
         draw = view("motion_plot")
-        time, q, v = self._records(samples, _MOST_SHOWN)
+        time, q, v, *_ = self._records(samples, _MOST_SHOWN)
         title = f"{self.topology.name}: {outcome_text(RolloutResult, self.result)}"
         return draw(self.topology, time, q, v, title=title)
 
@@ -196,7 +197,7 @@ class Trajectory(Displayed, eqx.Module):
                 f"the trajectory belongs to mechanism {self.topology.name!r}, and the given mechanism {model.name!r} is different; "
                 "give the system that was simulated"
             )
-        time, q, v = self._records(samples, _MOST_ANIMATED)
+        time, q, v, *_ = self._records(samples, _MOST_ANIMATED)
         if np.any(time != time[:1]):
             raise ValueError("the samples have different times; animate one of them, samples=[0] for instance")
         return draw(system, time[0], q, path, fps=fps, speed=speed, size=size, progress=progress, visuals=visuals, v=v)
@@ -205,21 +206,23 @@ class Trajectory(Displayed, eqx.Module):
         """Convert the records to a pandas `DataFrame` with one row for each record of each sample.
 
         The columns are `time` (s), `sample`, and the coordinates `q_NAME` and velocities `v_NAME` by the names of their joints. If
-        a joint has several of them, the name of the column contains an index, as in `q_base[0]`. Samples are numbered from 0;
-        several axes of a batch are flattened in row-major order.
+        a joint has several of them, the name of the column contains an index, as in `q_base[0]`. States of drives, if there are
+        any, are `z_0`, `z_1`, ... Samples are numbered from 0; several axes of a batch are flattened in row-major order.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
             TypeError: The records are not states.
         """
-        time, q, v = self._records(None, None)
+        time, q, v, *z = self._records(None, None)
         columns = {"time": time.ravel(), "sample": np.repeat(np.arange(len(time)), time.shape[1])}
         for letter, names, values in (("q", coordinate_names, q), ("v", velocity_names, v)):
             columns |= {f"{letter}_{name}": values[..., k].ravel() for k, name in enumerate(names(self.topology))}
+        columns |= {f"z_{k}": x[..., k].ravel() for x in z for k in range(x.shape[-1])}
         return data_frame(columns, "Trajectory")
 
-    def _records(self, samples: Sequence[int] | None, most: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Times (samples, T), coordinates and velocities of some samples; of the first `most` if none are given.
+    def _records(self, samples: Sequence[int] | None, most: int | None) -> tuple[np.ndarray, ...]:
+        """Times (samples, T), coordinates, velocities, and states of drives if there are any, of some samples; of the first `most`
+        if none are given.
 
         Raises:
             TypeError: The records are not states.
@@ -235,9 +238,9 @@ class Trajectory(Displayed, eqx.Module):
             what = f"there is no sample {wrong[0]}" if wrong else "samples is empty"
             raise IndexError(f"{what}; give indices from 0 to {count - 1}")
         chosen = slice(most) if samples is None else list(samples)
-        arrays = np.asarray(self.time)[..., None], np.asarray(self.saved.q), np.asarray(self.saved.v)
-        time, q, v = (x.reshape(count, *x.shape[-2:])[chosen] for x in arrays)
-        return time[..., 0], q, v
+        arrays = map(np.asarray, (self.time[..., None], *jax.tree.leaves(self.saved)))
+        time, *states = (x.reshape(count, *x.shape[-2:])[chosen] for x in arrays)
+        return time[..., 0], *states
 
     def _display(self) -> Display:
         *batch, records = np.shape(self.time) or (0,)
@@ -390,6 +393,7 @@ def _check_call(arguments: tuple, _: dict) -> None:
     system, state, controls, _, _, key, (steps, _), options = arguments
     check_masses(system.model, "rollout")
     check_state(system, state, "rollout")
+    check_drive_states(system, state.z)
     check_integrator(options["integrator"])
     _check_functions(state, options["save"], options["cost"], options["stop"])
     if key is not None:
@@ -592,7 +596,8 @@ def _check_precision(system: System, state: State, controls: Controls) -> None:
 def _is_healthy(system: System, old: State, new: State, limit: float | Array) -> Array:
     # Large but finite numbers are caught before they overflow, so that the discarded step does not poison derivatives with NaN.
     step = configuration.difference(system.model, old.q, new.q)
-    return jnp.all(jnp.abs(new.v) < limit) & jnp.all(jnp.abs(step) < limit) & jnp.all(jnp.isfinite(new.q))
+    good = jnp.all(jnp.abs(new.v) < limit) & jnp.all(jnp.abs(step) < limit) & jnp.all(jnp.isfinite(new.q))
+    return good if new.z is None else good & jnp.all(jnp.isfinite(new.z))
 
 
 def _checkpointed_loop(advance, carry: PyTree, schedule: PyTree, length: int) -> PyTree:

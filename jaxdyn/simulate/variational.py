@@ -12,7 +12,7 @@ from jaxdyn.constraints.projection import project_velocity
 from jaxdyn.dynamics import constraint_motion, energy, kinematics, metric
 from jaxdyn.dynamics.constraint import VelocityConstraint, holonomic
 from jaxdyn.dynamics.energy import generalized_momentum
-from jaxdyn.dynamics.equations_of_motion import applied_forces, total_potential_energy
+from jaxdyn.dynamics.equations_of_motion import applied_forces, drives_over_step, total_potential_energy
 from jaxdyn.dynamics.multipliers import equations_of_motion
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.mechanism import configuration
@@ -32,7 +32,7 @@ class Variational(Integrator):
 
     Here step = difference(q0, q1) and q_mid = integrate(q0, step/2), and derivatives are taken in tangent coordinates. E is the
     kinetic and V the potential energy, M the mass matrix and p the generalized momentum (M v if no motion is prescribed). Q are the
-    generalized forces of controls and nonconservative force laws, evaluated at the midpoint.
+    generalized forces of controls and nonconservative force laws, evaluated at the midpoint, with the mean states of drives.
 
     If Q = 0 the method is symplectic: the energy error stays bounded over long simulations, and momenta that belong to a symmetry
     of the mechanism (linear momentum, or angular momentum about axes fixed in the ground) are conserved to rounding.
@@ -61,6 +61,7 @@ class Variational(Integrator):
         model = system.model
         middle = t + 0.5 * dt
         u = control(middle)
+        mean, z_end = drives_over_step(system, state, u, dt)
         conservative = System(model, tuple(f for f in system.forces if f.conservative))
         working = System(model, tuple(f for f in system.forces if not f.conservative), system.drives)
 
@@ -91,7 +92,7 @@ class Variational(Integrator):
             return jax.grad(moved)(jnp.zeros_like(v))
 
         def impulse(v):
-            at_middle = State(configuration.integrate(model, state.q, 0.5 * dt * v), v)
+            at_middle = State(configuration.integrate(model, state.q, 0.5 * dt * v), v, mean.z)
             return 0.5 * dt * applied_forces(working, at_middle, u, middle)
 
         start_model, mid_model, end_model = model.at(t), model.at(middle), model.at(t + dt)
@@ -119,7 +120,7 @@ class Variational(Integrator):
         excess = by_end(v) + impulse(v) + half - generalized_momentum(end_model, q, jnp.zeros_like(v))
         factor = factorizations.cholesky(metric.mass_matrix(end_model, q))
         end = factorizations.cholesky_solve(factor, excess)
-        return State(q, project_velocity(system, State(q, end), t + dt)), solved
+        return State(q, project_velocity(system, State(q, end), t + dt), z_end), solved
 
     def _constrained(
         self, constraints, unbalanced, rolling, start_model: Model, end_model: Model, state: State, dt: Time

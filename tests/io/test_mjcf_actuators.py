@@ -71,6 +71,12 @@ CASES = {
     "dampers that are off": xml(
         '<motor joint="h"/>', '<option><flag damper="disable"/></option>', h='stiffness="5" damping="1"'
     ),
+    "activations": xml(
+        '<position joint="h" kp="50" kv="2" timeconst="0.1"/><motor joint="k"/><intvelocity joint="k" kp="9" actrange="-2 1"/>'
+        '<cylinder joint="h" timeconst="0.3" area="2" bias="1 -2 -0.3" ctrlrange="0 0.5"/>'
+        '<damper joint="k" kv="4" ctrlrange="0 1"/>'
+        '<general tendon="t" dyntype="filter" dynprm="0.2" gaintype="affine" gainprm="3 0.5 -0.2" ctrlrange="-0.3 0.5"/>'
+    ),
     "many": xml(
         '<position joint="k" kp="5"/><motor tendon="t" name="pull"/><motor name="m" joint="h" ctrlrange="0 1"/>'
         '<velocity name="w" joint="h" kv="2"/>'
@@ -80,7 +86,7 @@ CASES = {
 
 # Each case takes a second to compile; the others have the same laws in other combinations.
 ALWAYS = ("motor", "range of the joint", "position kv", "general on a tendon", "ball", "site", "armature and damping")
-ALWAYS += ("gravity compensation", "dampers that are off", "many")
+ALWAYS += ("gravity compensation", "dampers that are off", "many", "activations")
 
 
 @pytest.mark.parametrize(
@@ -93,18 +99,47 @@ def test_accelerations_are_those_of_mujoco_at_random_states_and_controls(case):
         warnings.simplefilter("error")
         system = system_from_mujoco(theirs)
     order, data, rng = MujocoOrder(system.model, theirs), mujoco.MjData(theirs), np.random.default_rng(4)
-    assert system.nu == (theirs.nu or theirs.nv)
-    ours = jax.jit(lambda q, v, u: order.a_to(q, v, jaxdyn.acceleration(system, State(q, v), u)))
+    assert (system.nu, system.nz) == (theirs.nu or theirs.nv, theirs.na)
+
+    def accelerations_and_rates(q, v, u, z):
+        state = State(q, v, z if system.nz else None)
+        rates = system.drives.rates(system.model, q, v, z, u) if system.nz else z
+        return order.a_to(q, v, jaxdyn.acceleration(system, state, u)), rates
+
+    ours = jax.jit(accelerations_and_rates)
     for _ in range(4):
         data.qpos[:] = theirs.qpos0 + rng.normal(size=theirs.nq)
         data.qpos[2:] /= np.linalg.norm(data.qpos[2:])
         data.qvel[:] = rng.normal(size=theirs.nv)
         data.ctrl[:] = rng.normal(size=theirs.nu)
+        low, high = theirs.actuator_actrange[theirs.actuator_actadr >= 0].T if theirs.na else np.zeros((2, 0))
+        data.act[:] = np.clip(rng.normal(size=theirs.na), *np.where(low < high, (low, high), ((-9.0,), (9.0,))))
         mujoco.mj_forward(theirs, data)
         q = order.q_from(jnp.array(data.qpos))
         v = order.v_from(jnp.array(data.qpos), jnp.array(data.qvel))
         u = jnp.array(data.ctrl) if theirs.nu else jnp.zeros(system.nu)
-        np.testing.assert_allclose(ours(q, v, u), data.qacc, rtol=1e-10, atol=1e-10)
+        a, rates = ours(q, v, u, jnp.array(data.act))
+        np.testing.assert_allclose(a, data.qacc, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(rates, data.act_dot, rtol=1e-10, atol=1e-10)
+
+
+def test_activations_after_steps_are_those_of_mujoco():
+    """MuJoCo is exact for `filterexact` and integrators alone, and stops these at `actrange`."""
+    servos = (
+        '<position joint="h" kp="5" timeconst="0.1"/><intvelocity joint="k" kp="9" actrange="-2 1" ctrlrange="-9 9"/>'
+    )
+    theirs = mujoco.MjModel.from_xml_string(xml(servos, '<option timestep="0.05"/>'))
+    system, data, u = (
+        system_from_mujoco(theirs),
+        mujoco.MjData(theirs),
+        np.array([[1.0, 9.5], [2.0, 15.0], [-3.0, 15.0], [0.0, -4.0]]),
+    )
+    start = system.at_rest(jaxdyn.neutral_state(system).q)
+    found = jaxdyn.rollout(system, start, jnp.array(u), dt=0.05, steps=4).saved.z
+    for control, ours in zip(u, found[1:], strict=True):
+        data.ctrl[:] = control
+        mujoco.mj_step(theirs, data)
+        np.testing.assert_allclose(ours, data.act, rtol=1e-12)
 
 
 def test_controls_keep_their_names_and_order_and_plain_motors_are_joint_drives():
@@ -119,9 +154,9 @@ def test_controls_keep_their_names_and_order_and_plain_motors_are_joint_drives()
 
 
 REFUSED = {
-    "position timeconst": (xml('<position name="a" joint="h" kp="5" timeconst="0.1"/>'), "a", "filterexact"),
-    "intvelocity": (xml('<intvelocity name="a" joint="h" kp="5" actrange="-1 1"/>'), "a", "integrator"),
-    "cylinder": (xml('<cylinder name="a" joint="h"/>'), "a", "filter"),
+    "early": (xml('<general name="a" joint="h" dyntype="integrator" actearly="true"/>'), "a", "actearly"),
+    "no time constant": (xml('<cylinder name="a" joint="h" timeconst="0"/>'), "a", "without a time constant"),
+    "user": (xml('<general name="a" joint="h" dyntype="user" actdim="1"/>'), "a", "dynamics of activation 'user'"),
     "muscle": (xml('<muscle name="a" joint="h" lengthrange="0 1"/>'), "a", "'muscle'"),
     "body": (xml('<adhesion name="a" body="slide" ctrlrange="0 1" gain="2"/>'), "a", "acts on a body"),
     "reference site": (xml('<motor name="a" site="s" refsite="far"/>'), "a", "relative to a reference site"),

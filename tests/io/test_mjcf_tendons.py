@@ -108,13 +108,15 @@ SLIDING = """<mujoco><worldbody><site name="w" pos="1 0 0"/><body><joint name="h
 
 
 def test_dry_friction_of_a_sliding_tendon_and_keyframes(tmp_path):
-    (tmp_path / "m.xml").write_text(SLIDING.format(more="", more_ctrl=""))
+    servo = '<intvelocity joint="h" kp="9" actrange="-1 1"/>'
+    (tmp_path / "m.xml").write_text(SLIDING.format(more=servo, more_ctrl=' 0.2" act="0.7'))
     with pytest.warns(IgnoredContent, match="1 geoms with contact"):
         system = load_system(tmp_path / "m.xml")
     frames = load_keyframes(system, tmp_path / "m.xml")
     assert tuple(frames) == ("home", "keyframe 1")
     state, u = frames["home"]
-    np.testing.assert_array_equal([*state.q, *state.v, *u, *frames["keyframe 1"][0].q], [0.3, 2.0, 0.5, -0.4])
+    np.testing.assert_array_equal([*state.q, *state.v, *state.z, *u], [0.3, 2.0, 0.7, 0.5, 0.2])
+    np.testing.assert_array_equal([*frames["keyframe 1"][0].q, *frames["keyframe 1"][0].z], [-0.4, 0.0])
     theirs = mujoco.MjModel.from_xml_path(str(tmp_path / "m.xml"))
     data = mujoco.MjData(theirs)
     mujoco.mj_resetDataKeyframe(theirs, data, 0)

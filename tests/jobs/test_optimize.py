@@ -411,3 +411,29 @@ def test_guessed_states_are_off_by_what_the_distribution_says(config):
         middle[name] = np.asarray(states.q)[:, 6, 0] - 1.0
     np.testing.assert_allclose(np.std(middle["normal"]), 0.3, rtol=0.1)
     np.testing.assert_allclose([middle["uniform"].min(), middle["uniform"].max()], [-0.3, 0.3], atol=0.01)
+
+
+@pytest.mark.thorough
+def test_runs_and_replays_have_the_states_of_drives(tmp_path):
+    lag = '[[actuator]]\nname = "servo"\njoints = {pivot = 1.0}\ntime_constant = "50 ms"\n'
+    machine = (CONFIGS / "mechanisms" / "pendulum.toml").read_text()
+    (tmp_path / "lag.toml").write_text(machine.replace("[[body]]", f"{lag}[[body]]", 1))
+    (tmp_path / "swing.toml").write_text(OPTIMIZE.replace("[0.5, 0.1]", "[0.5, 0.1, 0]"))
+    command = [
+        "optimize",
+        str(tmp_path / "swing.toml"),
+        f"mechanism={tmp_path / 'lag.toml'}",
+        "pictures=false",
+        "--out",
+    ]
+    assert main([*command, str(tmp_path / "run")]) == 0
+    plan = arrays_of(tmp_path / "run" / "plan.npz")
+    assert (plan["z"].shape, plan["feedback"].shape) == ((13, 1), (12, 1, 3))
+    assert np.ptp(plan["z"]) > 0.1
+    for feedback in ("true", "false"):
+        out = tmp_path / feedback
+        replay = ["rollout", str(tmp_path / "run" / "replay.toml"), f"control.replay_feedback={feedback}"]
+        assert main([*replay, "pictures=false", "--out", str(out)]) == 0
+        with jax.enable_x64(True):
+            run = load_run(out).trajectory
+        np.testing.assert_allclose(run.saved.z[0], plan["z"], rtol=1e-11, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Motors and servos with ranges, on joints, tendons and bodies; theory.md (H16), (H17)."""
+"""Motors and servos with ranges and lags, on joints, tendons and bodies; theory.md (H16), (H17), (H22), (H23)."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import dot, einsum, floating, floating_or_none
 from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.added_inertia import AddedInertia
-from jaxdyn.dynamics.drives.base import Controls, Coordinates, Drives, Velocities
+from jaxdyn.dynamics.drives.base import Controls, Coordinates, Drives, States, Velocities
 from jaxdyn.dynamics.forces import OverStep, Scalar, on_body
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.dynamics.paths import (
@@ -43,6 +43,9 @@ class Actuator:
     positive f pushes: it lengthens the line. At a point of a body, f scales a force and a torque, and l is zero. First u is clipped
     at its range, then f; derivatives are zero beyond the bounds.
 
+    An actuator with a time constant T has a state z, which replaces u in f: dz/dt = (u - z) / T for a first-order lag, or
+    dz/dt = u / T for an integrator. The state stays within its range.
+
     Attributes:
         name: Name of the control.
         joints: Moment arms by the names of joints: one value, or one per velocity component. Components of spherical and free
@@ -57,6 +60,9 @@ class Actuator:
         controlled_damping: Additional damping per unit of the control, as of a magnetic brake.
         control_range: Bounds of the control.
         force_range: Bounds of the force f.
+        time_constant: Time constant T of the state, s; 0 for an actuator without a state.
+        integrates: Whether the state is the integral of the control instead of the control with a lag.
+        state_range: Bounds of the state.
         stall_force: Force at rest of a motor whose largest force falls linearly with the speed, by the voltage that it induces;
             no such limit by default.
         no_load_speed: Rate of the length at which the largest force is zero.
@@ -77,7 +83,7 @@ class Actuator:
         system = jaxdyn.System(model, drives=Actuators.of(model, (servo, motor)))
         ```
 
-    Source: theory.md (H16).
+    Source: theory.md (H16), (H22), (H23).
     """
 
     name: str
@@ -94,6 +100,9 @@ class Actuator:
     controlled_damping: float = 0.0
     control_range: tuple[float, float] = dataclasses.field(default=_ANY, metadata=quantity("1", infinite=True))
     force_range: tuple[float, float] = dataclasses.field(default=_ANY, metadata=quantity("1", infinite=True))
+    time_constant: float = dataclasses.field(default=0.0, metadata=quantity("s", minimum=0.0))
+    integrates: bool = False
+    state_range: tuple[float, float] = dataclasses.field(default=_ANY, metadata=quantity("1", infinite=True))
     stall_force: float = dataclasses.field(default=np.inf, metadata=quantity("1", positive=True, infinite=True))
     no_load_speed: float = dataclasses.field(default=np.inf, metadata=quantity("1", positive=True, infinite=True))
     path: tuple[Waypoint, ...] = ()
@@ -103,13 +112,17 @@ class Actuator:
     torque: tuple[float, float, float] = dataclasses.field(default=(0.0, 0.0, 0.0), metadata=quantity("m"))
 
     def __post_init__(self):
-        for key, (low, high) in (("control_range", self.control_range), ("force_range", self.force_range)):
+        for key in ("control_range", "force_range", "state_range"):
+            low, high = getattr(self, key)
             if not low < high:
                 raise ValueError(f"actuator {self.name!r}: {key} is [{low:g}, {high:g}]; give the lower bound first")
         if bool(self.joints) + bool(self.path) + bool(self.body) != 1:
             raise ValueError(f"actuator {self.name!r}: give either joints, a path or a body")
         if (self.stall_force < np.inf) != (self.no_load_speed < np.inf):
             raise ValueError(f"actuator {self.name!r}: give both stall_force and no_load_speed")
+        if not self.time_constant and (self.integrates or self.state_range != _ANY):
+            remedy = "give its time_constant, 1 s if its rate is the control"
+            raise ValueError(f"actuator {self.name!r}: integrates and state_range are those of a state; {remedy}")
 
     @staticmethod
     def position_servo(joint: str, stiffness: float, damping: float = 0.0, **options: Any) -> "Actuator":
@@ -147,7 +160,8 @@ class Actuators(Drives):
         f = clip(gain u + stiffness (position_target u - l) + damping (velocity_target u - dl/dt) + offset),   tau = clip(B' f)
 
     The bounds are hard: forces are continuous, and derivatives are zero beyond a bound. The default integrator evaluates stiffness
-    and damping of actuators at the end of the step, so that steps are stable with gains of any size.
+    and damping of actuators at the end of the step, so that steps are stable with gains of any size. The states of actuators with
+    a time constant are in the order of the controls.
 
     Attributes:
         names: Name of each control.
@@ -171,11 +185,15 @@ class Actuators(Drives):
         no_load_speed: Rates of the lengths at which the largest forces are zero.
         control_range: Lower and upper bounds of the controls.
         force_range: Lower and upper bounds of the forces f.
+        stateful: Index of the control of each state.
+        integrates: Whether each state is the integral of its control instead of a lag.
+        time_constant: Time constants of the states, s.
+        state_range: Lower and upper bounds of the states.
         effort_range: Lower and upper bounds of the generalized forces, the sums over all actuators.
         pulling: Index of the control of each actuator along a path.
         paths: Path of each of them.
 
-    Source: theory.md (H16).
+    Source: theory.md (H16), (H22), (H23).
     """
 
     names: tuple[str, ...] = eqx.field(static=True, converter=plain)
@@ -199,6 +217,12 @@ class Actuators(Drives):
     no_load_speed: Float[Array, "nu"] | None = _optional(positive=True, infinite=True)
     control_range: Float[Array, "nu 2"] | None = _optional(infinite=True)
     force_range: Float[Array, "nu 2"] | None = _optional(infinite=True)
+    stateful: tuple[int, ...] = eqx.field(static=True, converter=plain, default=())
+    integrates: tuple[bool, ...] = eqx.field(static=True, converter=plain, default=())
+    time_constant: Float[Array, "nz"] | None = eqx.field(
+        converter=floating_or_none, default=None, metadata=quantity("s", positive=True)
+    )
+    state_range: Float[Array, "nz 2"] | None = _optional(infinite=True)
     effort_range: Float[Array, "nv 2"] | None = _optional(infinite=True)
     pulling: tuple[int, ...] = eqx.field(static=True, converter=plain, default=())
     paths: tuple[Path, ...] = ()
@@ -234,6 +258,8 @@ class Actuators(Drives):
                 thrusters.append((control, body, frame.translation, *turned))
         controls, columns, lengths = zip(*arms, strict=True) if arms else ((), (), ())
         pushing, bodies, *vectors = zip(*thrusters, strict=True) if thrusters else ((), (), (), (), ())
+        stateful = [control for control, actuator in enumerate(actuators) if actuator.time_constant]
+        of_states = [actuators[control] for control in stateful]
         bounds = np.tile(_ANY, (model.nv, 1))
         for joint, pair in (effort_range or {}).items():
             bounds[[column for column, _ in arms_of_joints(model.topology, {joint: (1.0,)}, "effort_range")]] = pair
@@ -247,6 +273,10 @@ class Actuators(Drives):
             *(jnp.asarray(np.reshape(x, (-1, 3)), float) for x in vectors),
             **{name: _unless(default, [getattr(x, name) for x in actuators]) for name, default in _OPTIONAL.items()},
             gain=np.array([actuator.gain for actuator in actuators], float),
+            stateful=tuple(stateful),
+            integrates=tuple(x.integrates for x in of_states),
+            time_constant=_unless(0.0, [x.time_constant for x in of_states]),
+            state_range=floating_or_none(_unless(_ANY, [x.state_range for x in of_states])),
             effort_range=jnp.asarray(bounds, float) if effort_range else None,
             pulling=tuple(paths),
             paths=tuple(paths.values()),
@@ -265,6 +295,12 @@ class Actuators(Drives):
                 for key in ("gain", *_OPTIONAL)
                 if getattr(self, key) is not None
             }
+            if control in self.stateful:
+                k = self.stateful.index(control)
+                values["integrates"] = self.integrates[k]
+                for key in ("time_constant", "state_range"):
+                    if getattr(self, key) is not None:
+                        values[key] = np.asarray(getattr(self, key))[k].tolist()
             own = [k for k, owner in enumerate(self.controls) if owner == control]
             joints = joints_of_arms(topology, [self.columns[k] for k in own], np.asarray(self.arms)[own].tolist())
             if control in self.pulling:
@@ -298,14 +334,53 @@ class Actuators(Drives):
         return None if self.control_range is None else (self.control_range[:, 0], self.control_range[:, 1])
 
     @property
+    def state_count(self) -> int:
+        return len(self.stateful)
+
+    @property
+    def state_bounds(self) -> tuple[States, States] | None:
+        return None if self.state_range is None else (self.state_range[:, 0], self.state_range[:, 1])
+
+    def rates(self, model: Model, q: Coordinates, v: Velocities, z: States, u: Controls) -> States:
+        drive, T = self._drive(z, u)
+        return drive / T  # (H22)
+
+    def states_over_step(
+        self, model: Model, q: Coordinates, v: Velocities, z: States, u: Controls, step: Scalar | float
+    ) -> tuple[States, States]:
+        drive, T = self._drive(z, u)
+        x, integrates = step / T, np.array(self.integrates)
+        share = jnp.where(integrates, x, -jnp.expm1(-x))
+        mean = jnp.where(integrates, 0.5 * x, 1.0 - share / x)
+        return z + mean * drive, z + share * drive  # (H23)
+
+    def steady_states(self, u: Controls) -> States | None:
+        return None if any(self.integrates) else self._commands(u)
+
+    def acting(self, z: States, u: Controls) -> Controls:
+        return u.at[np.array(self.stateful, int)].set(z)
+
+    def _drive(self, z: States, u: Controls) -> tuple[States, States]:
+        """Rates of the states times the time constants, and these."""
+        assert self.time_constant is not None  # see `validate`
+        return self._commands(u) - jnp.where(np.array(self.integrates), 0.0, z), self.time_constant
+
+    def _commands(self, u: Controls) -> States:
+        """Bounded control of each state."""
+        u = u if self.control_range is None else jnp.clip(u, self.control_range[:, 0], self.control_range[:, 1])
+        return u[np.array(self.stateful, int)]
+
+    @property
     def unbounded(self) -> "Actuators":
-        bounds = ("control_range", "force_range", "effort_range", "stall_force", "no_load_speed")
+        bounds = ("control_range", "force_range", "state_range", "effort_range", "stall_force", "no_load_speed")
         return dataclasses.replace(self, **dict.fromkeys(bounds))
 
     def control_names(self, model: Model) -> tuple[str, ...]:
         return self.names
 
     def row_names(self, model: Model, axis: str) -> tuple[str, ...] | None:
+        if axis == "nz":
+            return tuple(self.names[control] for control in self.stateful)
         if axis == "nt":
             return tuple(self.names[control] for control in self.thrusters)
         if axis != "arms":
@@ -319,9 +394,13 @@ class Actuators(Drives):
         if wrong is None and GROUND in self.bodies:
             wrong = "an actuator on the ground has no effect; give a body"
         sizes = {"nu": self.count, "nv": model.nv, "arms": len(self.columns), "nt": len(self.bodies)}
-        owners = (*self.controls, *self.thrusters, *self.pulling)
-        if wrong is None and (len(self.pulling) != len(self.paths) or not all(0 <= k < self.count for k in owners)):
-            wrong = "its paths and moment arms do not belong to its controls; make it by Actuators.of"
+        sizes["nz"] = len(self.stateful)
+        owners = (*self.controls, *self.thrusters, *self.pulling, *self.stateful)
+        counts = len(self.pulling) == len(self.paths) and len(self.integrates) == len(self.stateful)
+        if wrong is None and not (counts and all(0 <= k < self.count for k in owners)):
+            wrong = "its paths, states and moment arms do not belong to its controls; make it by Actuators.of"
+        if wrong is None and self.stateful and self.time_constant is None:
+            wrong = "its states have no time constants; make it by Actuators.of"
         wrong = wrong or next((problem for path in self.paths if (problem := path.validate(model))), None)
         return wrong or invalid(self, sizes)
 
@@ -354,8 +433,8 @@ class Actuators(Drives):
 
     def _forces(self, length: Controls, rate: Controls, u: Controls) -> tuple[Controls, Controls, Controls]:
         """Bounded forces f, -df/dl and -df/d(dl/dt), which are zero beyond bounds."""
-        if self.control_range is not None:
-            u = jnp.clip(u, self.control_range[:, 0], self.control_range[:, 1])
+        bounds = self._acting_bounds
+        u = u if bounds is None else jnp.clip(u, bounds[:, 0], bounds[:, 1])
         zero = jnp.zeros_like(self.gain)
         stiffness, damping = (zero if x is None else x for x in (self.stiffness, self.damping))
         force = self.gain * u
@@ -376,6 +455,16 @@ class Actuators(Drives):
             stiffness, damping = jnp.where(inside, stiffness, 0.0), jnp.where(inside, damping, slope)
             force = jnp.clip(force, low, high)
         return force, stiffness, damping
+
+    @property
+    def _acting_bounds(self) -> Float[Array, "nu 2"] | None:
+        """Bounds of the controls, and of the states that replace some of them."""
+        if not self.stateful:
+            return self.control_range
+        unlimited = jnp.asarray(np.tile(_ANY, (self.count, 1)), self.gain.dtype)
+        bounds = unlimited if self.control_range is None else self.control_range
+        own = unlimited[: self.state_count] if self.state_range is None else self.state_range
+        return bounds.at[np.array(self.stateful, int)].set(own)
 
     def _bounded(self, tau: Float[Array, "nv"]) -> Float[Array, "nv"]:
         return tau if self.effort_range is None else jnp.clip(tau, self.effort_range[:, 0], self.effort_range[:, 1])
@@ -407,10 +496,13 @@ class Actuators(Drives):
 _RESISTING = ("stiffness", "damping", "controlled_stiffness", "controlled_damping", "stall_force")
 
 
+_OF_STATE = ("time_constant", "integrates", "state_range")
+
+
 _OPTIONAL = {
     field.name: field.default
     for field in dataclasses.fields(Actuator)
-    if field.name not in ("name", "joints", "gain", "path", "body", "point", "force", "torque")
+    if field.name not in ("name", "joints", "gain", "path", "body", "point", "force", "torque", *_OF_STATE)
 }
 
 

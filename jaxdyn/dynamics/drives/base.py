@@ -24,8 +24,11 @@ Velocities = Float[Array, "nv"]
 Controls = Float[Array, "nu"]
 
 
+States = Float[Array, "nz"]
+
+
 class Drives(eqx.Module):
-    """Map from the controls u of a system to generalized forces."""
+    """Map from the controls u of a system to generalized forces, perhaps with states z."""
 
     @property
     @abc.abstractmethod
@@ -45,6 +48,36 @@ class Drives(eqx.Module):
         """The part of the forces that acts at points of bodies, as of a `BodyForce`; the rest, by default all of it, acts within
         the joints."""
         return jnp.zeros_like(moving.velocity)
+
+    @property
+    def state_count(self) -> int:
+        """Number of states z of these drives, such as those of a lag."""
+        return 0
+
+    @property
+    def state_bounds(self) -> tuple[States, States] | None:
+        """Lower and upper bounds at which the states stop; None if there are none."""
+        return None
+
+    def rates(self, model: Model, q: Coordinates, v: Velocities, z: States, u: Controls) -> States:
+        """Rates dz/dt (1/s) of the states within their bounds."""
+        return jnp.zeros_like(z)
+
+    def states_over_step(
+        self, model: Model, q: Coordinates, v: Velocities, z: States, u: Controls, step: Scalar | float
+    ) -> tuple[States, States]:
+        """Means of the states over a step of length `step` (s) that starts at z, and the states at its end, with constant controls;
+        by default those of an explicit Euler step."""
+        rates = self.rates(model, q, v, z, u)
+        return z + 0.5 * step * rates, z + step * rates
+
+    def steady_states(self, u: Controls) -> States | None:
+        """States after a long time with constant controls; None if they depend on the states before."""
+        return None
+
+    def acting(self, z: States, u: Controls) -> Controls:
+        """The vector that all methods for forces take as u, if there are states."""
+        return u
 
     @property
     def driven(self) -> tuple[int, ...] | None:

@@ -1,11 +1,13 @@
 """Actuators of a compiled MJCF model, and their ranges, as drives of a system.
 
-MuJoCo computes the force of an actuator from its control u, its length l and the rate of l, without activation states:
+MuJoCo computes the force of an actuator from its control u, its length l and the rate of l:
 
     f = (g0 + g1 l + g2 dl/dt) u + b0 + b1 l + b2 dl/dt
 
-The control is clipped at `ctrlrange`, the force at `forcerange`, and the sum of the forces in a joint at `actuatorfrcrange`. Here,
-lengths of joints and fixed tendons are zero in the neutral configuration, so the difference is a part of the constant terms.
+The control is clipped at `ctrlrange`, the force at `forcerange`, and the sum of the forces in a joint at `actuatorfrcrange`. With
+dynamics, an activation takes the place of u in f: the integral of the control, or the control with a lag. It is the state of the
+actuator here, and `actrange` is its range. Lengths of joints and fixed tendons are zero in the neutral configuration, so the
+difference is a part of the constant terms.
 """
 
 import dataclasses
@@ -20,6 +22,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix
 
 _FREE, _BALL = 0, 1  # mujoco.mjtJoint
+_LAGS = ("filter", "filterexact")
 _ANY = (-np.inf, np.inf)
 LeaveOut = Callable[[str, str, int, str, str], None]
 
@@ -101,6 +104,7 @@ class ActuatorReader:
             controlled_damping=float(-g2),
             control_range=self._control_range(index),
             force_range=self._force_range(index),
+            **self._state(index),
         )
 
     def arms(self, model: Model, path: list[tuple[int, float]], gear: np.ndarray) -> tuple[dict[str, Any], float]:
@@ -126,6 +130,20 @@ class ActuatorReader:
         gain[1:] *= compiled.actuator_gaintype[index] == affine
         bias *= compiled.actuator_biastype[index] != self.mujoco.mjtBias.mjBIAS_NONE
         return tuple(gain.tolist()), tuple(bias.tolist())
+
+    def _dynamics(self, index: int) -> str:
+        """Name of the law of the activation, "none" without one."""
+        return self.mujoco.mjtDyn(self.compiled.actuator_dyntype[index]).name.removeprefix("mjDYN_").lower()
+
+    def _state(self, index: int) -> dict[str, Any]:
+        compiled, dynamics = self.compiled, self._dynamics(index)
+        if dynamics == "none":
+            return {}
+        integrates, bounds = dynamics == "integrator", _ANY
+        if compiled.actuator_actlimited[index]:
+            bounds = tuple(map(float, compiled.actuator_actrange[index]))
+        time_constant = 1.0 if integrates else float(compiled.actuator_dynprm[index, 0])
+        return {"time_constant": time_constant, "integrates": integrates, "state_range": bounds}
 
     def _target(self, index: int) -> str:
         """Name of the type of the transmission, such as "joint" or "tendon"."""
@@ -175,7 +193,6 @@ class ActuatorReader:
         """Reason why an actuator has no counterpart; empty if it has one."""
         compiled, mujoco, target = self.compiled, self.mujoco, self._target(index)
         joint = self._joint(index)
-        dynamics = mujoco.mjtDyn(compiled.actuator_dyntype[index]).name.removeprefix("mjDYN_").lower()
         gain = mujoco.mjtGain(compiled.actuator_gaintype[index]).name.removeprefix("mjGAIN_").lower()
         bias = mujoco.mjtBias(compiled.actuator_biastype[index]).name.removeprefix("mjBIAS_").lower()
         group, (g, b) = int(compiled.actuator_group[index]), self._law(index)
@@ -185,8 +202,13 @@ class ActuatorReader:
             return f"is in group {group}, which actuatorgroupdisable switches off"
         if gain not in ("fixed", "affine") or bias not in ("none", "affine"):
             return f"has the force law {gain if gain not in ('fixed', 'affine') else bias!r}"
-        if dynamics != "none":
-            return f"has an activation state, dyntype {dynamics!r}"
+        dynamics = self._dynamics(index)
+        if dynamics not in ("none", "integrator", *_LAGS) or compiled.actuator_actnum[index] > 1:
+            return f"has the dynamics of activation {dynamics!r}"
+        if dynamics in _LAGS and not compiled.actuator_dynprm[index, 0] > 0.0:
+            return f"has dynamics of activation {dynamics!r} without a time constant"
+        if compiled.actuator_actearly[index]:
+            return "has an activation at the end of the step, actearly"
         if _given(compiled, "actuator_plugin", index, -1) >= 0:
             return "is a plugin"
         if _given(compiled, "actuator_delay", index):
@@ -213,8 +235,8 @@ class ActuatorReader:
                 return "acts on the ground"
         elif joint is None:
             return f"acts on a {target}"
-        low, high = self._control_range(index)
-        if not low < high or not self._force_range(index)[0] < self._force_range(index)[1]:
+        ranges = (self._control_range(index), self._force_range(index), self._state(index).get("state_range", _ANY))
+        if not all(low < high for low, high in ranges):
             return "has an empty range"
         if np.any(_given(compiled, "actuator_dampingpoly", index)):
             return "has nonlinear damping"

@@ -2,12 +2,12 @@
 
 MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
 bodies, joints with armature, damping, dry friction and springs, tendons likewise (`mjcf.tendons`), equality constraints, gravity
-compensation, and actuators without activation states (`mjcf.actuators`). A body with several joints becomes
+compensation, and actuators (`mjcf.actuators`). A body with several joints becomes
 a chain of bodies, one per joint. Only the last body of the chain has mass; its origin is at the last joint. Coordinates are in
 MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
 
-An element that affects the free motion and has no counterpart in jaxdyn (armature of tendons, a medium, actuators with activation
-states ...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
+An element that affects the free motion and has no counterpart in jaxdyn (armature of tendons, a medium, muscles
+...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
 `IgnoredContent` warning names all that is left out, and counts the geoms whose contacts are not read.
 """
 
@@ -116,7 +116,8 @@ def load_keyframes(
         folder: See `load_mjcf`.
 
     Returns:
-        State and controls of each keyframe by its name. The controls are zero if the file has no actuators.
+        State and controls of each keyframe by its name; `act` gives the states z. Controls and z are zero if the file has no
+        actuators.
 
     Raises:
         ImportError: The `mujoco` package is not installed.
@@ -140,11 +141,13 @@ def load_keyframes(
     text, files = read_mjcf(Path(path), None if folder is None else Path(folder))
     compiled, found = _compiled(_mujoco(), Path(path), text, files.assets, kinematic=True), {}
     order = MujocoOrder(system.model, compiled)
-    if compiled.nu not in (0, system.nu):
-        raise ConfigError(f"{path}: it has {compiled.nu} controls, but the system has {system.nu}; load all actuators")
+    for what, theirs, ours in (("controls", compiled.nu, system.nu), ("activations", compiled.na, system.nz)):
+        if compiled.nu and theirs != ours:
+            raise ConfigError(f"{path}: it has {theirs} {what}, but the system has {ours}; load all actuators")
     for key in range(compiled.nkey):
         q = order.q_from(jnp.asarray(compiled.key_qpos[key], float))
-        state = State(q, order.v_from(q, jnp.asarray(compiled.key_qvel[key], float)))
+        z = jnp.asarray(compiled.key_act[key] if compiled.nu else np.zeros(system.nz), float) if system.nz else None
+        state = State(q, order.v_from(q, jnp.asarray(compiled.key_qvel[key], float)), z)
         controls = compiled.key_ctrl[key] if compiled.nu else np.zeros(system.nu)
         found[compiled.key(key).name or f"keyframe {key}"] = state, jnp.asarray(controls, float)
     return found

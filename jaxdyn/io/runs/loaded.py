@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -35,8 +36,8 @@ class Run(Displayed):
         path: Run directory.
         system: The mechanism with its forces, drives and constraints.
         arrays: Recorded arrays by name; the first axis of every array except `time` is the index of the sample. A run of `jaxdyn
-            rollout` has `time` (T,) in s, `q` (samples, T, nq), `v` (samples, T, nv), `energy` and `work` (samples, T) in J, and
-            `result` and `steps` (samples,).
+            rollout` has `time` (T,) in s, `q` (samples, T, nq), `v` (samples, T, nv), `z` (samples, T, nz) if drives have states,
+            `energy` and `work` (samples, T) in J, and `result` and `steps` (samples,).
         config: Content of config.toml, or None if there is no such file.
         metrics: Content of metrics.json; None if the run is not complete.
         provenance: Content of provenance.json, which pins the inputs of the run, or None if there is no such file.
@@ -69,11 +70,12 @@ class Run(Displayed):
             raise RunError(f"{self.path}: the states do not fit the system {model.name!r}; give a complete run")
         completed = np.full(samples, RolloutResult.SUCCESSFUL.value, np.int32)
         result, steps = arrays.get("result", completed), arrays.get("steps", np.full_like(completed, records - 1))
-        states = State(jnp.asarray(q), jnp.asarray(v))
+        z = jnp.asarray(arrays["z"]) if "z" in arrays else None
+        states = State(jnp.asarray(q), jnp.asarray(v), z)
         return Trajectory(
             jnp.broadcast_to(jnp.asarray(time), (samples, records)),
             states,
-            State(states.q[:, -1], states.v[:, -1]),
+            jax.tree.map(lambda x: x[:, -1], states),
             None,
             jnp.asarray(result),
             jnp.asarray(steps),

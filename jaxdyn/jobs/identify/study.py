@@ -339,7 +339,9 @@ def problems_of(config: IdentifyConfig, parameters: Parameters, parts: list[Part
     w = config.windows
     deviations = {"start_noise": w.start_noise, "continuity": w.continuity}
     given: dict[str, Any] = {
-        key: each(values, "nx", plant.system, f"windows.{key}") for key, values in deviations.items() if values
+        key: each(values, "nx", plant.system.changed(drives=None), f"windows.{key}")
+        for key, values in deviations.items()
+        if values
     }
     windows = [windows_of(config, parts, duration=duration) for duration in w.duration]
     options = given | {"free_starts": w.free_starts, "growth_time": w.growth_time}

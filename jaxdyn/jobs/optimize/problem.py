@@ -103,6 +103,7 @@ def _system(problem: ControlProblem) -> System:
 
 def _start(config: OptimizeConfig, system: System) -> State:
     start = state(config.initial.q, config.initial.v, system, "initial.")
+    start = dataclasses.replace(start, z=system.at_rest(start.q).z)
     if system.constraints:
         error = float(jnp.max(jnp.abs(constraint_errors(system, start).residual)))
         if error > _CLOSED:
@@ -161,7 +162,8 @@ def _moved_through(entry: StatesStartConfig, problem: ControlProblem, key: str) 
         steps = jax.vmap(lambda a, b: configuration.difference(model, a, b))(through[:-1], through[1:])
         q = jax.vmap(lambda k, share: configuration.integrate(model, through[k], share * steps[k]))(part, share)
         v = (steps / jnp.asarray(lengths, model.dtype)[:, None])[part]
-        states = State(q.at[0].set(problem.initial.q), v.at[0].set(problem.initial.v))
+        z = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(q), *x.shape)), problem.initial.z)
+        states = State(q.at[0].set(problem.initial.q), v.at[0].set(problem.initial.v), z)
         return dataclasses.replace(guess.rest(problem), states=states)
 
     return stored_jit(jax.vmap(plan))(jnp.asarray(away, model.dtype))

@@ -211,7 +211,7 @@ class JointBoundsKeys:
         def bounds(side: str, of_q: Array, of_v: Array) -> np.ndarray:
             q = each(getattr(self, f"q_{side}"), "nq", system, f"{place} q_{side}", of_q)
             v = each(getattr(self, f"v_{side}"), "nv", system, f"{place} v_{side}", of_v)
-            return np.concatenate([q, v])
+            return np.concatenate([q, v, np.full(system.nz, np.inf if side == "upper" else -np.inf)])
 
         lower = bounds("lower", limits.lower, -limits.velocity)
         upper = bounds("upper", limits.upper, limits.velocity)

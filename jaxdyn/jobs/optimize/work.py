@@ -218,7 +218,10 @@ def _save(solutions: Solutions, directory: RunDirectory) -> None:
     directory.write_text("replay.toml", replay_config(problem, found.value.design[best]))
     states = jax.tree.map(lambda leaf: np.asarray(leaf)[shown], found.value.states)
     energy = _energies(system, states)
-    directory.write_arrays("states", time=solutions.times, q=states.q, v=states.v, energy=energy, plan=shown)
+    of_drives = {} if states.z is None else {"z": states.z}
+    directory.write_arrays(
+        "states", time=solutions.times, q=states.q, v=states.v, energy=energy, plan=shown, **of_drives
+    )
     searches = {name: getattr(found, name) for name in ("cost", "violation", "result")}
     searches |= {"iterations": found.stats.iterations, "controls": found.value.controls, "design": found.value.design}
     if found.history is not None:

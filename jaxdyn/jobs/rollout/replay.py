@@ -1,6 +1,7 @@
 """Files of optimized plans, and their use as controls of a rollout."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -12,7 +13,6 @@ from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs.directory import MECHANISM, RunDirectory
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.rollout.config import RolloutConfig
-from jaxdyn.mechanism import configuration
 from jaxdyn.simulate.controls import Knots
 
 PLAN = "plan"
@@ -22,12 +22,13 @@ _SHAPES = {"time": 1, "q": 2, "v": 2, "controls": 2, "feedback": 3, "lower": 1, 
 
 
 def saved_plan(problem: ControlProblem, found: Solution) -> dict[str, Array | np.ndarray]:
-    """The arrays of a plan file: time (N+1), q, v; controls (N, nu), feedback (N, nu, 2 nv), bounds, design."""
+    """The arrays of a plan file: time (N+1), q, v, perhaps z; controls (N, nu), feedback (N, nu, nx), bounds, design."""
     placed = problem.with_design(found.value.design)
     return {
         "time": np.arange(problem.steps + 1) * float(placed.dt),
         "q": found.value.states.q,
         "v": found.value.states.v,
+        **({} if found.value.states.z is None else {"z": found.value.states.z}),
         "controls": found.value.controls,
         "feedback": found.feedback,
         "lower": placed.lower,
@@ -85,10 +86,10 @@ class ReplayedPlan(eqx.Module):
         u = held(self.controls)
         if self.feedback is None:
             return u
-        gains, q, v = held(self.feedback), held(self.states.q), held(self.states.v)
+        gains, reference = held(self.feedback), [held(x) for x in jax.tree.leaves(self.states)]
 
         def policy(t: Float[Array, ""], state: State, key: PRNGKeyArray | None) -> Float[Array, "nu"]:
-            off = jnp.concatenate([configuration.difference(system.model, q(t), state.q), state.v - v(t)])
+            off = MultibodyDynamics(system).difference(State(*(x(t) for x in reference)), state)
             K = gains(t).reshape(system.nu, off.size)
             return jnp.clip(u(t) + jnp.sum(K * off[None], axis=1), self.lower, self.upper)
 
@@ -107,7 +108,7 @@ def load_replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
         return None
     key = f"control.replay: {path}"
     try:
-        arrays = RunDirectory(path.parent).read_arrays(path.stem)
+        arrays = {"z": np.zeros((1, 0))} | RunDirectory(path.parent).read_arrays(path.stem)
     except RunError as error:
         raise ConfigError(f"control.replay: {error}") from None
     absent = [name for name, axes in _SHAPES.items() if name not in arrays or arrays[name].ndim != axes]
@@ -117,6 +118,7 @@ def load_replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
         )
     model, steps = system.model, len(arrays["controls"])
     sizes = {"coordinates": ("q", model.nq), "velocities": ("v", model.nv), "controls": ("controls", system.nu)}
+    sizes["states of drives"] = "z", system.nz
     for what, (name, size) in sizes.items():
         if arrays[name].shape[1] != size:
             raise ConfigError(
@@ -144,4 +146,5 @@ def load_replay(config: RolloutConfig, system: System) -> ReplayedPlan | None:
         )
     _, q, v, controls, gains, lower, upper = (jnp.asarray(arrays[name], model.dtype) for name in _SHAPES)
     step = jnp.asarray(interval, model.dtype)
-    return ReplayedPlan(State(q, v), controls, gains if feedback else None, lower, upper, step)
+    z = jnp.asarray(arrays["z"], model.dtype) if system.nz else None
+    return ReplayedPlan(State(q, v, z), controls, gains if feedback else None, lower, upper, step)

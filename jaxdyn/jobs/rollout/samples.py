@@ -99,6 +99,7 @@ def record(
     """The record of a sample; `passed` has the depths of its contacts (m) since the previous record, if there is one."""
     state = sample.state
     values = {"q": state.q, "v": state.v, "energy": total_energy(system, state), "work": sample.work}
+    values |= {} if state.z is None else {"z": state.z}
     values |= {name: output(system, state, name, t) for name in outputs}
     return values | contact_record(system, state, t, passed) if contact_names(system) else values
 
@@ -179,7 +180,8 @@ def sample_source(
         torques = random_knots(torque_key, torque, duration=config.time.duration, interval=interval)
         start = assemble(system, system.at_rest(q), throw=False)  # the configuration is unchanged if there are no loops
         target = start.q if middle is None else middle
-        state = State(start.q, project_velocity(system, State(start.q, v)))
+        z = system.at_rest(start.q).z if replay is None or replay.states.z is None else replay.states.z[0]
+        state = State(start.q, project_velocity(system, State(start.q, v)), z)
         none, zero = jnp.zeros((), jnp.int32), jnp.zeros((), dtype)
         progress = SampleProgress(state, zero, kinetic_energy(system.model, state.q, state.v), none, none)
         first = record(system, config.outputs, progress, zero)
