@@ -97,7 +97,7 @@ class RecordedSamples:
     def sample(self, number: int) -> Sample:
         """Displayed data of one sample, computed on first access."""
         if number not in self._known:
-            # A thread of the server may call this, and threads do not inherit the precision that was set when the model was loaded.
+            # The caller may have loaded the model within a context of double precision that has ended.
             with jax.enable_x64(self.model.dtype == np.float64):
                 q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
                 placed = skeleton.place(self.mechanism, self.instants, q)

@@ -172,13 +172,6 @@ class Scene:
         arrows = 0 if self.forces is None else len(self.forces.batched_positions)
         return self._stick_count * (1 + ghosts) + bodies + len(self._spheres.radii) + arrows
 
-    def parts(self) -> dict[str, Any]:
-        """The nodes that can be hidden, by name."""
-        shapes = {} if self.visuals is None else {"visuals": self.visuals}
-        rest = {"ellipsoids": self.ellipsoids, "joint axes": self.axes, "frames": self.frames}
-        contact = {"contacts": self.contacts, "contact forces": self.forces}
-        return {**shapes, "sticks": self.skeleton, **rest, **{k: v for k, v in contact.items() if v is not None}}
-
     def show(self, placed: Placed, ghosts: list[Placed], time: int, touching: Touching | None = None) -> None:
         """Move the mechanism to the first sample of `placed`, and the gray samples to `ghosts`, at the record with index `time`;
         `touching` has the contacts of the first sample.
