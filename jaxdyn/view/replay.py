@@ -18,51 +18,17 @@ import websockets.asyncio.server
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
-from jaxdyn.io.shapes.visuals import Visual, with_fewer_triangles
+from jaxdyn.io.shapes.visuals import with_fewer_triangles
 from jaxdyn.view.page import page_of
 from jaxdyn.view.recorded_samples import RecordedSamples, check_samples
 from jaxdyn.view.scene import Scene
-from jaxdyn.view.skeleton import Mechanism, Values
 
 _MOST_TRIANGLES = 160_000  # on a page, in the scenes of all of its samples
 _MOST_PLACEMENTS = 330_000  # of parts in frames on a page, about 12 B each: less than 5 MB without shapes
 
 
-class Replay:
-    """Recorded motions of one mechanism for interactive viewing in three dimensions.
-
-    Attributes:
-        recording: Recorded motions.
-        visuals: Shapes of the bodies.
-    """
-
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        time: Values,
-        q: Values,
-        *,
-        v: Values | None = None,
-        energy: Values | None = None,
-        work: Values | None = None,
-        visuals: Sequence[Visual] = (),
-    ):
-        """Make a replay of recorded motions, which are interpolated between records.
-
-        Args:
-            mechanism: A model, or a system; the loops, the ground and the contacts of a system are drawn too.
-            time: Times of the records (T,), s, ascending.
-            q: Coordinates (samples, T, nq), rad or m.
-            v: Velocities (samples, T, nv), rad/s or m/s; without them, contact forces are not drawn.
-            energy: Kinetic and potential energy (samples, T), J.
-            work: Work done up to each time (samples, T), J.
-            visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`. Samples in gray are drawn as sticks.
-
-        Raises:
-            ValueError: The shapes do not match.
-        """
-        self.recording = RecordedSamples(mechanism, time, q, v=v, energy=energy, work=work)
-        self.visuals = tuple(visuals)
+class Replay(RecordedSamples):
+    """Recorded motions of one mechanism for interactive viewing in three dimensions."""
 
     def write_html(self, path: Path | str, *, samples: Sequence[int] | None = None, overlay: int = 3) -> None:
         """Write the replay as one HTML file that opens without a server or network.
@@ -81,25 +47,23 @@ class Replay:
         Raises:
             ConfigError: There is no such sample, or the file cannot be written.
         """
-        recording = self.recording
-        chosen = check_samples(range(min(8, recording.samples)) if samples is None else samples, recording.samples)
+        chosen = check_samples(range(min(8, self.samples)) if samples is None else samples, self.samples)
         with page_writer() as server:
             visuals = with_fewer_triangles(self.visuals, _MOST_TRIANGLES // len(chosen))  # each sample has a scene
-            scene = Scene(server, recording.mechanism, *recording.box(visuals), visuals)
-            parts = scene.moving_parts(len(recording.others(chosen[0], overlay)))
-            count = min(len(recording.instants), max(2, _MOST_PLACEMENTS // (parts * len(chosen))))
-            frames = np.linspace(0, len(recording.instants) - 1, count).round().astype(int)
+            scene = Scene(server, self.mechanism, *self.box(visuals), visuals)
+            parts = scene.moving_parts(len(self.others(chosen[0], overlay)))
+            count = min(len(self.instants), max(2, _MOST_PLACEMENTS // (parts * len(chosen))))
+            frames = np.linspace(0, len(self.instants) - 1, count).round().astype(int)
             pages = {number: self._recorded(server, scene, number, overlay, frames) for number in chosen}
-        write_content(path, page_of(recording, pages, scene.legend))
+        write_content(path, page_of(self, pages, scene.legend))
 
     def _recorded(self, server: viser.ViserServer, scene: Scene, number: int, overlay: int, frames: np.ndarray) -> str:
         """The page that viser makes of some frames of the motion of one sample."""
-        recording = self.recording
-        placed, touching = recording.sample(number).placed, recording.sample(number).touching
-        ghosts = [recording.sample(other).placed for other in recording.others(number, overlay)]
+        placed, touching = self.sample(number).placed, self.sample(number).touching
+        ghosts = [self.sample(other).placed for other in self.others(number, overlay)]
         scene.show(placed, ghosts, 0, touching)
         recorder = server.get_scene_serializer()
-        for frame, pause in zip(frames[1:].tolist(), np.diff(recording.instants[frames]), strict=True):
+        for frame, pause in zip(frames[1:].tolist(), np.diff(self.instants[frames]), strict=True):
             recorder.insert_sleep(float(pause))
             scene.show(placed, ghosts, frame, touching)
         return recorder.as_html()

@@ -147,11 +147,11 @@ def test_a_replay_states_the_scale_of_the_forces_and_its_scene_has_the_true_grou
     assert (tmp_path / "replay.html").stat().st_size < 5e6
     assert "contact forces:" in (tmp_path / "replay.html").read_text()
     with page_writer() as server:
-        scene = Scene(server, system, *replay.recording.box())
+        scene = Scene(server, system, *replay.box())
         assert [round(floor.position[2], 9) for floor in scene.floors] == [-0.05]
         red = []
-        for frame in (0, len(replay.recording.instants) - 1):
-            sample = replay.recording.sample(0)
+        for frame in (0, len(replay.instants) - 1):
+            sample = replay.sample(0)
             scene.show(sample.placed, [], frame, sample.touching)
             red.append(float(scene.forces.batched_scales[:, 2].max()))
     assert red[0] == 0.0
