@@ -30,10 +30,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tqdm import tqdm
 
 from jaxdyn.display import aligned
-from jaxdyn.identify import LevenbergMarquardt, Part, Plant, cross_validate, evaluate, fit
-from jaxdyn.identify.cross_validation import CrossValidation
+from jaxdyn.identify import LevenbergMarquardt, Part, Plant, evaluate, fit
 from jaxdyn.io import RunDirectory, read_config, setting
 from jaxdyn.jobs import Job, main
 from jaxdyn.jobs.identify.config import IdentifyConfig, StudyConfig
@@ -108,15 +108,11 @@ def compared(config: Config, whole: IdentifyConfig, study: StudyConfig) -> tuple
         PLAIN: fitting(plain(whole), smooth),
         WHOLE: fitting(whole, plant),
     }
-    found = cross_validate(candidates, parts, whole.check)
-    figures = {"left out": means(found)}
+    figures = {"left out": {name: means(fitted, parts, whole) for name, fitted in candidates.items()}}
     if unseen:
         plants = {name: fitted(parts) for name, fitted in candidates.items()}
         figures["apart"] = evaluate(plants, unseen, whole.check, intervals=False).figures
-    lines = [
-        f"{study.name}: means over {len(parts)} recordings, each of which is left out once",
-        *found.failures.values(),
-    ]
+    lines = [f"{study.name}: means over {len(parts)} recordings, each of which is left out once"]
     for what, tabled in figures.items():
         title = f"{what}: {', '.join(apart)}" if what == "apart" else what
         lines += [table_of(title, tabled)]
@@ -147,11 +143,13 @@ def fitting(own: IdentifyConfig, plant: Plant) -> Callable[[list[Any]], Plant]:
     return fitted
 
 
-def means(found: CrossValidation) -> dict[str, dict[str, float]]:
-    """Mean of each figure over the folds, by candidate."""
-    rows = {who: [found.figures[who, fold] for fold in found.folds] for who in found.candidates}
-    names = next(iter(rows.values()))[0]
-    return {who: {name: float(np.mean([row[name] for row in own])) for name in names} for who, own in rows.items()}
+def means(fitted: Callable[[list[Part]], Plant], parts: list[Part], whole: IdentifyConfig) -> dict[str, float]:
+    """Mean of each figure of a candidate over the recordings, each of which its fit has not seen."""
+    rows = []
+    for k in tqdm(range(len(parts)), unit="fit"):
+        plant = fitted([*parts[:k], *parts[k + 1 :]])
+        rows.append(evaluate(plant, [parts[k]], whole.check, intervals=False).figures["plant"])
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 
 def table_of(title: str, figures: Mapping[str, Mapping[str, float]]) -> str:

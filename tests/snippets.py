@@ -1,10 +1,10 @@
 """Runs the snippets of one text, as a reader would who types them one after the other: `python tests/snippets.py README.md`.
 
-Blocks of `python` share one namespace per page (each docstring has its own). In blocks of `sh`, the lines that call `jaxdyn` run in
-this process, jobs with the `[smoke]` table of their config and the viewer without its server; scripts and extras that other lines
-name must exist. A block of `text` right after one of these is its output: values agree to a relative 1e-2, and `...` stands for
-any words. Pictures need no screen. Everything runs in the current folder, where `robot.urdf` is a robot of the reader, and
-`configs` and `experiments` are those of the project.
+Blocks of `python` share one namespace per page (each docstring has its own). In blocks of `sh`, the lines that call `jaxdyn` run
+in this process, and jobs with the `[smoke]` table of their config; scripts and extras that other lines name must exist. A block
+of `text` right after one of these is its output: values agree to a relative 1e-2, and `...` stands for any words. Pictures need
+no screen. Everything runs in the current folder, where `robot.urdf` is a robot of the reader, and `configs` and `experiments` are
+those of the project.
 """
 
 import ast
@@ -120,8 +120,6 @@ def _command(words: list[str]) -> str:
     verb, *arguments = words[1:]
     if verb in ("rollout", "identify", "optimize") and arguments and _has_smoke_table(Path(arguments[0])):
         arguments.append("--smoke")
-    if verb == "view":
-        arguments.append("--no-serve")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         try:
             status = main([verb, *arguments])

@@ -103,7 +103,6 @@ WRONG: dict[str, tuple[Callable, str, str]] = {
     ),
     "body of a linkage": (lambda: linked(body="groud"), "groud", "ground"),
     "joint to cut": (lambda: linked(cut=("bb",)), "bb", "b"),
-    "kinds": (lambda: library.random_tree(0, 2, kinds=("revolut",)), "revolut", "revolute"),
     "part of a path": (lambda: Parameters(SYSTEM, [Parameter("model.mas")]), "mas", "mass"),
     "start of a path": (lambda: Parameters(SYSTEM, [Parameter("modl.mass")]), "modl", "model"),
     "index in a path": (lambda: Parameters(SYSTEM, [Parameter("forces.3.viscous")]), "3", "0"),

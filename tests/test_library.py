@@ -5,7 +5,6 @@ import json
 import os
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,11 +13,8 @@ from stacked_trees import evaluated
 
 from jaxdyn import (
     MechanismError,
-    Planar,
-    Revolute,
     State,
     System,
-    UnknownName,
     acceleration,
     configuration,
     forward_dynamics,
@@ -59,9 +55,8 @@ TREES = {
     "quadruped": (19, 18, 15.0),
     "humanoid": (39, 33, 70.0),
     "spherical_pendulum_chain": (12, 9, 3.0),
-    "random_tree": (15, 14, 6.3715678),
 }
-ARGUMENTS = {"spherical_pendulum_chain": (3,), "random_tree": (2, 5)}
+ARGUMENTS = {"spherical_pendulum_chain": (3,)}
 LOOPS = {"slider_crank": (3, 3, 2.3, 1), "four_bar": (3, 3, 0.65, 1), "stewart_platform": (25, 24, 28.0, 6)}
 
 
@@ -207,20 +202,9 @@ def test_benchmarks_of_optimal_control_move_as_their_sources_say():
     np.testing.assert_allclose(found, [350.73324021, -596.2607072], rtol=1e-10)
 
 
-def test_random_trees_are_reproducible_and_their_kinds_can_be_chosen():
-    first, again, other = library.random_tree(4, 6), library.random_tree(4, 6), library.random_tree(5, 6)
-    assert bool(eqx.tree_equal(first, again))
-    assert not np.any(np.asarray(first.mass) == np.asarray(other.mass))
-    arms = library.random_tree(0, 12, kinds=("revolute", "planar"))
-    assert set(arms.topology.joint_classes) == {Revolute, Planar}
-    everything = library.random_tree(1, 60)
-    assert len(set(everything.topology.joint_classes)) == 8
-    with pytest.raises(UnknownName, match="kind of joint 'hinge'; use one of revolute, prismatic"):
-        library.random_tree(0, 3, kinds=("hinge",))
+def test_a_chain_without_pendulums_does_not_exist():
     with pytest.raises(MechanismError, match="chain of 0 pendulums does not exist"):
         library.spherical_pendulum_chain(0)
-    with pytest.raises(MechanismError, match="no moving body"):
-        library.random_tree(0, 0)
 
 
 def test_files_have_their_drives_springs_and_friction():

@@ -233,7 +233,7 @@ PARTS_OF_IDENTIFICATION = {
         "distortion",
         "shift",
     ),
-    *("beside", "tolerance", "larger_is_better"),
+    *("beside", "tolerance"),
 }
 
 

@@ -24,7 +24,6 @@ Experiments and validation
     validation, checks      predictions of recordings, and figures of merit of their errors
     evaluation              judgment of stored plants on recordings, without a fit
     zeros                   zeros of encoders in recordings that a fit has not seen
-    cross_validation        comparison of candidates of a fit by their errors on recordings that are left out in turn
     prediction_intervals    standard deviations of predictions
     posterior               machines drawn from the distribution of the estimates
     extrapolation           predictions that depend on parameters that the training data do not determine
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from jaxdyn.identify.checks import ValidTimeCheck as ValidTimeCheck
     from jaxdyn.identify.checks import WindowsCheck as WindowsCheck
     from jaxdyn.identify.covariance import uncertainty as uncertainty
-    from jaxdyn.identify.cross_validation import cross_validate as cross_validate
     from jaxdyn.identify.diagnosis import diagnose as diagnose
     from jaxdyn.identify.evaluation import evaluate as evaluate
     from jaxdyn.identify.excitation import design_excitation as design_excitation

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,14 +39,9 @@ class Check(eqx.Module):
     A name contains everything that the figure depends on besides the recording: durations, filters and the estimator of the
     initial state.
 
-    Attributes:
-        larger_is_better: If true, larger figures are better, as for prediction times; otherwise the figures are errors.
-
     Raises:
         ValueError: A setting that is declared with `quantity` is out of its bounds.
     """
-
-    larger_is_better: ClassVar[bool] = False
 
     def __check_init__(self):
         check_settings(self)
@@ -142,8 +137,6 @@ class ValidTimeCheck(Check):
         absolute: If true, errors are computed for the sums of the coordinates along the chain, which are the angles of the links
             from the vertical.
     """
-
-    larger_is_better: ClassVar[bool] = True
 
     kind: Literal["valid_time"] = eqx.field(static=True, default="valid_time")
     durations: tuple[float, ...] = eqx.field(

@@ -29,6 +29,7 @@ _POOR = 1e3
 _AT_BOUND = 1e-6
 # A value depends on an unidentified direction if its change along it exceeds this fraction of its change along all directions.
 _BLIND = 1e-6
+_NAMED = 4  # values in the message about a direction
 
 
 @announced_as("the uncertainty")
@@ -140,8 +141,8 @@ def _warnings(
     return (*found, *(f"hardly identifiable: {_moving(relative @ vector, labels)}" for vector in vectors[:, poor].T))
 
 
-def _moving(change: np.ndarray, labels: tuple[tuple[str, str], ...], most: int = 4) -> str:
+def _moving(change: np.ndarray, labels: tuple[tuple[str, str], ...]) -> str:
     order = np.argsort(-np.abs(change))
     chosen = [k for k in order if abs(change[k]) > 0.1 * abs(change[order[0]])]
-    more = f" and {len(chosen) - most} more" if len(chosen) > most else ""
-    return ", ".join(labels[k][0] for k in chosen[:most]) + more
+    more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
+    return ", ".join(labels[k][0] for k in chosen[:_NAMED]) + more

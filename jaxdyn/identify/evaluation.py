@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from jaxdyn.display import Display, Displayed
 from jaxdyn.identify.checks import Check, WindowsCheck
@@ -58,23 +57,14 @@ def evaluate(
     """
     named = {"plant": plants} if isinstance(plants, Plant) else plants
     check_instance("plants", named, Mapping, 'a Plant, or a dictionary such as {"name": plant}')
-    recordings, checks = checked_data(recordings, checks)
+    recordings = checked_list("recordings", recordings, Recording | Part, "load_recording(path)")
+    checks = checked_list("checks", checks, Check, "WindowsCheck()")
     for name, plant in named.items():
         check_instance(f"the plant {name!r}", plant, Plant, "a Plant, such as jaxdyn.io.load_plant(path)")
     check_instance("processing", processing, Processing | None, "Processing(smoothing, ...)")
     return Evaluation(
         {name: _figures(plant, recordings, checks, processing, intervals) for name, plant in named.items()}
     )
-
-
-def checked_data(recordings: Any, checks: Any) -> tuple[tuple[Recording | Part, ...], tuple[Check, ...]]:
-    """Recordings and checks as tuples.
-
-    Raises:
-        TypeError: An entry has another type, or an argument is not a list.
-    """
-    recordings = checked_list("recordings", recordings, Recording | Part, "load_recording(path)")
-    return recordings, checked_list("checks", checks, Check, "WindowsCheck()")
 
 
 def _figures(

@@ -29,23 +29,19 @@ class _Command:
         handled: Signals that end the command; those that are ignored from the beginning, as by `nohup`, stay ignored.
         line: Line that states the interruption.
         is_ending: Whether a signal is ending the process.
-        waits: Whether Ctrl-C raises `KeyboardInterrupt` instead.
     """
 
     def __init__(self):
         self.handled: list[signal.Signals] = []
         self.line = "interrupted"
         self.is_ending = False
-        self.waits = False
 
     def handle(self, number: int, frame: object) -> None:
-        """Handler of the signals in the main thread, where `watch` does the rest."""
-        if self.waits and number == signal.SIGINT:
-            raise KeyboardInterrupt
+        """Handler of the signals in the main thread, where `watch` does the work."""
 
     def watch(self, signals: int) -> None:
         """End the process after the first signal, in a separate thread; `signals` is a file with the numbers of the signals."""
-        while (number := os.read(signals, 1)[0]) not in self.handled or (self.waits and number == signal.SIGINT):
+        while (number := os.read(signals, 1)[0]) not in self.handled:
             pass
         self.is_ending = True
         said = threading.Thread(target=self._say, daemon=True)
@@ -94,17 +90,6 @@ def is_ending() -> bool:
     return _command.is_ending
 
 
-def ctrl_c_is_the_usual_end() -> None:
-    """From now on, Ctrl-C raises `KeyboardInterrupt` and does not end the process; for a command that waits for it."""
-    _command.waits = True
-
-
-def handle_signals() -> None:
-    """Handle the signals of the command, also if another library has replaced the handlers, as `jax.distributed` does."""
-    for number in _command.handled:
-        signal.signal(number, _command.handle)
-
-
 def _begin() -> None:
     _command.handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     signals, wakeup = os.pipe()
@@ -112,7 +97,8 @@ def _begin() -> None:
         os.set_blocking(wakeup, False)
     threading.Thread(target=_command.watch, args=(signals,), daemon=True).start()
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    handle_signals()
+    for number in _command.handled:
+        signal.signal(number, _command.handle)
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_end_in_child)
 

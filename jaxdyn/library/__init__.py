@@ -15,7 +15,7 @@ returns all content of the file of a mechanism, including drives, friction and s
 | `gyroscope` | 5, 4 | illustrative |
 | `satellite` | 14, 13 | illustrative |
 | `quadruped`, `humanoid` | 19, 18; 39, 33 | illustrative; published fractions |
-| `spherical_pendulum_chain`, `random_tree` | any | illustrative; random |
+| `spherical_pendulum_chain` | any | illustrative |
 | `slider_crank`, `four_bar`, `stewart_platform` | 3, 3; 3, 3; 25, 24 with loops | illustrative |
 """
 
@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from jaxdyn.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from jaxdyn.library.families import random_tree as random_tree
     from jaxdyn.library.families import spherical_pendulum_chain as spherical_pendulum_chain
     from jaxdyn.library.families import stewart_platform as stewart_platform
     from jaxdyn.library.files import acrobot as acrobot

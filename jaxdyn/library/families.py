@@ -1,31 +1,15 @@
-"""Mechanisms of variable size, and one whose geometry is computed."""
-
-from collections.abc import Sequence
+"""A chain of any size, and a mechanism whose geometry is computed."""
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints.kinds import LoopJoint
 from jaxdyn.dynamics.system import System
-from jaxdyn.errors import check_name
 from jaxdyn.mechanism.builder import MechanismBuilder
-from jaxdyn.mechanism.joint import Joint
-from jaxdyn.mechanism.joints import (
-    Cylindrical,
-    Free,
-    Planar,
-    Prismatic,
-    Revolute,
-    Screw,
-    Spherical,
-    Universal,
-)
+from jaxdyn.mechanism.joints import Free, Prismatic, Spherical, Universal
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.transform import RigidTransform
-
-_RANDOM_KINDS = ("revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar", "free")
-_PARTICLES = 5  # four or more in general position span space, so that bodies are not flat
 
 
 def _rod_inertia(mass: float, length: float, radius: float) -> tuple[float, float, float]:
@@ -62,67 +46,6 @@ def spherical_pendulum_chain(n: int, *, length: float = 1.0, mass: float = 1.0) 
         )
     builder.add_frame("tip", body=f"rod{n}", position=(0.0, 0.0, -length))
     return builder.build()
-
-
-def random_tree(seed: int, bodies: int, *, kinds: Sequence[str] = _RANDOM_KINDS) -> Model:
-    """Random tree of bodies of about 1 kg and some decimeters, with random kinds of joints and random axes.
-
-    The result is the same for the same arguments; nq and nv depend on the kinds of joints. The parent of a body is the previous
-    body with probability 1/2, and otherwise the ground or any earlier body. Every inertia is that of a set of particles, and so is
-    physically valid.
-
-    Args:
-        seed: Seed of the random numbers.
-        bodies: Number of bodies.
-        kinds: Kinds of joints to draw from: "revolute", "prismatic", "screw", "cylindrical", "universal", "spherical", "planar",
-            "free".
-
-    Raises:
-        UnknownName: A kind does not exist, or none is given.
-        MechanismError: There are no bodies.
-    """
-    for kind in kinds or [""]:
-        check_name("kind of joint", kind, _RANDOM_KINDS)
-    rng = np.random.default_rng(seed)
-    builder = MechanismBuilder(f"random tree {seed}")
-    for i in range(bodies):
-        parent = i - 1 if rng.random() < 0.5 else int(rng.integers(-1, i))
-        masses = rng.uniform(0.1, 0.4, _PARTICLES)
-        points = rng.normal(0.0, 0.2, (_PARTICLES, 3))
-        com = masses @ points / masses.sum()
-        moments = np.einsum("p,pi,pj->ij", masses, points - com, points - com)
-        builder.add_body(
-            f"body{i}",
-            parent="ground" if parent < 0 else f"body{parent}",
-            joint=_random_joint(rng, str(rng.choice(kinds))),
-            position=rng.normal(0.0, 0.3, 3),
-            orientation=_direction(rng, 4),
-            mass=masses.sum(),
-            com=com,
-            inertia=np.trace(moments) * np.eye(3) - moments,
-        )
-    return builder.build()
-
-
-def _direction(rng: np.random.Generator, size: int = 3) -> np.ndarray:
-    x = rng.normal(size=size)
-    return x / np.linalg.norm(x)
-
-
-def _random_joint(rng: np.random.Generator, kind: str) -> Joint:
-    axis = _direction(rng)
-    across = np.cross(axis, _direction(rng))
-    across /= np.linalg.norm(across)
-    match kind:
-        case "revolute" | "prismatic" | "cylindrical":
-            return {"revolute": Revolute, "prismatic": Prismatic, "cylindrical": Cylindrical}[kind](axis)
-        case "screw":
-            return Screw(axis, rng.uniform(-0.1, 0.1))
-        case "universal":
-            return Universal(axis, across)
-        case "planar":
-            return Planar(axis, across)
-    return {"spherical": Spherical, "free": Free}[kind]()
 
 
 def stewart_platform(

@@ -206,10 +206,10 @@ class Arrows(NamedTuple):
         return forces * (self.length / self.weight) * np.minimum(1.0, most / np.maximum(size, 1e-30))
 
 
-def arrow(sides: int = 12) -> Mesh:
+def arrow() -> Mesh:
     """Arrow of length 1 along the z-axis from the origin, with a shaft of radius 1."""
     profile = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.72], [2.6, 0.72], [0.0, 1.0]])
-    return revolved(profile, sides)
+    return revolved(profile, sides=12)
 
 
 def lines_of(ground: Ground) -> Float[np.ndarray, "lines 2 3"]:

@@ -79,14 +79,13 @@ def growing_errors(
     return figure
 
 
-def correlations(names: Sequence[str], correlation: Values, *, title: str = "") -> Figure:
+def correlations(names: Sequence[str], correlation: Values) -> Figure:
     """Correlation matrix of estimates, drawn in colors. Dark entries off the diagonal mean that the data hardly distinguish two
     parameters.
 
     Args:
         names: Name of each parameter.
         correlation: Correlation matrix (parameters, parameters).
-        title: Title of the figure.
     """
     matrix = np.asarray(correlation)
     size = 2.5 + 0.2 * len(names)
@@ -96,5 +95,5 @@ def correlations(names: Sequence[str], correlation: Values, *, title: str = "") 
     axis.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
     axis.set_yticks(range(len(names)), names, fontsize=6)
     figure.colorbar(image, ax=axis, shrink=0.8)
-    figure.suptitle(title or "Correlation of the estimates")
+    figure.suptitle("Correlation of the estimates")
     return figure

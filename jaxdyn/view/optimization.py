@@ -14,17 +14,16 @@ _LEAST = 1e-16  # smallest violation on a logarithmic axis
 _WIDE = 10.0  # ratio of costs above which their axis is logarithmic
 
 
-def convergence(cost: Values, violation: Values, best: int, *, title: str = "") -> Figure:
+def convergence(cost: Values, violation: Values, best: int) -> Figure:
     """Cost and constraint violation of all searches over the iterations.
 
     Args:
         cost: Costs (initial guesses, iterations + 1); NaN after the end of a search.
         violation: Constraint violations, with the shape of `cost`.
         best: Index of the search that is drawn in color.
-        title: Title of the figure.
     """
     cost, violation = np.asarray(cost), np.asarray(violation)
-    title = title or f"{len(cost)} searches; the best in color, cost {cost[best][np.isfinite(cost[best])][-1]:.6g}"
+    title = f"{len(cost)} searches; the best in color, cost {cost[best][np.isfinite(cost[best])][-1]:.6g}"
     figure, ((above, below),) = panels([""], title, size=(9, 5.4), heights=(2, 1), along="iteration")
     order = [*(k for k in range(min(len(cost), _MOST_CURVES)) if k != best), best]
     for k in order:
@@ -41,17 +40,16 @@ def convergence(cost: Values, violation: Values, best: int, *, title: str = "") 
     return figure
 
 
-def optima(cost: Values, count: Values, starts: int, *, title: str = "") -> Figure:
+def optima(cost: Values, count: Values, starts: int) -> Figure:
     """Local optima: percentage of initial guesses that led to each optimum, and cumulative percentage.
 
     Args:
         cost: Costs of the optima (optima,), ascending.
         count: Number of initial guesses that led to each optimum (optima,).
         starts: Total number of initial guesses.
-        title: Title of the figure.
     """
     cost, share = np.asarray(cost), 100.0 * np.asarray(count) / starts
-    title = title or f"{len(cost)} local optima from {starts} initial guesses; the best costs {cost[0]:.6g}"
+    title = f"{len(cost)} local optima from {starts} initial guesses; the best costs {cost[0]:.6g}"
     figure, ((axis,),) = panels([""], title, size=(9, 3.4), along="cost")
     axis.vlines(cost, 0.0, share, color=BLUE, lw=2.5, label="led to this optimum")
     axis.plot(cost, share, color=BLUE, marker="o", ls="")

@@ -62,16 +62,15 @@ def filled(template: Path, content: dict[str, Any]) -> str:
 def _charts(recording: RecordedSamples, sample: Sample, thin: np.ndarray) -> list[dict[str, Any]]:
     """Charts of a sample, each with a title, a unit, and one or two curves."""
     names, units = coordinate_names(recording.model), coordinate_units(recording.model)
-    charts = [("energy", "J", sample.energies())] if sample.energy is not None else []
-    charts += [(name, unit, {"": sample.q[:, i]}) for i, (name, unit) in enumerate(zip(names, units, strict=True))]
+    charts = [(name, unit, {"": sample.q[:, i]}) for i, (name, unit) in enumerate(zip(names, units, strict=True))]
+    if sample.energy is not None:
+        work = {} if sample.work is None else {"work done": sample.work}
+        charts.insert(0, ("energy", "J", {"gained": sample.energy - sample.energy[0], **work}))
     return [
         {
             "title": title,
             "unit": unit,
-            "curves": [
-                {"name": name.removeprefix("energy "), "values": _rounded(curve[thin])}
-                for name, curve in curves.items()
-            ],
+            "curves": [{"name": name, "values": _rounded(curve[thin])} for name, curve in curves.items()],
         }
         for title, unit, curves in charts
     ]

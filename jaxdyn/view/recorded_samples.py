@@ -35,13 +35,6 @@ class Sample(NamedTuple):
     work: Float[np.ndarray, "instants"] | None
     touching: Touching | None
 
-    def energies(self) -> dict[str, Float[np.ndarray, "instants"]]:
-        """Energy (J) that the sample has gained since the start and, if known, the work done on it, by their names."""
-        if self.energy is None:
-            return {}
-        work = {} if self.work is None else {"work done": self.work}
-        return {"energy gained": self.energy - self.energy[0], **work}
-
 
 def check_samples(numbers: Iterable[int], samples: int) -> list[int]:
     """Check indices of samples and return them as a list.
@@ -56,13 +49,14 @@ def check_samples(numbers: Iterable[int], samples: int) -> list[int]:
 
 
 class RecordedSamples:
-    """Motions of one mechanism, interpolated to frames of equal duration; for the arguments see `Replay`.
+    """Motions of one mechanism, interpolated to frames of equal duration.
 
     Attributes:
         mechanism: The model or system.
         model: The mechanism, without constraints.
         samples: Number of samples.
         instants: Times of the frames, s: 30 frames per second, fewer for motions longer than half a minute.
+        visuals: Shapes of the bodies.
     """
 
     def __init__(
@@ -74,8 +68,23 @@ class RecordedSamples:
         v: Values | None = None,
         energy: Values | None = None,
         work: Values | None = None,
+        visuals: Sequence[Visual] = (),
     ):
-        self.mechanism = mechanism
+        """Take recorded motions, which are interpolated between records.
+
+        Args:
+            mechanism: A model, or a system; the loops, the ground and the contacts of a system are drawn too.
+            time: Times of the records (T,), s, ascending.
+            q: Coordinates (samples, T, nq), rad or m.
+            v: Velocities (samples, T, nv), rad/s or m/s; without them, contact forces are not drawn.
+            energy: Kinetic and potential energy (samples, T), J.
+            work: Work done up to each time (samples, T), J.
+            visuals: Shapes of the bodies, see `jaxdyn.io.load_visuals`. Samples in gray are drawn as sticks.
+
+        Raises:
+            ValueError: The shapes do not match.
+        """
+        self.mechanism, self.visuals = mechanism, tuple(visuals)
         self.model = model = skeleton.model_of(mechanism)
         self._time, self._q = np.asarray(time, float), np.asarray(q)
         self._v = None if v is None else np.asarray(v)
@@ -97,7 +106,7 @@ class RecordedSamples:
     def sample(self, number: int) -> Sample:
         """Displayed data of one sample, computed on first access."""
         if number not in self._known:
-            # A thread of the server may call this, and threads do not inherit the precision that was set when the model was loaded.
+            # The caller may have loaded the model within a context of double precision that has ended.
             with jax.enable_x64(self.model.dtype == np.float64):
                 q = skeleton.resampled(self.model, self._time, self._q[number : number + 1], self.instants)
                 placed = skeleton.place(self.mechanism, self.instants, q)

@@ -76,7 +76,6 @@ class Scene:
             for part in (self.skeleton, self.axes, self.ellipsoids):
                 part.visible = False
         self._ghosts: Any = None
-        self._ghost_count = 0
 
     def _add(self, name: str, mesh: Mesh, count: int, scales: Any, color: Any, **options: Any) -> Any:
         """Add copies of a mesh, of which `show` sets the positions."""
@@ -172,16 +171,9 @@ class Scene:
         arrows = 0 if self.forces is None else len(self.forces.batched_positions)
         return self._stick_count * (1 + ghosts) + bodies + len(self._spheres.radii) + arrows
 
-    def parts(self) -> dict[str, Any]:
-        """The nodes that can be hidden, by name."""
-        shapes = {} if self.visuals is None else {"visuals": self.visuals}
-        rest = {"ellipsoids": self.ellipsoids, "joint axes": self.axes, "frames": self.frames}
-        contact = {"contacts": self.contacts, "contact forces": self.forces}
-        return {**shapes, "sticks": self.skeleton, **rest, **{k: v for k, v in contact.items() if v is not None}}
-
     def show(self, placed: Placed, ghosts: list[Placed], time: int, touching: Touching | None = None) -> None:
         """Move the mechanism to the first sample of `placed`, and the gray samples to `ghosts`, at the record with index `time`;
-        `touching` has the contacts of the first sample.
+        `touching` has the contacts of the first sample. All calls have the same number of ghosts.
         """
         self._move_contacts(placed, time, touching)
         origins, quaternions = placed.origins[0, time], placed.quaternions[0, time]
@@ -195,14 +187,10 @@ class Scene:
         for body, carrier in self._carriers.items():
             if body != GROUND:
                 carrier.position, carrier.wxyz = origins[body], quaternions[body]
-        if len(ghosts) != self._ghost_count:
-            if self._ghosts is not None:
-                self._ghosts.remove()
-            self._ghost_count = len(ghosts)
-            count = self._stick_count * len(ghosts)
-            options = {"opacity": 0.6, "cast_shadow": False}
-            self._ghosts = self._add("/ghosts", self._cylinder, count, 1.0, rgb(GRAY), **options) if ghosts else None
         if ghosts:
+            if self._ghosts is None:
+                count, options = self._stick_count * len(ghosts), {"opacity": 0.6, "cast_shadow": False}
+                self._ghosts = self._add("/ghosts", self._cylinder, count, 1.0, rgb(GRAY), **options)
             self._move_sticks(self._ghosts, np.concatenate([ghost.lines[0, time] for ghost in ghosts]), _GHOST)
 
     def _move_sticks(self, handle: Any, lines: Float[np.ndarray, "n 2 3"], share: float) -> None:

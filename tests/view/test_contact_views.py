@@ -19,6 +19,7 @@ from jaxdyn.dynamics import (
 )
 from jaxdyn.dynamics.contact.points import contact_names
 from jaxdyn.view import contacts
+from jaxdyn.view.recorded_samples import RecordedSamples
 from jaxdyn.view.style import GRAY, RED, rgb
 
 RADIUS = 0.1
@@ -134,7 +135,8 @@ def test_a_mechanism_page_has_the_contacts_and_the_lines_of_the_true_ground(tmp_
 
 def test_a_replay_states_the_scale_of_the_forces_and_its_scene_has_the_true_ground(tmp_path):
     pytest.importorskip("viser", reason="the replay needs viser")
-    from jaxdyn.view.replay import Replay
+    from jaxdyn.view.replay import Replay, page_writer
+    from jaxdyn.view.scene import Scene
 
     system = balls(HalfSpace(height=-0.05))
     time, q, v = fall()
@@ -144,14 +146,12 @@ def test_a_replay_states_the_scale_of_the_forces_and_its_scene_has_the_true_grou
     replay.write_html(tmp_path / "replay.html")
     assert (tmp_path / "replay.html").stat().st_size < 5e6
     assert "contact forces:" in (tmp_path / "replay.html").read_text()
-    with replay.serve(port=0) as served:
-        assert served._overlay.disabled, "there is no other sample"
-        scene = served._scene
-        assert {"contacts", "contact forces"} <= scene.parts().keys()
+    with page_writer() as server:
+        scene = Scene(server, system, *replay.box())
         assert [round(floor.position[2], 9) for floor in scene.floors] == [-0.05]
         red = []
-        for frame in (0, len(replay.recording.instants) - 1):
-            sample = replay.recording.sample(0)
+        for frame in (0, len(replay.instants) - 1):
+            sample = replay.sample(0)
             scene.show(sample.placed, [], frame, sample.touching)
             red.append(float(scene.forces.batched_scales[:, 2].max()))
     assert red[0] == 0.0
@@ -161,14 +161,15 @@ def test_a_replay_states_the_scale_of_the_forces_and_its_scene_has_the_true_grou
 @pytest.mark.parametrize("contact_pairs", [1, 2])
 def test_the_spheres_that_touch_are_red_in_each_frame_of_a_replay(contact_pairs):
     pytest.importorskip("viser", reason="the replay needs viser")
-    from jaxdyn.view.replay import Replay
+    from jaxdyn.view.replay import page_writer
+    from jaxdyn.view.scene import Scene
 
     system = balls(HalfSpace())
-    time, q, v = fall()
-    replay = Replay(system.changed(forces=system.forces[:contact_pairs]), time, q, v=v)
-    sample, last = replay.recording.sample(0), len(replay.recording.instants) - 1
-    with replay.serve(port=0) as served:
-        scene = served._scene
+    system, (time, q, v) = system.changed(forces=system.forces[:contact_pairs]), fall()
+    recording = RecordedSamples(system, time, q, v=v)
+    sample, last = recording.sample(0), len(recording.instants) - 1
+    with page_writer() as server:
+        scene = Scene(server, system, *recording.box())
         for frame in (0, last, 0):
             scene.show(sample.placed, [], frame, sample.touching)
             touching = sample.touching.depths[frame, scene._spheres.contacts] > 0.0

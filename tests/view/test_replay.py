@@ -1,12 +1,10 @@
-"""The replay: what it computes, and what a real browser shows of it, served and as a file without server and network.
+"""The replay: what it computes, and what a real browser shows of it without server and network.
 
 The browser tests need a Chromium (`apt-get install chromium`) and playwright; they are skipped where there is none.
 """
 
 import io
 import re
-import threading
-from time import sleep
 
 import jax
 import numpy as np
@@ -18,7 +16,7 @@ from jaxdyn.io.config import ConfigError
 
 pytest.importorskip("viser", reason="the replay needs viser")
 from jaxdyn.view.recorded_samples import RecordedSamples
-from jaxdyn.view.replay import Replay, Served
+from jaxdyn.view.replay import Replay, page_writer
 from jaxdyn.view.skeleton import inertia_ellipsoids
 from jaxdyn.view.staging import product, quaternions_of, quaternions_to
 
@@ -60,11 +58,9 @@ def test_frames_are_interpolated_and_samples_follow_around_the_end():
     assert np.all(high > sample.placed.lines.reshape(-1, 3).max(axis=0))
 
 
-def test_samples_are_computed_in_the_precision_of_the_model_by_threads_that_know_nothing_of_it():
+def test_samples_are_computed_in_the_precision_of_the_model_also_where_that_is_switched_off():
     recording = RecordedSamples(jaxdyn.library.double_pendulum(), **swing())
-    with jax.enable_x64(
-        False
-    ):  # as a thread of the server finds it when double precision was switched on for another one
+    with jax.enable_x64(False):
         sample = recording.sample(1)
     assert sample.placed.lines.dtype == np.float64
     np.testing.assert_allclose(sample.q[:, 0], 0.9 + 0.5 * recording.instants, atol=1e-12)
@@ -111,40 +107,15 @@ def test_page_holds_everything_and_names_cannot_break_out_of_it(page_file, repla
 # --- who may connect ---
 
 
-def test_the_websocket_is_open_to_its_own_page_only(replay):
-    client = pytest.importorskip("websockets.sync.client")
-    from viser import __version__
-    from websockets.exceptions import InvalidStatus
-
-    with replay.serve(port=0) as served:
-        port, protocols = served.server.get_port(), [f"viser-v{__version__}"]
-        own = [f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
-        for origin in (*own, None):  # None: a program that is no browser
-            with client.connect(f"ws://127.0.0.1:{port}", origin=origin, subprotocols=protocols) as connection:
-                assert connection.recv(timeout=20), "the scene arrives"
-        foreign = ["https://example.org", "null", f"http://example.org:{port}", f"http://localhost:{port + 1}"]
-        foreign += ["http://localhost", f"http://localhost.example.org:{port}", f"file://localhost:{port}"]
-        for origin in foreign:
-            with pytest.raises(InvalidStatus) as refused:
-                client.connect(f"ws://127.0.0.1:{port}", origin=origin, subprotocols=protocols)
-            assert refused.value.response.status_code == 403, origin
-            assert b"its page only" in refused.value.response.body
-        assert " 403 " in handshake_status(port, f"localhost:{port}", "")
-        assert (served._overlay.max, served._overlay.disabled) == (2, False), "two others"
+def test_the_server_that_writes_a_page_refuses_all_requests(capsys):
+    with page_writer() as server:
+        port = server.get_port()
+        for origin in (f"http://127.0.0.1:{port}", "https://example.org", None):  # None: a program that is no browser
+            assert " 403 " in handshake_status(port, f"127.0.0.1:{port}", origin)
+    assert capsys.readouterr().out == ""
 
 
-def test_a_name_that_was_rebound_to_this_computer_is_refused(replay):
-    with replay.serve(port=0) as served:
-        port = served.server.get_port()
-        for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", f"192.168.1.7:{port}"):
-            assert " 101 " in handshake_status(port, name, f"http://{name}"), name
-        assert " 101 " in handshake_status(port, "localhost:9999", "http://localhost:9999"), "a forwarded port"
-        for name in (f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "evil@localhost", ""):
-            assert " 403 " in handshake_status(port, name, f"http://{name}"), name
-            assert " 403 " in handshake_status(port, name, None), name
-
-
-def test_a_server_that_cannot_be_checked_is_not_started(replay, monkeypatch):
+def test_a_server_that_cannot_refuse_requests_is_stopped(replay, monkeypatch, tmp_path):
     stopped = []
 
     class OtherServer:
@@ -157,8 +128,8 @@ def test_a_server_that_cannot_be_checked_is_not_started(replay, monkeypatch):
             stopped.append(self)
 
     monkeypatch.setattr("viser.ViserServer", OtherServer)
-    with pytest.raises(ConfigError, match="refuse requests of other pages"):
-        replay.serve(port=0)
+    with pytest.raises(ConfigError, match="refuse requests"):
+        replay.write_html(tmp_path / "replay.html")
     assert stopped
 
 
@@ -232,43 +203,3 @@ def test_file_plays_in_a_browser_without_network(page_file, browser):
     assert not problems
     assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in asked), asked
     context.close()
-
-
-@pytest.mark.thorough
-def test_served_replay_shows_the_time_that_is_set(replay, browser, capsys):
-    with replay.serve(port=0) as served:
-        context = browser.new_context(viewport={"width": 720, "height": 640})
-        page = context.new_page()
-        problems = []
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(served.address)
-        page.get_by_label("play").first.wait_for(timeout=FIRST_PICTURE)
-        scene = slice(0, 300)
-        start = until_blue(page, scene)
-        assert blue(pixels(page)[:, 340:]) > 100, "the charts show curves"
-        for control in ("time (s)", "speed", "sample", "others in gray", "ellipsoids", "joint axes", "frames"):
-            assert page.get_by_text(control, exact=True).count() >= 1, control
-
-        played = page.get_by_label("play").first
-        played.click()
-        # The page shows a pose some time after the server has set it. It draws moving scenes with fewer pixels, so edges
-        # differ from the picture before: in 1.2e-3 of the pixels at the same pose.
-        wait_until(page, lambda: moved(pixels(page)[:, scene], start) > 6e-3)
-        played.click()
-        assert served._time.value > 0.0
-
-        served._time.value = 0.0  # as if the slider had been drawn back
-        wait_until(page, lambda: moved(pixels(page)[:, scene], start) < 2e-3)
-        assert not problems
-        context.close()
-    assert capsys.readouterr().out == ""
-
-
-def test_a_server_calls_the_function_that_follows_the_controls_again_and_again_until_it_stops():
-    calls, following = threading.Semaphore(0), []
-    with Served("follower", 0, "127.0.0.1") as served:
-        stop = served.server.stop
-        served.server.stop = lambda: (following.append(served._thread.is_alive()), stop())
-        served._follow(lambda: (calls.release(), sleep(0.05)))
-        assert all(calls.acquire(timeout=10.0) for _ in range(3))
-    assert following == [False]

@@ -18,6 +18,7 @@ from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.view.animation import animate
 from jaxdyn.view.mechanism_page import write_mechanism_page
+from jaxdyn.view.recorded_samples import RecordedSamples
 
 URDF = """<robot name="pusher"><link name="base"/><link name="rod">
 <inertial><origin xyz="0 0 -0.2"/><mass value="1"/><inertia ixx="0.02" iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial>
@@ -41,7 +42,7 @@ def content_of(page) -> dict:
 
 def test_a_page_has_the_shapes_of_a_file_on_their_bodies(file, tmp_path, capsys):
     page = tmp_path / "page.html"
-    assert main(["view", str(file), "--no-serve", "--html", str(page)]) == 0
+    assert main(["view", str(file), "--html", str(page)]) == 0
     content = content_of(page)
     (shape,) = content["visuals"]
     assert (shape["node"], shape["color"]) == (0, [1.0, 0.0, 0.0, 1.0])
@@ -98,19 +99,20 @@ def test_a_browser_shows_a_body_in_its_color(file, tmp_path):
 
 def test_a_scene_moves_the_shapes_with_their_bodies_and_hides_the_sticks(file):
     pytest.importorskip("viser")
-    from jaxdyn.view.replay import Replay
+    from jaxdyn.view.replay import page_writer
+    from jaxdyn.view.scene import Scene
 
     system = load_system(file)
     visuals = load_visuals(file, system)
-    replay = Replay(system, np.array([0.0, 1.0]), np.array([[[0.6], [0.6]]]), visuals=visuals)
-    with replay.serve(0) as served:
-        scene = served._scene
+    recording = RecordedSamples(system, np.array([0.0, 1.0]), np.array([[[0.6], [0.6]]]))
+    with page_writer() as server:
+        scene = Scene(server, system, *recording.box(visuals), visuals)
+        scene.show(recording.sample(0).placed, [], 0)
         assert scene.visuals.visible
         assert not scene.skeleton.visible
         poses = jaxdyn.forward_kinematics(system.model, jnp.array([0.6]))
         np.testing.assert_allclose(scene._carriers[0].position, poses.translation[0], atol=1e-6)
         np.testing.assert_allclose(scene._carriers[0].wxyz, poses.quaternion[0], atol=1e-6)
-        assert list(scene.parts())[:2] == ["visuals", "sticks"]
 
 
 def test_the_replay_of_a_run_has_the_shapes_of_the_file_it_was_started_with(file, tmp_path, capsys):

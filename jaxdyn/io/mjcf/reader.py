@@ -33,7 +33,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mjcf.actuators import ActuatorReader
 from jaxdyn.io.mjcf.colliders import mjcf_collider_count, with_mjcf_contact
 from jaxdyn.io.mjcf.files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
-from jaxdyn.io.mjcf.geoms import MjcfGeoms
+from jaxdyn.io.mjcf.geoms import MjcfGeoms, collides
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.shapes.colliders import ContactUse, check_contact
 from jaxdyn.io.shapes.visuals import Omitted
@@ -504,9 +504,8 @@ class _Reader:
 
     def _count(self) -> None:
         compiled = self.compiled
-        collides = (compiled.geom_contype != 0) | (compiled.geom_conaffinity != 0)
         counts = {
-            "geoms with contact": 0 if self.contact == "ground" else int(np.sum(collides)),
+            "geoms with contact": 0 if self.contact == "ground" else int(np.sum(collides(compiled))),
             "contact pairs": compiled.npair,
             "mocap bodies, which do not move": compiled.nmocap,
         }

@@ -147,18 +147,17 @@ class AnimateArguments(SourceOptions):
 class ViewArguments(SourceOptions):
     """Show a run or a mechanism in the browser, in three dimensions.
 
-    For a run directory, the command writes the page replay.html to this directory; the page needs neither server nor network. The
-    command then serves a replay of all samples (at most 4096). The replay has controls for the time, the speed, the shown sample,
-    further samples in gray and the visible elements, and it plots coordinates and energy.
+    For a run directory, the command writes the page replay.html to this directory. The page has controls for the time, the speed,
+    the shown sample and the visible elements, and it plots coordinates and energy.
 
-    For a mechanism file, the command writes a page with a slider for each joint coordinate, which needs neither server nor network.
+    For a mechanism file, the command writes a page with a slider for each joint coordinate. Pages need neither server nor network.
     Loops stay closed: only the independent coordinates have sliders, and each of them moves the mechanism while the others are in
     the middle.
 
     Bodies are drawn with the meshes and other shapes of a URDF or MJCF file; bodies without shapes are drawn as sticks.
 
       jaxdyn view runs/panda
-      jaxdyn view runs/panda --no-serve --samples 0 17 42
+      jaxdyn view runs/panda --samples 0 17 42
       jaxdyn view robot.urdf
 
     Attributes:
@@ -166,18 +165,12 @@ class ViewArguments(SourceOptions):
         html: Path of the HTML page; default: replay.html in the run directory, or <file>.html.
         samples: Indices of the samples on the page of a run; default: the first eight.
         overlay: Number of further samples in gray on the page of a run; default: 3.
-        no_serve: Write the page of a run and do not start a server.
-        port: Port of the server; if it is in use, the next free one is taken.
-        host: Address of the server: 127.0.0.1 for access from this computer only, 0.0.0.0 also from the network.
     """
 
     source: Path = dataclasses.field(metadata=placeholder("RUN_DIR_or_FILE"))
     html: Path | None = dataclasses.field(default=None, metadata=placeholder("FILE"))
     samples: tuple[int, ...] | None = dataclasses.field(default=None, metadata=placeholder("K"))
     overlay: int | None = dataclasses.field(default=None, metadata=placeholder("N"))
-    no_serve: bool = False
-    port: int = 8080
-    host: str = "127.0.0.1"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,6 @@
 """The command `jaxdyn view`: a replay of a run, or a mechanism with sliders, in the browser."""
 
-import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jaxdyn.io.archive.plant import holds_plant
 from jaxdyn.io.errors import ConfigError
@@ -10,20 +8,16 @@ from jaxdyn.io.runs.loaded import load_run
 from jaxdyn.io.shapes.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.commands.arguments import ViewArguments
 from jaxdyn.jobs.commands.command import needs
-from jaxdyn.jobs.interrupts import ctrl_c_is_the_usual_end
 from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.jobs.source import load_source
 from jaxdyn.view.mechanism_page import write_mechanism_page
 
-if TYPE_CHECKING:
-    from jaxdyn.view.replay import Served
-
-_SAMPLES = 4096  # largest number of samples to view; further chunks of a larger run are not read
+_SAMPLES = 4096  # samples that are read unless others are selected; further chunks of a larger run are not
 _OVERLAY = 3
 
 
 def view(arguments: ViewArguments) -> None:
-    """Write the page of a mechanism, or write the page of a run and serve a replay in the browser."""
+    """Write the page of a mechanism or of a run."""
     source: Path = arguments.source
     is_run = (source.is_dir() and not holds_plant(source)) or not (source.is_dir() or source.suffix)
     (_view_run if is_run else _view_mechanism)(source, arguments)
@@ -42,8 +36,6 @@ def _view_run(path: Path, arguments: ViewArguments) -> None:
     overlay = _OVERLAY if arguments.overlay is None else arguments.overlay
     replay.write_html(page, samples=arguments.samples, overlay=overlay)
     _name_page(page)
-    if not arguments.no_serve:
-        _wait_for(replay.serve(arguments.port, arguments.host), f"all {replay.recording.samples} samples")
 
 
 def _view_mechanism(file: Path, arguments: ViewArguments) -> None:
@@ -62,11 +54,3 @@ def _view_mechanism(file: Path, arguments: ViewArguments) -> None:
 
 def _name_page(page: Path) -> None:
     print(f"{page}: open this page in a browser, without a server")
-
-
-def _wait_for(served: "Served", shown: str) -> None:
-    """Serve until the user interrupts the program."""
-    with served, contextlib.suppress(KeyboardInterrupt):
-        ctrl_c_is_the_usual_end()
-        print(f"{served.address}: {shown}; press Ctrl-C to stop the server", flush=True)
-        served.wait()

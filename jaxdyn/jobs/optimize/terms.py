@@ -32,7 +32,7 @@ from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import setting, setting_of
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.placements import quaternion_from_rpy
+from jaxdyn.io.mechanism.entries import PlacementEntry
 from jaxdyn.jobs.tables import Table, coordinates, each, state
 from jaxdyn.mechanism.model import as_dtype
 from jaxdyn.mechanism.quantity import POSITION, VELOCITY
@@ -97,7 +97,7 @@ class TargetKeys:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PoseKeys:
+class PoseKeys(PlacementEntry):
     """Keys of a target pose.
 
     Attributes:
@@ -109,16 +109,9 @@ class PoseKeys:
     makes: ClassVar[tuple[str, ...]] = ("target",)
 
     position: tuple[float, float, float] = setting(unit="m")
-    orientation: tuple[float, float, float, float] | None = None
-    rpy: tuple[float, float, float] | None = setting(None, unit="rad")
-
-    def __post_init__(self):
-        if self.orientation is not None and self.rpy is not None:
-            raise ValueError("orientation and rpy are both given; remove one")
 
     def fields(self, system: System, place: str) -> dict[str, Any]:
-        quaternion = quaternion_from_rpy(self.rpy or _ORIGIN) if self.orientation is None else self.orientation
-        target = RigidTransform(jnp.asarray(quaternion), jnp.asarray(self.position))
+        target = RigidTransform(jnp.asarray(self.quaternion), jnp.asarray(self.position))
         return {"target": as_dtype(target, system.model.dtype)}
 
 
