@@ -1,6 +1,6 @@
 """One plan for several machines: problems whose state consists of the states of all machines, which receive the same controls.
 
-    minimize    mean over i of the cost of x^i
+    minimize    mean over i, or maximum over i, of the cost of x^i
     subject to  x^i_{k+1} = f^i(x^i_k, u^i_k),   u^i_k = u_k + K_k (x^i_k - x^0_k)  within the bounds
 
 Machine 0 is that of the original problem, and the others are samples, for example of the posterior of a fit. Without feedback all
@@ -9,7 +9,7 @@ u and K are the plan that a real machine follows. Source: Mordatch, Lowrey and T
 """
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax
@@ -23,14 +23,17 @@ from jaxdyn.control.problem import (
     ControlProblem,
     Controls,
     Cost,
+    Design,
     Dynamics,
     Equality,
+    ExtendedDynamics,
     Inequality,
     MultibodyDynamics,
     Tangent,
     Time,
 )
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.errors import check_name
 from jaxdyn.identify.measurement import Inputs, Plant
 from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.simulate.controls import Knots
@@ -104,16 +107,48 @@ class Ensemble(Dynamics):
         return self.of_each(lambda dynamics, a, b: dynamics.difference(a, b), a, b).ravel()
 
 
+class _WithCosts(ExtendedDynamics):
+    """Dynamics of an ensemble with the state (x, J), where J are the running costs of each machine so far.
+
+    Attributes:
+        inner: The ensemble.
+        running: Running costs of a machine.
+        level: Bound of the cost of each machine, a design parameter.
+    """
+
+    inner: Ensemble
+    running: tuple[Cost, ...]
+    level: Float[Array, ""]
+
+    @property
+    def nx(self) -> int:
+        return self.inner.nx + self.inner.count
+
+    @property
+    def units(self) -> tuple[Hashable, ...]:
+        return *self.inner.units, *(("cost",) * self.inner.count)
+
+    def step(self, x: AnyState, u: Controls, t: Time, dt: Time) -> AnyState:
+        return self.inner.step(x[0], u, t, dt), x[1] + dt * self._costs(x[0], u, t)
+
+    def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
+        return jnp.concatenate([self.inner.rate(x[0], u, t), self._costs(x[0], u, t)])
+
+    def _costs(self, x: State, u: Controls, t: Time) -> Float[Array, "machines"]:
+        return sum((_OfEach(cost, False).values(self.inner, t, x, u) for cost in self.running), jnp.zeros_like(u[:1]))
+
+
 class _OfEach(eqx.Module):
     """A cost or constraint of one machine as a function of the ensemble; controls are zero at the end."""
 
     function: Any
     at_end: bool = eqx.field(static=True)
 
-    def values(self, dynamics: Any, t: Time, x: AnyState, u: Controls) -> Any:
-        """The values of all machines of an `Ensemble`, with a leading axis."""
-        own = jnp.broadcast_to(u, (dynamics.count, dynamics.nu)) if self.at_end else dynamics.controls(x, u, t)
-        return dynamics.of_each(lambda dynamics, x, u: self.function(dynamics, t, x, u), x, own)
+    def values(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Any:
+        """The values of all machines, with a leading axis."""
+        each, x = (dynamics.inner, x[0]) if isinstance(dynamics, _WithCosts) else (cast(Ensemble, dynamics), x)
+        own = jnp.broadcast_to(u, (each.count, each.nu)) if self.at_end else each.controls(x, u, t)
+        return each.of_each(lambda dynamics, x, u: self.function(dynamics, t, x, u), x, own)
 
 
 class _Mean(_OfEach):
@@ -138,17 +173,35 @@ class _All(_OfEach):
         return self.values(dynamics, t, x, u).ravel()
 
 
+class _Above(eqx.Module):
+    """Cost of each machine minus the level; positive for a machine whose cost is larger."""
+
+    final: tuple[Cost, ...]
+
+    def __call__(self, dynamics: _WithCosts, t: Time, x: AnyState, u: Controls) -> Array:
+        return sum((_OfEach(cost, True).values(dynamics, t, x, u) for cost in self.final), x[1]) - dynamics.level
+
+
+def _level(dynamics: _WithCosts, t: Time, x: AnyState, u: Controls) -> Array:
+    return dynamics.level
+
+
+def _with_level(problem: ControlProblem, design: Float[Array, "1"]) -> ControlProblem:
+    return eqx.tree_at(lambda problem: problem.dynamics.level, problem, design[0])
+
+
 def ensemble(
     problem: ControlProblem,
     plants: Plant,
     *,
     feedback: Float[Array, "N nu nx"] | None = None,
+    of: Literal["mean", "worst"] = "mean",
 ) -> ControlProblem:
     """The problem of one plan for a machine and for samples of it, for all solvers.
 
-    The machines are that of the problem and the samples. The cost is the mean of their costs. Inequality constraints hold for each
-    machine, and equality constraints in the mean of all machines, because one plan cannot bring different machines to the same
-    state.
+    The machines are that of the problem and the samples. The cost is the mean or the largest of their costs. Inequality constraints
+    hold for each machine, and equality constraints in the mean of all machines, because one plan cannot bring different machines to
+    the same state.
 
     Args:
         problem: Problem of one machine, without design parameters.
@@ -156,16 +209,20 @@ def ensemble(
             their gains and offsets.
         feedback: Gains K_k of feedback u_k + K_k (x - x_k), within the bounds, by which the machines follow the motion x_k of the
             machine of the problem; such as `tracking_gains` of a plan. None for open-loop control.
+        of: Cost of the plan: the "mean" of the costs of all machines, or that of the "worst" one. For the latter, the running costs
+            of each machine are additional states, and the only design parameter bounds all costs.
 
     Returns:
         The problem. `nominal_plan` extracts the motion of the machine of the original problem from a plan.
 
     Raises:
         TypeError: An argument has the wrong type.
+        UnknownName: `of` has another value.
         ValueError: The problem has design parameters, its dynamics are not those of a mechanism, the plants have no leading axis or
             delays, or the gains have the wrong shape.
     """
     check_problem(problem, "ensemble")
+    check_name("cost of an ensemble", of, ("mean", "worst"))
     dynamics = _checked(problem, plants)
     wanted = (problem.steps, problem.dynamics.nu, problem.dynamics.nx)
     if feedback is not None and np.shape(feedback) != wanted:
@@ -189,23 +246,31 @@ def ensemble(
         kinds = {Equality: _Mean, Inequality: _All}
         return tuple(type(part)(kinds[type(part)](part.function, at_end), part.name) for part in parts)
 
+    parts: dict[str, Any] = {"running": costs(problem.running, False), "final": costs(problem.final, True)}
+    of_all, ends, design = each, constraints(problem.final_constraints, True), None
+    if of == "worst":
+        zero = jnp.zeros_like(problem.dt)
+        of_all, x = _WithCosts(each, problem.running, zero), (x, jnp.zeros(each.count, zero.dtype))
+        parts, ends = {"final": _level}, (*ends, Inequality(cast(Any, _Above(problem.final)), "costs of the machines"))
+        design = Design(_with_level, zero)
     return ControlProblem(
-        each,
+        of_all,
         x,
         duration=problem.duration,
         steps=problem.steps,
-        running=costs(problem.running, False),
-        final=costs(problem.final, True),
         lower=problem.lower,
         upper=problem.upper,
         constraints=constraints(problem.constraints, False),
-        final_constraints=constraints(problem.final_constraints, True),
+        final_constraints=ends,
+        design=design,
+        **parts,
     )
 
 
 def nominal_plan(plan: Plan) -> Plan:
     """The motion of the machine of the original problem, from a plan of `ensemble`; with the gains, real machines follow it."""
-    return Plan(jax.tree.map(lambda leaf: leaf[:, 0], plan.states), plan.controls, plan.design[:0])
+    x = plan.states[0] if isinstance(plan.states, tuple) else plan.states
+    return Plan(jax.tree.map(lambda leaf: leaf[:, 0], x), plan.controls, plan.design[:0])
 
 
 def _checked(problem: ControlProblem, plants: Any) -> MultibodyDynamics:

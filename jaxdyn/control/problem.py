@@ -221,6 +221,26 @@ class _VectorDynamics(Dynamics):
         return b - a
 
 
+class ExtendedDynamics(Dynamics):
+    """Dynamics whose states (x, y) consist of the state x of other dynamics and a vector y of further quantities.
+
+    Attributes:
+        inner: The dynamics of x, which have the same controls.
+    """
+
+    inner: Dynamics
+
+    @property
+    def nu(self) -> int:
+        return self.inner.nu
+
+    def retract(self, x: AnyState, step: Tangent) -> AnyState:
+        return self.inner.retract(x[0], step[: self.inner.nx]), x[1] + step[self.inner.nx :]
+
+    def difference(self, a: AnyState, b: AnyState) -> Tangent:
+        return jnp.concatenate([self.inner.difference(a[0], b[0]), b[1] - a[1]])
+
+
 class DiscreteDynamics(_VectorDynamics):
     """Discrete-time dynamics x_{k+1} = function(x_k, u_k, t_k, dt) whose states are vectors (nx,).
 

@@ -21,6 +21,7 @@ from jaxdyn.control.problem import (
     Controls,
     Dynamics,
     Equality,
+    ExtendedDynamics,
     Inequality,
     Tangent,
     Time,
@@ -28,7 +29,7 @@ from jaxdyn.control.problem import (
 from jaxdyn.mechanism.quantity import check_settings
 
 
-class WithRates(Dynamics):
+class WithRates(ExtendedDynamics):
     """Dynamics with the augmented state (x, u), whose controls are the rates r of u.
 
     In discrete time u is constant during a step and jumps by dt r at the end of the step. In continuous time du/dt = r.
@@ -37,18 +38,12 @@ class WithRates(Dynamics):
         inner: The original dynamics of x with controls u.
     """
 
-    inner: Dynamics
-
     def __check_init__(self):
         check_settings(self)
 
     @property
     def nx(self) -> int:
         return self.inner.nx + self.inner.nu
-
-    @property
-    def nu(self) -> int:
-        return self.inner.nu
 
     @property
     def continuous(self) -> bool:
@@ -64,12 +59,6 @@ class WithRates(Dynamics):
 
     def rate(self, x: AnyState, u: Controls, t: Time) -> Tangent:
         return jnp.concatenate([self.inner.rate(x[0], x[1], t), u])
-
-    def retract(self, x: AnyState, step: Tangent) -> AnyState:
-        return self.inner.retract(x[0], step[: self.inner.nx]), x[1] + step[self.inner.nx :]
-
-    def difference(self, a: AnyState, b: AnyState) -> Tangent:
-        return jnp.concatenate([self.inner.difference(a[0], b[0]), b[1] - a[1]])
 
 
 class _OfInner(eqx.Module):

@@ -1,20 +1,24 @@
 """One plan for several machines: motions, costs and constraints are those of the machines, each simulated alone."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from control_problems import pendulum
+from control_problems import pendulum, solved
 
 from jaxdyn import JointFriction, SemiImplicitEuler, State
 from jaxdyn.control import (
     ControlProblem,
+    ControlResult,
     Deviation,
     Effort,
     Equality,
     Inequality,
     MultibodyDynamics,
+    MultipleShooting,
     ensemble,
     free_duration,
     nominal_plan,
@@ -90,8 +94,8 @@ class _Acting(MultibodyDynamics):
         return super().step(x, u if self.inputs is None else self.inputs.changed(u), t, dt)
 
 
-@pytest.mark.parametrize("held", [True, False])
-def test_motions_costs_and_constraints_are_those_of_the_machines(held):
+@pytest.mark.parametrize(("of", "held"), [("mean", True), ("worst", False)])
+def test_motions_costs_and_constraints_are_those_of_the_machines(of, held):
     u = 4.0 * jax.random.normal(jax.random.key(0), (STEPS, 1))
     gains = jnp.linspace(-9.0, -2.0, 2 * STEPS).reshape(STEPS, 1, 2) * float(held)
     plans = alone(u, gains)
@@ -100,19 +104,39 @@ def test_motions_costs_and_constraints_are_those_of_the_machines(held):
         lambda system, plan: outcome(eqx.tree_at(lambda p: p.dynamics.system, reach(), system), plan)
     )
     outcomes = [judged(system, plan) for system, plan in zip(systems, plans, strict=True)]
-    problem = ensemble(reach(), machines(), feedback=gains if held else None)
-    plan = rollout_controls(problem, u)
+    problem = ensemble(reach(), machines(), feedback=gains if held else None, of=of)
+    plan = rollout_controls(problem, u, jnp.array([0.25]) if of == "worst" else None)
     found = eqx.filter_jit(outcome)(problem, plan)
+    states = plan.states[0] if of == "worst" else plan.states
     for k, own in enumerate(plans):
-        np.testing.assert_allclose(plan.states.q[:, k], own.states.q, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(plan.states.v[:, k], own.states.v, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(states.q[:, k], own.states.q, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(states.v[:, k], own.states.v, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.path, np.concatenate([o.path for o in outcomes], axis=1), rtol=1e-9)
     ends = np.mean([o.end for o in outcomes], axis=0)  # of the equality constraint
     costs = np.array([float(o.cost) for o in outcomes])
+    ends = ends if of == "mean" else np.concatenate([ends, costs - 0.25])
     np.testing.assert_allclose(found.end, ends, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.cost, costs.mean(), rtol=1e-9)
-    np.testing.assert_array_equal(nominal_plan(plan).states.q, plan.states.q[:, 0])
-    assert held == (np.ptp(plan.states.q[-1]) < 0.4)  # without feedback the machines come apart
+    np.testing.assert_allclose(found.cost, costs.mean() if of == "mean" else 0.25, rtol=1e-9)
+    np.testing.assert_array_equal(nominal_plan(plan).states.q, states.q[:, 0])
+    assert held == (np.ptp(states.q[-1]) < 0.4)  # without feedback the machines come apart
+
+
+@pytest.mark.thorough
+def test_the_plan_of_the_worst_machine_has_the_smallest_largest_cost():
+    free = dataclasses.replace(reach(), constraints=(), final_constraints=())
+    problem = ensemble(free, machines(), of="worst")
+    found = solved(problem, MultipleShooting(), rollout_controls(problem, jnp.zeros((STEPS, 1))), max_steps=80)
+    assert found.result == ControlResult.SUCCESSFUL
+
+    @jax.jit
+    @jax.vmap
+    def largest(u):
+        return jnp.max(outcome(problem, rollout_controls(problem, u)).end)
+
+    steps = jax.random.normal(jax.random.key(1), (200, STEPS, 1)) * 10.0 ** jnp.linspace(-3.0, 0.0, 200)[:, None, None]
+    best, *others = largest(found.value.controls[None] + jnp.concatenate([0.0 * steps[:1], steps]))
+    np.testing.assert_allclose(best, found.value.design[0], rtol=1e-5)
+    assert min(others) > best
 
 
 @pytest.mark.usefixtures("as_a_user")
@@ -128,6 +152,7 @@ def test_motions_costs_and_constraints_are_those_of_the_machines(held):
         ),
         (lambda p: {"problem": reach(design=free_duration(0.8, 0.1, 2.0))}, "has design parameters"),
         (lambda p: {"feedback": jnp.zeros((STEPS, 2, 1))}, "give gains of shape"),
+        (lambda p: {"of": "median"}, "cost of an ensemble"),
     ],
 )
 def test_mistakes(change, message):
