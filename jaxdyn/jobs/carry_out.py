@@ -1,7 +1,10 @@
-"""Execution of a job after its config has been read: run directory and metrics."""
+"""Execution of a job after its config has been read: run directory and metrics, in one process or several."""
 
 import contextlib
+import functools
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,10 @@ import jax
 from jaxdyn.compute import backend
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.config import resolved_toml
-from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs.directory import RunDirectory
 from jaxdyn.io.runs.provenance import environment, provenance
+from jaxdyn.jobs.hosts import agreed, devices_in_words, is_first, join_hosts, quiet
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.notes import compilations_told
 from jaxdyn.mechanism.messages import MechanismError
@@ -24,7 +28,10 @@ def carry_out(job: Job, config: Any, out: Path | None, smoke: bool, resume: bool
         if job.double is not None:
             stack.enter_context(jax.enable_x64(job.double(config)))
         stack.enter_context(backend(getattr(config, "backend", None)))
-        directory, complete = _opened(job, config, out, resume, stack)
+        open_directory = functools.partial(_opened, job, config, out, resume, stack)
+        if getattr(config, "devices", None) == "hosts":
+            open_directory = functools.partial(_opened_by_first, open_directory, stack)
+        directory, complete = open_directory()
         if complete:
             print(f"{directory.root}: the run is already complete")
             return directory
@@ -67,3 +74,26 @@ def _opened(
     if job.shared:
         directory.held.close()
     return directory, resume and directory.is_complete()
+
+
+def _opened_by_first(
+    open_directory: Callable[[], tuple[RunDirectory, bool]], stack: contextlib.ExitStack
+) -> tuple[RunDirectory, bool]:
+    """Execute a job on several hosts: the first one opens the run directory; the others print nothing and use a temporary one."""
+    join_hosts()
+    problem, opened = None, None
+    if is_first():
+        print(devices_in_words())
+        try:
+            opened = open_directory()
+        except (ConfigError, RunError) as error:
+            problem = error
+    begins, complete = agreed(problem is None), agreed(opened is not None and opened[1])
+    if problem is not None:
+        raise problem
+    if not begins:
+        raise RunError("the first host could not begin; see its error message")
+    if opened is None:
+        stack.enter_context(quiet())
+        opened = RunDirectory(Path(stack.enter_context(tempfile.TemporaryDirectory()))), complete
+    return opened

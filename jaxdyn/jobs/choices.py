@@ -7,6 +7,7 @@ from typing import Literal
 
 Precision = Literal["float32", "float64"]
 DeviceChoice = Literal["one", "all"]
+HostChoice = Literal["one", "all", "hosts"]
 BackendName = Literal["auto", "lanes", "xla"]
 BaseName = Literal["fixed", "free"]
 ContactName = Literal["none", "ground"]

@@ -90,6 +90,12 @@ def is_ending() -> bool:
     return _command.is_ending
 
 
+def handle_signals() -> None:
+    """Handle the signals of the command, also if another library has replaced the handlers, as `jax.distributed` does."""
+    for number in _command.handled:
+        signal.signal(number, _command.handle)
+
+
 def _begin() -> None:
     _command.handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     signals, wakeup = os.pipe()
@@ -97,8 +103,7 @@ def _begin() -> None:
         os.set_blocking(wakeup, False)
     threading.Thread(target=_command.watch, args=(signals,), daemon=True).start()
     signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    for number in _command.handled:
-        signal.signal(number, _command.handle)
+    handle_signals()
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_end_in_child)
 

@@ -134,7 +134,11 @@ def run_from_arguments(job: Job, arguments: argparse.Namespace, default_config: 
         print(f"Results are in {directory.root}")
         if job.then:
             print("Next:\n\n" + "\n".join(f"  {command.format(run=directory.root)}" for command in job.then))
-        return None if job.verdict is None else job.verdict(directory.read_metrics())
+        from jaxdyn.jobs.hosts import is_first
+
+        if job.verdict is None or not is_first():  # only the first host has metrics
+            return None
+        return job.verdict(directory.read_metrics())
 
     remedy = "repeat the command with --resume to continue" if resumable else "nothing but the config was written"
     return exit_status(act, interrupted=f"interrupted; {remedy}")

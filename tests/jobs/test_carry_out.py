@@ -1,11 +1,14 @@
-"""Precision of a job, that of its config, in its work and in the record of its environment."""
+"""Precision of a job, that of its config, in its work and in the record of its environment; hosts that follow the first one."""
 
+import contextlib
 import dataclasses
 import json
 
 import jax.numpy as jnp
 import pytest
 
+from jaxdyn.io.errors import RunError
+from jaxdyn.jobs import carry_out
 from jaxdyn.jobs.job import Job
 from jaxdyn.jobs.running import run
 
@@ -29,3 +32,17 @@ def test_work_and_record_have_the_precision_of_the_config(tmp_path, dtype):
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["made"] == metrics["environment"]["dtype"] == dtype
     assert metrics["environment"]["x64"] == (dtype == "float64")
+
+
+def test_further_hosts_begin_if_the_first_one_does(monkeypatch):
+    monkeypatch.setattr(carry_out, "join_hosts", lambda: None)
+    monkeypatch.setattr(carry_out, "is_first", lambda: False)
+    with contextlib.ExitStack() as stack:
+        monkeypatch.setattr(carry_out, "agreed", lambda own: True)
+        directory, complete = carry_out._opened_by_first(pytest.fail, stack)
+        assert complete
+        assert directory.root.is_dir()
+        monkeypatch.setattr(carry_out, "agreed", lambda own: False)
+        with pytest.raises(RunError, match="the first host could not begin"):
+            carry_out._opened_by_first(pytest.fail, stack)
+    assert not directory.root.exists()

@@ -22,7 +22,7 @@ from jaxdyn.identify.stages import DURATIONS, LEAD
 from jaxdyn.io.config import default_of, seed_setting, setting, setting_of
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.recording_columns import Columns
-from jaxdyn.jobs.choices import BaseName, DeviceChoice
+from jaxdyn.jobs.choices import BaseName, HostChoice
 from jaxdyn.jobs.tables import FieldKey, Table
 from jaxdyn.mechanism.named_classes import named_subclasses
 from jaxdyn.mechanism.quantity import EFFORT
@@ -338,7 +338,8 @@ class IdentifyConfig:
         fit: Method and settings of the fit.
         check: Figures of merit that are computed on training and held-out recordings.
         reference: Figures of merit from other sources, for comparison.
-        devices: Devices over which windows or samples are divided: "one" device, or "all" devices of this machine.
+        devices: Devices over which windows or samples are divided: "one" device, "all" devices of this machine, or the devices of
+            all "hosts".
         pictures: If true, pictures are drawn.
     """
 
@@ -356,7 +357,7 @@ class IdentifyConfig:
     fit: FitConfig = FitConfig()
     check: tuple[WindowsCheck | ValidTimeCheck | ForcesCheck, ...] = ()
     reference: tuple[ReferenceConfig, ...] = ()
-    devices: DeviceChoice = "all"
+    devices: HostChoice = "all"
     pictures: bool = True
 
     @property

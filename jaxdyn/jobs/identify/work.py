@@ -31,7 +31,7 @@ from jaxdyn.io.archive.plant import PLANT, outside_bounds, save_plant
 from jaxdyn.io.archive.structure import arrays_of, with_arrays
 from jaxdyn.io.errors import ConfigError, RunError
 from jaxdyn.io.runs.directory import RunDirectory
-from jaxdyn.jobs.devices import mesh_of
+from jaxdyn.jobs.hosts import agreed, agreed_arrays, mesh_of
 from jaxdyn.jobs.identify.config import FitConfig, IdentifyConfig
 from jaxdyn.jobs.identify.study import (
     StudyRun,
@@ -187,9 +187,9 @@ def _round(run: StudyRun, checkpoint: str, problem: Problem, initial: Unknowns) 
 
 def _saved_search(checkpoint: str, pattern: Callable[[], DampedSearch], directory: RunDirectory) -> DampedSearch | None:
     """The search that an interrupted run saved, or None; only if there is one, its pattern is needed, which takes seconds."""
-    if not directory.reusable(checkpoint):
+    if not agreed(directory.reusable(checkpoint)):
         return None
-    arrays, known = directory.read_arrays(checkpoint), pattern()
+    arrays, known = agreed_arrays(lambda: directory.read_arrays(checkpoint)), pattern()
     if {name: leaf.shape for name, leaf in arrays.items()} != {k: leaf.shape for k, leaf in arrays_of(known).items()}:
         raise RunError(
             f"{directory.root}: {checkpoint}.npz belongs to another fit; delete it, or use another directory"

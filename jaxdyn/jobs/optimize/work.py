@@ -27,7 +27,7 @@ from jaxdyn.io.archive.structure import arrays_of, with_arrays
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs.directory import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
-from jaxdyn.jobs.devices import mesh_of
+from jaxdyn.jobs.hosts import mesh_of
 from jaxdyn.jobs.optimize.config import OptimizeConfig
 from jaxdyn.jobs.optimize.problem import problem_of, solver_of, starts_of
 from jaxdyn.jobs.pictures import draw_pictures

@@ -33,7 +33,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.limits import with_limits
 from jaxdyn.io.runs.directory import Chunks, RunDirectory
 from jaxdyn.io.system_file import files_of
-from jaxdyn.jobs.devices import mesh_of
+from jaxdyn.jobs.hosts import mesh_of
 from jaxdyn.jobs.integrators import INTEGRATORS
 from jaxdyn.jobs.pictures import draw_pictures
 from jaxdyn.jobs.rollout.config import RolloutConfig
