@@ -48,7 +48,10 @@ with warnings.catch_warnings(record=True) as said:
         jaxdyn.batched(lambda x: x, backend="lanes")(jax.numpy.ones(2))
     except jaxdyn.compute.CannotCompile as error:
         refused = str(error)
-print(json.dumps([found, [str(w.message) for w in said if "jaxdyn" in str(w.message)], refused]))
+import importlib, pkgutil
+names = [m.name for m in pkgutil.walk_packages(jaxdyn.__path__, "jaxdyn.") if not m.name.startswith("jaxdyn.lanes.")]
+modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+print(json.dumps([found, [str(w.message) for w in said if "jaxdyn" in str(w.message)], refused, len(modules)]))
 """
 
 
@@ -71,10 +74,14 @@ def test_results_without_llvmlite_are_those_of_xla(without):
 
 
 def test_one_warning_names_the_remedy_and_required_lanes_are_refused(without):
-    _, said, refused = without
+    _, said, refused, _ = without
     assert len(said) == 1
     assert "pip install llvmlite" in said[0]
     assert "the lane compiler cannot be used here" in refused
+
+
+def test_no_module_but_those_of_the_compiler_needs_llvmlite(without):
+    assert without[3] > 200
 
 
 def test_a_jax_without_a_private_part_is_left_to_xla(monkeypatch):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import llvmlite.binding as llvm
 
 from jaxdyn.cache.fingerprint import sources_digest
 
@@ -44,7 +43,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: _version(name) for name in (*_LIBRARIES, *_OPTIONAL_LIBRARIES)},
         "platform": platform.platform(),
-        "processor": f"{llvm.get_host_cpu_name()} {digest(llvm.get_host_cpu_features().flatten().encode())[:8]}",
+        "processor": _processor(),
         "device": device.device_kind,
         "device_platform": device.platform,
         "device_count": jax.device_count(),
@@ -53,6 +52,15 @@ def environment() -> dict[str, Any]:
         **{name: jax.config.values.get(name) for name in _SETTINGS},
         "xla_flags": " ".join(_LAYOUT_FLAG.sub("", os.environ.get("XLA_FLAGS", "")).split()),
     }
+
+
+def _processor() -> str:
+    """Name of the processor, and a digest of its features, which the lane compiler uses."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:  # XLA compiles everything
+        return platform.processor() or platform.machine()
+    return f"{llvm.get_host_cpu_name()} {digest(llvm.get_host_cpu_features().flatten().encode())[:8]}"
 
 
 def provenance(config: str, inputs: Iterable[tuple[str, Path]]) -> dict[str, Any]:
