@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -133,16 +134,37 @@ def _shape(x: Any) -> Any:
 jaxtyping.jaxtyped = _checked
 with install_import_hook("jaxdyn", "beartype.beartype"):
     import jaxdyn
+    from jaxdyn.compute.programs import compiler
 
+    with warnings.catch_warnings(action="ignore"):  # that XLA compiles everything
+        _COMPILES = compiler() is not None
     for _name in (*dir(jaxdyn), "envs"):  # which is at the top level, but not among its names
+        if _name == "lanes" and not _COMPILES:
+            continue
         _package = getattr(jaxdyn, _name)
         for _inner in dir(_package) if isinstance(_package, ModuleType) and _name != "view" else ():
             getattr(_package, _inner)  # imports its module, while the hook is there
 
 from jaxdyn.compute import hints  # noqa: E402 (they are hooked)
-from jaxdyn.lanes import flatten, rules, stored  # noqa: E402, F401 (the rules are there before a process needs them)
+from jaxdyn.compute.switch import CannotCompile  # noqa: E402
 
-flatten.UNEXPECTED = ()  # errors of the lane compiler itself end a test, while XLA takes over for users
+if _COMPILES:
+    from jaxdyn.lanes import flatten, rules, stored  # noqa: F401 (the rules are there before a process needs them)
+
+    flatten.UNEXPECTED = ()  # errors of the lane compiler itself end a test, while XLA takes over for users
+else:
+    collect_ignore = ["lanes"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Without the lane compiler, tests of it are skipped."""
+    try:
+        return (yield)
+    except (CannotCompile, ImportError) as error:
+        if not _COMPILES and ("lane compiler cannot be used" in str(error) or "llvmlite" in str(error)):
+            pytest.skip("the lane compiler cannot be used")
+        raise
 
 
 _WITH_PROCESSES = ("jobs", "view", "tests")  # folders of tests that start commands, browsers or tools
