@@ -207,4 +207,4 @@ def test_an_uncertainty_states_values_with_their_standard_deviations():
 def test_a_plant_states_its_inputs_and_measurements():
     plant = pendulum_plant()
     assert title(plant) == f"Plant({plant.system.model.name!r}, 1 input, 1 measurement)"
-    assert rows(plant)["measured"] == plant.sensors.observe.__name__
+    assert rows(plant)["measured"] == "JointEncoders"

@@ -146,6 +146,7 @@ DATA = {
         "backend",
         "moment",
         "weights",
+        "readings",
     ),
 }
 

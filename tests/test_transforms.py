@@ -17,6 +17,15 @@ from random_trees import close, random_model, random_motion
 
 import jaxdyn
 from jaxdyn import Coupling, Distance, JointFriction, Spring, State, System, as_dtype, configuration
+from jaxdyn.dynamics import (
+    Accelerometer,
+    ForceTorqueSensor,
+    Gyroscope,
+    JointTorqueSensors,
+    Markers,
+    MotorCurrents,
+    Sensor,
+)
 
 # Shapes are checked by the tests of the functions themselves; here the checks would take a quarter of the time.
 pytestmark = pytest.mark.usefixtures("as_a_user")
@@ -39,6 +48,13 @@ def _closed(model) -> System:
     gear = Coupling("gear", 2, 0, 0.4 * ones)
     open_chain = _system(model)
     return System(model, open_chain.forces, constraints=(rod, gear))
+
+
+def _sensors(model) -> tuple[Sensor, ...]:
+    """Sensors that depend on accelerations, loads, controls and positions."""
+    own = Accelerometer("body 2"), Gyroscope("body 1"), ForceTorqueSensor("body 1"), JointTorqueSensors()
+    with jax.ensure_compile_time_eval():  # their default values have the default precision
+        return as_dtype((*own, Markers(("body 2",)), MotorCurrents(np.ones(3))), model.dtype)
 
 
 # name -> rows, each a function of (model, q, v, a). `a` also serves as force, control and second configuration.
@@ -121,6 +137,7 @@ TABLE = {
     ],
     "momentum": [lambda m, q, v, a: jaxdyn.momentum(m, q, v)],
     "neutral_state": [lambda m, q, v, a: jaxdyn.neutral_state(System(m))],
+    "observe": [lambda m, q, v, a: jaxdyn.dynamics.observe(_system(m), _sensors(m), State(q, v), a)],
     "partial_velocities": [lambda m, q, v, a: jaxdyn.partial_velocities(m, q)],
     "potential_energy": [
         lambda m, q, v, a: jaxdyn.potential_energy(m, q),

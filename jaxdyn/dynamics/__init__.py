@@ -90,6 +90,16 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.reactions import driving_forces as driving_forces
     from jaxdyn.dynamics.reactions import driving_power as driving_power
     from jaxdyn.dynamics.reactions import joint_reactions as joint_reactions
+    from jaxdyn.dynamics.sensors import Accelerometer as Accelerometer
+    from jaxdyn.dynamics.sensors import ContactSensors as ContactSensors
+    from jaxdyn.dynamics.sensors import ForceTorqueSensor as ForceTorqueSensor
+    from jaxdyn.dynamics.sensors import Gyroscope as Gyroscope
+    from jaxdyn.dynamics.sensors import JointEncoders as JointEncoders
+    from jaxdyn.dynamics.sensors import JointTorqueSensors as JointTorqueSensors
+    from jaxdyn.dynamics.sensors import Markers as Markers
+    from jaxdyn.dynamics.sensors import MotorCurrents as MotorCurrents
+    from jaxdyn.dynamics.sensors import Sensor as Sensor
+    from jaxdyn.dynamics.sensors import observe as observe
     from jaxdyn.dynamics.system import State as State
     from jaxdyn.dynamics.system import System as System
     from jaxdyn.dynamics.system import neutral_state as neutral_state

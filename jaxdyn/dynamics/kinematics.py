@@ -335,24 +335,33 @@ def jacobian_at(model: Model, placed: Placements, name: str, axes: Axes = "mixed
     if carrier == GROUND:
         return jnp.zeros((6, model.nv), placed.offset.dtype)
     moves = model.topology.column_moves_body[:, carrier, None]
-    return jnp.where(moves, _at_frame(model, placed, name, placed.columns, axes), 0.0).T  # (E4), (E5)
+    return jnp.where(moves, at_frame(model, placed, name, placed.columns, axes), 0.0).T  # (E4), (E5)
 
 
-def _at_frame(
+def at_frame(
     model: Model, placed: Placements, name: str, motions: Float[Array, "n 6"], axes: Axes
 ) -> Float[Array, "n 6"]:
     """Motions about the reference point P of the body that carries a frame, on the axes and about the point that `axes` names.
+
+    Args:
+        model: Mechanism.
+        placed: Placements of the bodies.
+        name: Name of the body or frame; the reference point of the ground is its origin.
+        motions: Motions (omega; velocity) about P, ground axes.
+        axes: Axes and point, as of `frame_velocity`.
 
     Source: theory.md (E20).
     """
     check_name("axes", axes, ("local", "world", "mixed"))
     carrier, topology = frame_carrier(model, name), model.topology
     frame = topology.frame_names.index(name) if name in topology.frame_names else None
-    turned = placed.rotation[carrier]
+    origin, turned = jnp.zeros(3, placed.offset.dtype), jnp.eye(3, dtype=placed.offset.dtype)
+    if carrier != GROUND:
+        turned = placed.rotation[carrier]
     if axes == "world":
-        point = -placed.reference[carrier]
+        point = origin if carrier == GROUND else -placed.reference[carrier]
     else:
-        own = placed.offset[carrier]
+        own = origin if carrier == GROUND else placed.offset[carrier]
         point = own if frame is None else own + dot(turned, model.frames.translation[frame])
     w, nu = motions[:, :3], motions[:, 3:]
     nu = nu + cross(w, point[None])
@@ -403,7 +412,7 @@ def frame_velocity(model: Model, q: Coordinates, v: Velocities, name: str, *, ax
     if carrier == GROUND:
         return BodyMotion(jnp.zeros(3, q.dtype), jnp.zeros(3, q.dtype))
     moving = motion(model, q, v)
-    velocity = _at_frame(model, moving.placements, name, moving.velocity[carrier][None], axes)[0]
+    velocity = at_frame(model, moving.placements, name, moving.velocity[carrier][None], axes)[0]
     return BodyMotion(velocity[:3], velocity[3:])
 
 
@@ -455,7 +464,7 @@ def frame_acceleration(
         return BodyMotion(jnp.zeros(3, q.dtype), jnp.zeros(3, q.dtype))
     moving = motion(model, q, v)
     both = jnp.stack([moving.velocity[carrier], accelerations(model, moving, a)[carrier]])
-    velocity, spatial = _at_frame(model, moving.placements, name, both, axes)
+    velocity, spatial = at_frame(model, moving.placements, name, both, axes)
     turning = cross(velocity[:3], velocity[3:]) if kind == "classical" else 0.0
     return BodyMotion(spatial[:3], spatial[3:] + turning)  # (E21)
 

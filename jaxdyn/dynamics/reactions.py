@@ -8,7 +8,13 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot, einsum
 from jaxdyn.dynamics import constraint_motion, inverse, kinematics
-from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, acting_controls, forces_on_bodies, instant
+from jaxdyn.dynamics.equations_of_motion import (
+    Instant,
+    acceleration_and_multipliers,
+    acting_controls,
+    forces_on_bodies,
+    instant,
+)
 from jaxdyn.dynamics.forces import GeneralizedForce
 from jaxdyn.dynamics.kinematics import Accelerations
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function
@@ -78,10 +84,10 @@ def joint_reactions(
 
     Source: theory.md (M1)-(M5), (R3).
     """
-    model, moving, wrench = _wrenches(system, state, u, t, a)
-    placed = moving.placements
+    now, wrench = _wrenches(system, state, u, t, a)
+    model, placed = now.model, now.motion.placements
     body = model.topology.body_of_column
-    drive = einsum("ac,ac->a", placed.columns, wrench[body])  # (M5)
+    drive = drives_of_loads(now, wrench)
     to_ground = jax.vmap(motion_to_outer)
     columns = configuration.drive_columns(model, state.q)
     # Only the axes are rotated: the columns remain about the body origin.
@@ -117,8 +123,8 @@ def driving_forces(
 
     Source: theory.md (I4), (M5).
     """
-    model, moving, wrench = _wrenches(system, state, u, t)
-    placed = moving.placements
+    now, wrench = _wrenches(system, state, u, t)
+    model, placed = now.model, now.motion.placements
     forces = {}
     for i, columns in configuration.driven_columns(model, state.q).items():
         force = wrench[i, 3:]
@@ -148,7 +154,8 @@ def driving_power(
 
     Source: theory.md (E19), (G7).
     """
-    model, moving, wrench = _wrenches(system, state, u, t)
+    now, wrench = _wrenches(system, state, u, t)
+    model, moving = now.model, now.motion
     if not configuration.is_prescribed(model):
         return jnp.zeros((), state.v.dtype)
     placed = moving.placements
@@ -157,27 +164,58 @@ def driving_power(
     return einsum("bc,bc->", on_ground, wrench)
 
 
-def _wrenches(system: System, state: State, u, t: Time, a: Accelerations | None = None):
-    """Model at time t, its motion, and the 6-vector (moment about the reference point P; force) in every joint, ground axes."""
+def _wrenches(
+    system: System, state: State, u: Float[Array, "nu"] | None, t: Time, a: Accelerations | None = None
+) -> tuple[Instant, Float[Array, "nb 6"]]:
+    """The instant, and the loads in all joints."""
     if system.constraints and a is not None:
         raise ValueError(
             f"accelerations alone do not determine how the constraints and the drives of {system.model.name!r} share the load; "
             "give controls instead"
         )
-    now = instant(system, state, t)
-    model, moving, lam = now.model, now.motion, jnp.zeros(0, state.v.dtype)
+    now, lam = instant(system, state, t), jnp.zeros(0, state.v.dtype)
     if a is None:
         a, lam = acceleration_and_multipliers(system, now, u)
+    return now, loads_in_joints(system, now, u, a, lam)
+
+
+def loads_in_joints(
+    system: System, now: Instant, u: Float[Array, "nu"] | None, a: Accelerations, lam: Float[Array, "m"]
+) -> Float[Array, "nb 6"]:
+    """Load that each joint transmits to its body: (moment about the reference point P; force), ground axes.
+
+    Args:
+        system: Mechanism with its forces, drives and constraints.
+        now: Instant of the system.
+        u: Controls; zero if None.
+        a: Generalized accelerations.
+        lam: Multipliers of the constraints.
+
+    Source: theory.md (M3), (M4).
+    """
+    model, moving = now.model, now.motion
     needed = inverse.forces_on_bodies(model, moving, kinematics.accelerations(model, moving, a), a)
     missing = needed - forces_on_bodies(system, model, moving, now.t)
     for force in (force for force in system.forces if isinstance(force, GeneralizedForce)):
         missing = missing - force.body_forces(model, moving, now.t)
     if system.drives is not None:
-        acting = acting_controls(system, state, u)
+        acting = acting_controls(system, now.state, u)
         acting = jnp.zeros(system.nu, a.dtype) if acting is None else acting
         missing = missing - system.drives.body_forces(model, moving, acting)
     if system.constraints:
         placed = moving.placements
-        moment, force, _ = constraint_motion.forces(model, system.constraints, state.q, placed.poses, lam)
+        moment, force, _ = constraint_motion.forces(model, system.constraints, moving.q, placed.poses, lam)
         missing = missing - jax.vmap(force_at_point)(placed.offset, force, moment)
-    return model, moving, tree.sum_over_descendants(model.topology, missing)  # (M3), (M4)
+    return tree.sum_over_descendants(model.topology, missing)  # (M3), (M4)
+
+
+def drives_of_loads(now: Instant, loads: Float[Array, "nb 6"]) -> Float[Array, "nv"]:
+    """Generalized forces along the motions of the joints, from the loads in the joints.
+
+    Args:
+        now: Instant of the system.
+        loads: Result of `loads_in_joints`.
+
+    Source: theory.md (M5).
+    """
+    return einsum("ac,ac->a", now.motion.placements.columns, loads[now.model.topology.body_of_column])  # (M5)

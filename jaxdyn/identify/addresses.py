@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from jaxdyn.compute.arrays import on_device
 from jaxdyn.constraints.kinds import Coupling
 from jaxdyn.dynamics.contact import Contact
+from jaxdyn.dynamics.sensors import Sensor
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import Error, UnknownName, check_name
 from jaxdyn.identify.measurement import Plant
@@ -77,6 +78,8 @@ def entry_names(subject: PyTree, leaf: tuple[str, ...], length: int) -> list[str
         return indices
     if isinstance(path[-2], Coupling):
         return [f"c{k}" for k in range(length)]
+    if isinstance(path[-2], Sensor):
+        return list(path[-2].row_names(system.model, _axis(path[-2], leaf[-1])) or indices)
     contact = _innermost(path, Contact)
     if contact is not None:
         return _names_in_contact(contact, system.model, leaf[-1], indices)

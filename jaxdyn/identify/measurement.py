@@ -13,60 +13,66 @@ from jaxtyping import Array, Float, Int
 
 from jaxdyn.compute.arrays import floating, on_device
 from jaxdyn.display import Display, Displayed, plural
-from jaxdyn.dynamics.contact import points as contact_points
-from jaxdyn.dynamics.system import State, System
+from jaxdyn.dynamics.sensors import DrivenInstant, JointEncoders, Labels, Sensor, observe
+from jaxdyn.dynamics.system import State, System, Time, neutral_state
 from jaxdyn.errors import Error
 from jaxdyn.identify.estimates import Uncertainty
 from jaxdyn.identify.processing import Processing
 from jaxdyn.mechanism.components import units_along
 from jaxdyn.mechanism.messages import check_function, check_instance, described
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, invalid, quantity
+from jaxdyn.mechanism.quantity import EFFORT, Quantity, invalid, quantity
 from jaxdyn.simulate.controls import Changed, Controls, Knots
 from jaxdyn.spatial import factorizations
 
 # Time constants of a drive after which its state depends on the inputs alone.
 _MEMORY = 3.0
-Observe = Callable[[System, State], Float[Array, "ny"]]
 
 
-def joint_positions(system: System, state: State) -> Float[Array, "nq"]:
-    """The coordinates, as measured by joint encoders, rad or m."""
-    return state.q
+class StateFunction(Sensor):
+    """Measurements of a user, computed from the system and its state.
+
+    Attributes:
+        function: Function observe(system, state) that returns an array with one axis.
+    """
+
+    function: Callable = eqx.field(static=True)
+
+    def __check_init__(self):
+        check_function("observe of Sensors", self.function, "system, state")
+
+    def read(self, driven: DrivenInstant) -> Float[Array, "ny"]:
+        found = self.function(driven.system, driven.state)
+        shape = getattr(found, "shape", None)
+        if shape is None or len(shape) > 1:
+            given = described(found) if shape is None else f"shape {shape}"
+            raise MeasurementError(
+                f"sensors: observe {_function_name(self.function)!r} returns {given}; give an array with one axis"
+            )
+        return jnp.atleast_1d(found)
+
+    def labels(self, system: System) -> Labels:
+        count = jax.eval_shape(lambda state: self.function(system, state), neutral_state(system)).size
+        return ((_function_name(self.function), ""),) * count
+
+    def toml_values(self) -> dict[str, str]:
+        """Name of the function, for the readable file of a plant."""
+        return {"function": _function_name(self.function)}
 
 
-def joint_velocities(system: System, state: State) -> Float[Array, "nv"]:
-    """The velocities, as measured by tachometers, rad/s or m/s."""
-    return state.v
+def _function_name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
 
 
-def joint_positions_and_velocities(system: System, state: State) -> Float[Array, "_"]:
-    """The coordinates, then the velocities."""
-    return jnp.concatenate([state.q, state.v])
-
-
-def contact_forces(system: System, state: State) -> Float[Array, "_"]:
-    """Forces of all contacts (N), as measured by force plates and by sensors in feet: components along x, y, z of each contact."""
-    return contact_points.contact_forces(system, state).force.ravel()
-
-
-def joint_positions_and_contact_forces(system: System, state: State) -> Float[Array, "_"]:
-    """The coordinates, then the contact forces as in `contact_forces`."""
-    return jnp.concatenate([state.q, contact_forces(system, state)])
+def _sensors(observe: Any) -> tuple[Sensor, ...]:
+    """The sensors that a user gives as sensors and functions, one or several."""
+    parts = observe if isinstance(observe, tuple | list) else (observe,)
+    return tuple(part if isinstance(part, Sensor) else StateFunction(part) for part in parts)
 
 
 _MEASURED = quantity(along="measurement")
 _MOST_SHOWN = 8  # values in a message
 _NEUTRAL = {"gain": 1.0, "offset": 0.0, "delay": 0.0}  # inputs that act as they are recorded
-
-# The quantities of which the observations above consist, in sequence; one without components applies to all other measurements.
-OBSERVED: dict[Observe, tuple[Quantity, ...]] = {
-    joint_positions: (Quantity(POSITION, "coordinate"),),
-    joint_velocities: (Quantity(VELOCITY, "velocity"),),
-    joint_positions_and_velocities: (Quantity(POSITION, "coordinate"), Quantity(VELOCITY, "velocity")),
-    contact_forces: (Quantity("N"),),
-    joint_positions_and_contact_forces: (Quantity(POSITION, "coordinate"), Quantity("N")),
-}
 
 
 class MeasurementError(Error, ValueError):
@@ -74,11 +80,12 @@ class MeasurementError(Error, ValueError):
 
 
 class Sensors(eqx.Module):
-    """Measurements of a state: y = scale * observe(state) + offset + zero + noise, rounded to steps of `quantization`.
+    """Measurements of a machine: y = scale * (readings of sensors) + offset + zero + noise, rounded to steps of `quantization`.
 
     Attributes:
         noise: Standard deviations (ny,), or the covariance (ny, ny), of the measurements.
-        observe: Function observe(system, state) of the measured quantities; by default the coordinates.
+        observe: Sensors of the measured quantities, one after the other; by default `JointEncoders()`, which read the coordinates.
+            A function observe(system, state) of your own becomes a sensor, too.
         scale: Factor of each measurement.
         offset: Constant error of each measurement.
         quantization: Resolution of each measurement, 0 for none. It is treated as noise with the variance resolution^2/12.
@@ -88,7 +95,7 @@ class Sensors(eqx.Module):
 
     Raises:
         MeasurementError: An array has the wrong length, or the noise is not positive.
-        TypeError: `observe` is not a function of (system, state).
+        TypeError: `observe` is neither a sensor nor a function of (system, state), nor a tuple of these.
     """
 
     noise: Float[Array, "ny"] | Float[Array, "ny ny"] = eqx.field(converter=floating, metadata=_MEASURED)
@@ -98,10 +105,17 @@ class Sensors(eqx.Module):
         converter=floating, default=None, metadata=quantity(along="measurement", minimum=0.0)
     )
     zeros: Float[Array, "recordings ny"] = eqx.field(converter=floating, default=None, metadata=_MEASURED)
-    observe: Observe = eqx.field(static=True, default=joint_positions)
+    observe: tuple[Sensor, ...] = (JointEncoders(),)
 
     def __init__(
-        self, noise, *, scale=None, offset=None, quantization=None, zeros=None, observe: Observe = joint_positions
+        self,
+        noise,
+        *,
+        scale=None,
+        offset=None,
+        quantization=None,
+        zeros=None,
+        observe: Any = JointEncoders(),  # noqa: B008 (immutable)
     ):
         self.noise = floating(noise)
         if not self.noise.ndim:
@@ -115,10 +129,9 @@ class Sensors(eqx.Module):
 
         self.scale, self.offset = filled((count,), 1.0, scale), filled((count,), 0.0, offset)
         self.quantization, self.zeros = filled((count,), 0.0, quantization), filled((0, count), 0.0, zeros)
-        self.observe = observe
+        self.observe = _sensors(observe)
 
     def __check_init__(self):
-        check_function("observe of Sensors", self.observe, "system, state")
         wrong = invalid(self, {"ny": self.noise.shape[0]})
         if wrong is not None:
             raise MeasurementError(f"sensors: {wrong}")
@@ -132,22 +145,47 @@ class Sensors(eqx.Module):
                 raise MeasurementError(f"sensors: noise is {noise.tolist()}; {remedy}")
 
     def read(
-        self, system: System, state: State, recording: Float[Array, ""] | Int[Array, ""] | int = 0
+        self,
+        system: System,
+        state: State,
+        u: Float[Array, "nu"] | None = None,
+        t: Time = 0.0,
+        *,
+        recording: Float[Array, ""] | Int[Array, ""] | int = 0,
     ) -> Float[Array, "ny"]:
         """Measurements without noise and rounding.
 
         Args:
             system: Mechanism with its forces.
             state: Coordinates and velocities.
+            u: Controls that act on the system, of which sensors of accelerations and forces depend; zero if None.
+            t: Time (s).
             recording: Index of the recording; it is used by sensors with zeros only.
         """
-        return self.scale * self.observe(system, state) + self.shift(recording)
+        return self.scale * observe(system, self.observe, state, u, t) + self.shift(recording)
+
+    @property
+    def measured(self) -> str:
+        """Names of the classes of the sensors, and of functions."""
+        parts = (sensor.function if isinstance(sensor, StateFunction) else type(sensor) for sensor in self.observe)
+        return ", ".join(map(_function_name, parts))
+
+    @property
+    def begins_with_coordinates(self) -> bool:
+        """Whether the first measurements are all coordinates, in order."""
+        first = self.observe[0] if self.observe else None
+        return isinstance(first, JointEncoders) and first.joints is None and not first.velocities
 
     def shift(self, recording: Float[Array, ""] | Int[Array, ""] | int) -> Float[Array, "ny"]:
         """Offset of the measurements of a recording, including the zero of the recording."""
         if not len(self.zeros):
             return self.offset
         return self.offset + self.zeros[jnp.asarray(recording).astype(int)]
+
+    @property
+    def reads_coordinates_only(self) -> bool:
+        """Whether the measurements are all coordinates, in order, and nothing else."""
+        return self.begins_with_coordinates and len(self.observe) == 1
 
     def state_read(self, read: State, recording: Float[Array, ""] | Int[Array, ""] | int) -> State:
         """State from measured coordinates and their rates, after correction of offset, zero and scale.
@@ -158,7 +196,7 @@ class Sensors(eqx.Module):
             read: Measured coordinates and their rates.
             recording: Index of the recording.
         """
-        if self.observe not in (joint_positions, joint_positions_and_velocities, joint_positions_and_contact_forces):
+        if not self.begins_with_coordinates:
             return read
         scale = self.scale[: read.q.size]
         q = (read.q - self.shift(recording)[: read.q.size]) / scale
@@ -317,15 +355,12 @@ class Plant(Displayed, eqx.Module):
         model, count = self.system.model, self.sensors.noise.shape[0]
         if model.gravity.ndim > 1:
             return  # a batch of plants, whose measurements are those of `jax.vmap`
-        q, v = (jax.ShapeDtypeStruct((size,), model.dtype) for size in (model.nq, model.nv))
-        observed = jax.eval_shape(lambda q, v: self.sensors.observe(self.system, State(q, v)), q, v)
-        shape = getattr(observed, "shape", None)
-        if shape != (count,) and (shape != () or count != 1):
-            name = getattr(self.sensors.observe, "__name__", type(self.sensors.observe).__name__)
-            given = described(observed) if shape is None else f"shape {shape}"
+        q = jax.ShapeDtypeStruct((model.nq,), model.dtype)
+        observed = jax.eval_shape(lambda q: observe(self.system, self.sensors.observe, self.system.at_rest(q)), q)
+        if observed.size != count:
             raise MeasurementError(
-                f"sensors: observe {name!r} returns {given}, but the noise has {count} values; give one standard deviation per "
-                "value of the array that it returns"
+                f"sensors: observe {self.sensors.measured!r} returns shape {observed.shape}, but the noise has {count} values; "
+                "give one standard deviation per value of the array that it returns"
             )
 
     def _changed(self, **parts: Any) -> "Plant":
@@ -352,6 +387,9 @@ class Plant(Displayed, eqx.Module):
             motion = jaxdyn.rollout(plant.system, start, plant.controls(commands), dt=1e-3, steps=2000)
             measured = jax.vmap(lambda state: plant.sensors.read(plant.system, state))(motion.saved)
 
+        Sensors of accelerations and forces need the controls, too: `rollout(..., save=lambda t, state, u:
+        plant.sensors.read(plant.system, state, u, t))`.
+
         Args:
             commands: Recorded or chosen inputs: an array, `Knots`, a policy or a `Controller`; None for zeros. If the inputs have
                 delays, the commands must be `Knots`.
@@ -362,20 +400,20 @@ class Plant(Displayed, eqx.Module):
         return self.inputs.acting(commands)
 
     def beyond_the_mechanism(self) -> list[str]:
-        """Gains, offsets and similar values of sensors and inputs that change predictions but do not belong to the mechanism."""
+        """Sensors, and gains, offsets and similar values, that change predictions but do not belong to the mechanism."""
         names = {"scale": 1.0, "offset": 0.0, "quantization": 0.0, "zeros": 0.0}
-        return _unusual("inputs.", self.inputs, _NEUTRAL) + _unusual("sensors.", self.sensors, names)
+        sensors = [] if self.sensors.reads_coordinates_only else [f"sensors.observe {self.sensors.measured}"]
+        return _unusual("inputs.", self.inputs, _NEUTRAL) + _unusual("sensors.", self.sensors, names) + sensors
 
     def _display(self) -> Display:
         system, sensors = self.system, self.sensors
-        observed = getattr(sensors.observe, "__name__", type(sensors.observe).__name__)
         inputs = plural(self.inputs.gain.shape[-1], "input", "inputs")
         counts = f"{inputs}, {plural(sensors.noise.shape[-1], 'measurement', 'measurements')}"
-        rows = {"measured": observed, "zeros": f"of {sensors.zeros.shape[-2]} recordings"}
+        rows = {"measured": sensors.measured, "zeros": f"of {sensors.zeros.shape[-2]} recordings"}
         return Display(f"Plant({system.model.name!r}, {counts})", {"system": system._display().title} | rows)
 
     def units_along(self, declared: Quantity) -> tuple[str, ...]:
-        """Unit of a quantity for each input or each measurement; empty for measurements of a user-defined function."""
+        """Unit of a quantity for each input or each measurement; "" for measurements of a user-defined function."""
         model = self.system.model
         if declared.along == "input":
             units = units_along(model, dataclasses.replace(declared, along="velocity"))
@@ -387,10 +425,7 @@ class Plant(Displayed, eqx.Module):
             )
         if declared.unit is not None:
             return (declared.unit_of(turns=True),) * self.sensors.scale.size
-        count, units = self.sensors.scale.size, ()
-        for part in OBSERVED.get(self.sensors.observe, ()):
-            units += units_along(model, part) if part.along else (part.unit_of(turns=True),) * (count - len(units))
-        return units or ("",) * count
+        return tuple(unit for sensor in self.sensors.observe for _, unit in sensor.labels(self.system))
 
 
 def check_lead(plant: Plant, free: bool, inputs: Knots | None) -> None:

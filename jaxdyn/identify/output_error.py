@@ -35,7 +35,7 @@ from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import POSITIVE, invalid, plain, quantity
-from jaxdyn.simulate.controls import Step
+from jaxdyn.simulate.controls import Knots, Step
 from jaxdyn.simulate.integrators import Integrator, RungeKutta4
 from jaxdyn.simulate.trajectory import rollout
 
@@ -69,10 +69,12 @@ def predict(
         raise ValueError(f"predict: there are {window.count} windows; use predicted_measurements")
     if plant.system.nz and start.z is None:
         start = dataclasses.replace(start, z=_states_of_inputs(plant, window, start))
+    controls = plant.inputs.acting(window.controls)
+    assert isinstance(controls, Knots)
     trajectory = rollout(
         plant.system,
         start,
-        plant.inputs.acting(window.controls),
+        controls,
         dt=window.interval,
         steps=window.steps,
         integrator=integrator,
@@ -86,7 +88,8 @@ def predict(
         a, b = (jax.tree.map(lambda z, k=k: z[left + k], states) for k in (0, 1))
         state = between(plant.system.model, a, b, x - left.astype(x.dtype), window.interval)
         reached = x <= trajectory.steps.astype(x.dtype)
-        return jnp.where(reached, plant.sensors.read(plant.system, state, window.sources), jnp.nan)
+        measured = plant.sensors.read(plant.system, state, controls(t), t, recording=window.sources)
+        return jnp.where(reached, measured, jnp.nan)
 
     end = jax.tree.map(lambda z: jnp.where(trajectory.steps == window.steps, z, jnp.nan), trajectory.final)
     return jax.vmap(reading)(window.times), end
@@ -180,7 +183,7 @@ class OutputError(Problem):
         TypeError: An argument has the wrong type.
         ValueError: A standard deviation is not positive, or there are not 2 nv of them.
         MeasurementError: The sensors have zeros, but not one for each recording; or the delays of the inputs are longer than the
-            recorded inputs before the windows.
+            recorded inputs before the windows; or the windows have another number of measurements than the sensors.
         ParameterError: The noise of the sensors is free.
     """
 
@@ -209,6 +212,12 @@ class OutputError(Problem):
         wrong = invalid(self, {"L": 2 * self._model.nv})
         if wrong is not None:
             raise ValueError(f"output error: {wrong}")
+        recorded, read = self.windows.measurements.shape[-1], self.parameters.subject.sensors.scale.shape[-1]
+        if recorded != read:
+            raise MeasurementError(
+                f"output error: the windows have {recorded} measurements, but the sensors read {read}; give the `readings` of all "
+                "sensors to each Recording"
+            )
         check_zeros(self.parameters.subject, self.windows)
         check_lead(self.parameters.subject, self.parameters.frees("inputs.delay"), self.windows.controls)
         for path in ("sensors.noise", "sensors.quantization"):

@@ -45,7 +45,8 @@ class Recording(eqx.Module):
         v: Velocities, or None if they were not measured.
         u: Inputs; shape (samples, 0) for a machine without inputs.
         a: Accelerations, or None if they were not recorded.
-        forces: Contact forces, three columns for each contact, or None if they were not measured.
+        readings: Readings of all sensors of a plant, in their order, if these are not the coordinates and velocities. Then q and v
+            are guesses, which may come from an observer, and fits use them for initial states only.
         inputs: "held" if each input acts from its time stamp until the next one, as the commands of a digital controller do;
             "linear" if inputs are samples of a continuous signal, such as measured torques, which is linear between time stamps.
             The two differ by a delay of half a sample, which biases friction if the wrong one is chosen and no delay is free.
@@ -61,13 +62,13 @@ class Recording(eqx.Module):
     v: Samples | None = eqx.field(converter=_table, metadata=quantity(VELOCITY))
     u: Samples = eqx.field(converter=_table, metadata=quantity(EFFORT, along="input"))
     a: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity(ACCELERATION))
-    forces: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity("N"))
+    readings: Samples | None = eqx.field(converter=_table, default=None, metadata=quantity(along="measurement"))
     inputs: Literal["held", "linear"] = eqx.field(static=True, default="held")
 
     def __check_init__(self):
         check_name("kind of inputs", self.inputs, ("held", "linear"), where=self.name)
         count = len(self.time)
-        for what in ("q", "v", "u", "a", "forces"):
+        for what in ("q", "v", "u", "a", "readings"):
             array = getattr(self, what)
             if array is not None and (array.ndim != 2 or len(array) != count):
                 raise RecordingError(
@@ -127,6 +128,7 @@ class Recording(eqx.Module):
         *,
         v: Any = None,
         a: Any = None,
+        readings: Any = None,
         inputs: Literal["held", "linear"] = "held",
     ) -> "Recording":
         """A recording of measurements and inputs that have their own time stamps, and so their own rates.
@@ -138,7 +140,7 @@ class Recording(eqx.Module):
         Args:
             name: Name of the recording, for messages.
             time: Time stamps of the measurements, s, ascending.
-            q, v, a: Coordinates, velocities and accelerations at these times, as in `Recording`.
+            q, v, a, readings: Coordinates, velocities, accelerations and readings of sensors at these times, as in `Recording`.
             u_time: Time stamps of the inputs, s, ascending.
             u: Inputs at these times.
             inputs: Meaning of the inputs between their time stamps.
@@ -157,7 +159,7 @@ class Recording(eqx.Module):
             print(recording.u[:, 0])  # at 0, 0.005, 0.01, 0.015 and 0.02 s
             ```
         """
-        measured = Recording(name, time, q, v, np.zeros((len(time), 0)), a)
+        measured = Recording(name, time, q, v, np.zeros((len(time), 0)), a, readings)
         driven = Recording(name, u_time, np.zeros((len(u_time), 0)), None, u, inputs=inputs)
         # Inputs are not known before their first time stamp. The last held input acts for one interval, apart from rounding.
         end = driven.time[-1] + (0.0 if inputs == "linear" else (1.0 + 1e-6) * np.median(np.diff(driven.time)))
@@ -182,9 +184,8 @@ class Recording(eqx.Module):
             found[at] = table[rows]
             return found
 
-        return Recording(
-            name, stamps, spread(measured.q), spread(measured.v), inside, spread(measured.a), inputs=inputs
-        )
+        q, v, a, readings = map(spread, (measured.q, measured.v, measured.a, measured.readings))
+        return Recording(name, stamps, q, v, inside, a, readings, inputs)
 
     @property
     def duration(self) -> float:
@@ -242,9 +243,9 @@ class Recording(eqx.Module):
         q = smooth(grid.q)
         v = np.gradient(q, interval, axis=0) if grid.v is None else smooth(grid.v)
         a = np.gradient(v, interval, axis=0) if grid.a is None else smooth(grid.a)
-        forces = None if grid.forces is None else smooth(grid.forces)
+        readings = None if grid.readings is None else smooth(grid.readings)
         u = grid.u if self.inputs == "linear" else self._means(grid.time - 0.5 * interval, interval)
-        return Recording(self.name, grid.time, q, v, smooth(u), a, forces, "linear")
+        return Recording(self.name, grid.time, q, v, smooth(u), a, readings, "linear")
 
     def _with(self, time: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> "Recording":
         """The recording with new time stamps and columns, which a function computes from the old ones."""
@@ -253,8 +254,8 @@ class Recording(eqx.Module):
             columns = [change(column) for column in table.T]
             return np.stack(columns, axis=1) if columns else np.zeros((len(time), 0))
 
-        v, a, forces = (None if table is None else changed(table) for table in (self.v, self.a, self.forces))
-        return Recording(self.name, time, changed(self.q), v, changed(self.u), a, forces, self.inputs)
+        v, a, readings = (None if table is None else changed(table) for table in (self.v, self.a, self.readings))
+        return Recording(self.name, time, changed(self.q), v, changed(self.u), a, readings, self.inputs)
 
 
 def low_passed(values: Samples, interval: float, cutoff: float, order: int = 4) -> Samples:
@@ -402,7 +403,6 @@ def cut(
     lead: float = 0.0,
     velocity_cutoff: float | Sequence[float] = 20.0,
     with_velocities: bool = False,
-    with_forces: bool = False,
     both_ends: bool = False,
 ) -> Windows:
     """Cut recordings into windows of equal duration. Windows without measurements are left out.
@@ -423,14 +423,13 @@ def cut(
             or one per recording. The filter is applied to measured velocities or, without them, to q before d/dt is computed; so
             machines whose velocities are not the rates of their coordinates need measured velocities.
         with_velocities: If true, the velocities are measurements after the coordinates.
-        with_forces: If true, the contact forces are the last measurements.
         both_ends: If true, a measurement at the common end of two windows belongs to both windows, as needed for windows that are
             evaluated separately.
 
     Raises:
         TypeError: `recordings` is not a sequence of recordings.
         RecordingError: No window fits, duration or stride is not a whole number of steps, a coordinate was never measured, or
-            `with_velocities` or `with_forces` is true without measured velocities or contact forces.
+            `with_velocities` is true without measured velocities.
     """
     recordings = checked_list("recordings", recordings, Recording, "Recording(name, time, q, v, u)")
     steps = _whole_steps("windows", duration, interval)
@@ -444,16 +443,14 @@ def cut(
             raise RecordingError(
                 f"{recording.name}: with_velocities is true, but velocities were not measured; use positions only"
             )
-        if with_forces and recording.forces is None:
-            raise RecordingError(
-                f"{recording.name}: with_forces is true, but contact forces were not measured; use positions only"
-            )
+        if with_velocities and recording.readings is not None:
+            raise RecordingError(f"{recording.name}: its readings are the measurements; leave with_velocities out")
         grid = recording.resampled(interval)
         if interpolation == "zero_order" and recording.inputs == "linear":
             grid = dataclasses.replace(grid, u=0.5 * (grid.u + np.append(grid.u[1:], grid.u[-1:], axis=0)))
         starts = range(round(first / interval), len(grid.time) - steps, stride_steps)
-        tables = [recording.q, recording.v if with_velocities else None, recording.forces if with_forces else None]
-        measurements = np.concatenate([table for table in tables if table is not None], axis=1)
+        tables = [recording.q, recording.v] if with_velocities else [recording.q]
+        measurements = np.concatenate(tables, axis=1) if recording.readings is None else recording.readings
         found += _pieces(recording, measurements, number, grid, starts, steps, interval, ahead, cutoffs[number])
     if not found:
         longest = max((r.duration for r in recordings), default=0.0)

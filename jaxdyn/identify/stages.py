@@ -23,7 +23,7 @@ from jaxdyn.dynamics.metric import mass_matrix
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.least_squares import Problem
 from jaxdyn.identify.losses import Loss, Squares
-from jaxdyn.identify.measurement import MeasurementError, Plant, joint_positions
+from jaxdyn.identify.measurement import MeasurementError, Plant
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import DivergencePrior, GaussianPrior, Parameter, Parameters, body_inertia
 from jaxdyn.identify.recording import Part, Recording, RecordingError, Windows, cut
@@ -170,9 +170,9 @@ def recipe(
     Raises:
         RecordingError, MeasurementError, ParameterError: A recording, the sensors or a parameter cannot be used.
     """
-    if plant.sensors.observe is not joint_positions:
+    if not plant.sensors.reads_coordinates_only:
         raise MeasurementError(
-            "recipe: the sensors of the plant do not observe the coordinates alone; give Sensors with observe=joint_positions, or "
+            "recipe: the sensors of the plant do not observe the coordinates alone; give Sensors without observe, or "
             "make an OutputError with cut(..., with_velocities=True)"
         )
     given = [entry if isinstance(entry, Part) else Part(entry) for entry in recordings]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.locking import lock_joints as lock_joints
     from jaxdyn.io.mjcf.reader import load_keyframes as load_keyframes
     from jaxdyn.io.mjcf.reader import load_mjcf as load_mjcf
+    from jaxdyn.io.mjcf.reader import load_sensors as load_sensors
     from jaxdyn.io.mjcf.reader import system_from_mujoco as system_from_mujoco
     from jaxdyn.io.program_files import export as export
     from jaxdyn.io.recording_columns import Columns as Columns

@@ -9,9 +9,8 @@ import pytest
 
 import jaxdyn
 from jaxdyn import State, System
-from jaxdyn.dynamics import GroundContact, contact_forces, contact_sphere
+from jaxdyn.dynamics import ContactSensors, GroundContact, JointEncoders, contact_forces, contact_sphere
 from jaxdyn.identify import OutputError, Parameter, Parameters, Plant, Recording, Sensors, UnitVector, cut, fit
-from jaxdyn.identify.measurement import joint_positions_and_contact_forces
 from jaxdyn.simulate import SemiImplicitEuler
 
 STEP, NOISE, FORCE_NOISE = 2e-3, 2e-4, 0.2
@@ -49,7 +48,9 @@ def recorded(system: System) -> Recording:
     forces = forces + FORCE_NOISE * random.standard_normal(forces.shape)
     v = np.asarray(trajectory.saved.v)
     v = v + 0.01 * random.standard_normal(v.shape)
-    return Recording("throw", np.asarray(trajectory.time), q, v, np.zeros((len(q), 2)), forces=forces)
+    return Recording(
+        "throw", np.asarray(trajectory.time), q, v, np.zeros((len(q), 2)), readings=np.concatenate([q, forces], axis=1)
+    )
 
 
 FREE = [Parameter(f"system.forces.0.material.{name}") for name in TRUTH]
@@ -59,9 +60,9 @@ FREE = [Parameter(f"system.forces.0.material.{name}") for name in TRUTH]
 @pytest.mark.parametrize("factor", [0.5, 1.5])
 def test_friction_stiffness_and_damping_are_identified_through_touch_down_from_50_percent_off(factor):
     system = thrown_block()
-    sensors = Sensors([NOISE] * 2 + [FORCE_NOISE] * 3, observe=joint_positions_and_contact_forces)
+    sensors = Sensors([NOISE] * 2 + [FORCE_NOISE] * 3, observe=(JointEncoders(), ContactSensors()))
     plant = Plant(with_material(system, factor), sensors)
-    windows = cut([recorded(system)], duration=0.25, interval=STEP, velocity_cutoff=250.0, with_forces=True)
+    windows = cut([recorded(system)], duration=0.25, interval=STEP, velocity_cutoff=250.0)
     parameters = Parameters(plant, FREE)
     noise = jnp.array([1e-4, 1e-4, 1e-3, 1e-3])
     found = fit(OutputError(parameters, windows, continuity=noise, integrator=SemiImplicitEuler()))
@@ -71,7 +72,7 @@ def test_friction_stiffness_and_damping_are_identified_through_touch_down_from_5
 
 
 def test_parameters_of_contacts_have_units_names_and_charts_of_positive_values():
-    plant = Plant(thrown_block(), Sensors([NOISE] * 2 + [FORCE_NOISE] * 3, observe=joint_positions_and_contact_forces))
+    plant = Plant(thrown_block(), Sensors([NOISE] * 2 + [FORCE_NOISE] * 3, observe=(JointEncoders(), ContactSensors())))
     free = [*FREE, Parameter("system.forces.0.radii"), Parameter("system.forces.0.centers")]
     free += [
         Parameter("system.forces.0.surface.normal", chart=UnitVector()),
@@ -92,7 +93,9 @@ def test_parameters_of_contacts_have_units_names_and_charts_of_positive_values()
     assert placed.radii[0] > 0.0
 
 
-def test_a_recording_without_contact_forces_cannot_be_cut_with_them():
-    recording = Recording("r", np.arange(3.0), np.zeros((3, 1)), None, np.zeros((3, 0)))
-    with pytest.raises(ValueError, match="with_forces"):
-        cut([recording], duration=1.0, interval=1.0, with_forces=True)
+def test_readings_are_the_measurements_instead_of_coordinates_and_velocities():
+    q, readings = np.zeros((3, 1)), np.arange(6.0).reshape(3, 2)
+    recording = Recording("r", np.arange(3.0), q, q, np.zeros((3, 0)), readings=readings)
+    np.testing.assert_array_equal(cut([recording], duration=2.0, interval=1.0).measurements[0], readings)
+    with pytest.raises(ValueError, match="readings are the measurements; leave with_velocities out"):
+        cut([recording], duration=1.0, interval=1.0, with_velocities=True)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from recorded import STEP, double_pendulum_plant, pendulum_plant, simulated
 
+from jaxdyn.dynamics.sensors import Accelerometer, JointEncoders
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.inverse_dynamics_error import InverseDynamicsError, Motions
 from jaxdyn.identify.losses import Huber
-from jaxdyn.identify.measurement import Inputs, MeasurementError, Plant, Sensors, joint_positions_and_velocities
+from jaxdyn.identify.measurement import Inputs, MeasurementError, Plant, Sensors
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import Parameter, Parameters
 from jaxdyn.identify.recording import Recording, cut
@@ -28,7 +29,7 @@ class TestSensors:
             jnp.full(4, 0.1),
             scale=jnp.array([1.0, 2.0, 3.0, 4.0]),
             offset=jnp.array([0.0, 0.1, 0.2, 0.3]),
-            observe=joint_positions_and_velocities,
+            observe=(JointEncoders(), JointEncoders(velocities=True)),
         )
         np.testing.assert_allclose(sensors.read(plant.system, state), [0.5, -1.3, 1.1, 8.3])
 
@@ -102,17 +103,21 @@ class TestControls:
         """Gains, offsets and delays of both inputs differ, and the delays are no multiples of the step."""
         plant = double_pendulum_plant()
         recording = simulated(plant, 1.0, 4, irregular=False)
+        # The accelerometer depends on the inputs at the time of each sample.
+        sensors = Sensors(np.ones(5), offset=[0.03, -0.02, 0, 0, 0], observe=(JointEncoders(), Accelerometer("2")))
+        plant = Plant(plant.system, sensors, plant.inputs)
         windows = cut([recording], duration=0.5, interval=STEP, first=0.2, lead=0.03)
         expected = predicted_measurements(plant, windows)
         start = plant.sensors.state_read(jax.tree.map(lambda leaf: leaf[0], windows.starts), 0)
         recorded = Knots(jnp.asarray(recording.u), STEP, -0.2)  # time 0 is the start of the window
         motion = rollout(
-            plant.system, start, plant.controls(recorded), dt=STEP, steps=50, integrator=RungeKutta4(), backend="xla"
-        )
-        read = jax.vmap(lambda state: plant.sensors.read(plant.system, state))(motion.saved)
+            plant.system, start, plant.controls(recorded), dt=STEP, steps=50, integrator=RungeKutta4(), backend="xla",
+            save=lambda t, state, u: (state, plant.sensors.read(plant.system, state, u, t)),
+        )  # fmt: skip
+        states, read = motion.saved
         np.testing.assert_allclose(read[: expected.shape[1]], expected[0], rtol=1e-9, atol=1e-9)
         mechanism = rollout(plant.system, start, recorded, dt=STEP, steps=50, integrator=RungeKutta4(), backend="xla")
-        assert np.max(np.abs(mechanism.saved.q - motion.saved.q)) > 0.05
+        assert np.max(np.abs(mechanism.saved.q - states.q)) > 0.05
 
     @pytest.mark.parametrize("backend", ["xla", "lanes"])
     def test_arrays_policies_controllers_and_no_commands_have_gain_and_offset(self, backend):

@@ -9,7 +9,7 @@ import pytest
 from recorded import STEP, double_pendulum_plant, pendulum_plant
 
 from jaxdyn import RungeKutta4, State, identify
-from jaxdyn.identify.measurement import joint_velocities
+from jaxdyn.dynamics.sensors import JointEncoders
 from jaxdyn.identify.output_error import predict
 from jaxdyn.mechanism.quantity import quantity
 
@@ -22,6 +22,7 @@ PARAMETERS = identify.Parameters(PLANT, [identify.Parameter("system.model.mass")
 TIMES = STEP * np.arange(21.0)
 RECORDING = identify.Recording("still", TIMES, np.zeros((21, 1)), None, np.zeros((21, 1)))
 WINDOWS = identify.cut([RECORDING], duration=0.1, interval=STEP)
+BOTH = (JointEncoders(), JointEncoders(velocities=True))
 START = State(jnp.zeros(1), jnp.zeros(1))
 
 
@@ -40,15 +41,24 @@ MISTAKES = {
         lambda: plant(lambda system, state: state.q[:1]),
         r"observe '<lambda>' returns shape \(1,\), but the noise has 2 values; give one standard deviation per value",
     ),
-    "one number for two": (lambda: plant(lambda system, state: state.q[0]), r"returns shape \(\), but the noise has 2"),
+    "one number for two": (
+        lambda: plant(lambda system, state: state.q[0]),
+        r"returns shape \(1,\), but the noise has 2",
+    ),
     "three standard deviations for two coordinates": (
         lambda: identify.Plant(TWO, identify.Sensors([0.1] * 3)),
-        r"observe 'joint_positions' returns shape \(2,\), but the noise has 3 values",
+        r"observe 'JointEncoders' returns shape \(2,\), but the noise has 3 values",
     ),
-    "a tuple of measurements": (lambda: plant(lambda system, state: (state.q,)), "returns a tuple, but the noise"),
+    "a tuple of measurements": (lambda: plant(lambda system, state: (state.q,)), "returns a tuple; give an array"),
     "a sensor of one argument": (
         lambda: plant(lambda x: x),
         "observe of Sensors does not take the arguments system, state; define it with these",
+    ),
+    "readings that were not recorded": (
+        lambda: identify.OutputError(
+            identify.Parameters(plant(BOTH, 2, SYSTEM), [identify.Parameter("system.model.mass")]), WINDOWS
+        ),
+        "the windows have 1 measurements, but the sensors read 2; give the `readings` of all sensors to each Recording",
     ),
     "a number for a sensor": (lambda: plant(3), r"observe of Sensors is not a function; .* \(system, state\)"),
     "the class of an integrator": (
@@ -137,7 +147,7 @@ def test_sensors_of_one_number_and_objects_that_are_called_are_functions():
 
     assert plant(Elbow(), 1).sensors.noise.shape == (1,)
     assert plant(lambda system, state: state.q[0], 1).sensors.noise.shape == (1,)
-    assert plant(joint_velocities).sensors.noise.shape == (2,)
+    assert plant(JointEncoders(velocities=True)).sensors.noise.shape == (2,)
 
 
 def test_a_batch_of_plants_is_built_in_one_piece():

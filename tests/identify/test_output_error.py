@@ -10,13 +10,14 @@ import pytest
 from recorded import STEP, double_pendulum_plant, normal_of, pendulum_plant, simulated, with_noise
 
 import jaxdyn
+from jaxdyn.dynamics.sensors import JointEncoders
 from jaxdyn.identify import output_error
 from jaxdyn.identify.charts import Positive, Real
 from jaxdyn.identify.fitting import FitError, fit
 from jaxdyn.identify.least_squares import Unknowns, jacobian_by_fewer_sweeps
 from jaxdyn.identify.levenberg_marquardt import LevenbergMarquardt
 from jaxdyn.identify.losses import Cauchy, Huber, Squares
-from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors, joint_positions_and_velocities
+from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors
 from jaxdyn.identify.output_error import OutputError, predict
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, ParameterError, Parameters
 from jaxdyn.identify.recording import Recording, cut
@@ -98,7 +99,7 @@ def case():
         "bob", joint=jaxdyn.Spherical(), mass=1.0, com=(0.02, 0.0, -0.3), inertia=(0.02, 0.03, 0.015, 0.0, 0.002, 0.0)
     )
     system = jaxdyn.System(builder.build())
-    plant = Plant(system, Sensors(jnp.full(7, 0.05), observe=joint_positions_and_velocities))
+    plant = Plant(system, Sensors(jnp.full(7, 0.05), observe=(JointEncoders(), JointEncoders(velocities=True))))
     truth = simulated(plant, 0.12, 3)
     recording = eqx.tree_at(
         lambda r: (r.q, r.v), truth, (truth.q[:, :4].copy(), truth.q[:, 4:].copy()), is_leaf=lambda x: x is None

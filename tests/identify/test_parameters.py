@@ -14,8 +14,9 @@ import jaxdyn
 from jaxdyn import UnknownName
 from jaxdyn.constraints import Coupling
 from jaxdyn.dynamics.drives import JointDrives
+from jaxdyn.dynamics.sensors import JointEncoders
 from jaxdyn.identify.charts import Bounded, PhysicalInertia, Positive, Rotation, UnitVector
-from jaxdyn.identify.measurement import Plant, Sensors, joint_positions_and_velocities
+from jaxdyn.identify.measurement import Plant, Sensors
 from jaxdyn.identify.parameters import (
     DivergencePrior,
     GaussianPrior,
@@ -179,7 +180,10 @@ class TestUnits:
 
     def test_of_measurements(self):
         plant = double_pendulum_plant()
-        both = Plant(plant.system, Sensors(np.ones(4), zeros=np.zeros((2, 4)), observe=joint_positions_and_velocities))
+        both = Plant(
+            plant.system,
+            Sensors(np.ones(4), zeros=np.zeros((2, 4)), observe=(JointEncoders(), JointEncoders(velocities=True))),
+        )
         expected = ["rad", "rad", "rad/s", "rad/s"]
         assert self.units(both, "sensors.offset") == self.units(both, "sensors.noise") == expected
         assert self.units(both, "sensors.zeros") == 2 * expected

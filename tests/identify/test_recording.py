@@ -306,7 +306,6 @@ class TestWindows:
             ({"duration": 5.0}, "the longest recording has 1 s"),
             ({"duration": 0.5, "first": 0.8}, "no window"),
             ({"duration": 0.5, "with_velocities": True}, "with_velocities is true"),
-            ({"duration": 0.5, "with_forces": True}, "with_forces is true"),
         ],
     )
     def test_refused(self, options, says):

@@ -8,8 +8,9 @@ import pytest
 
 import jaxdyn
 from jaxdyn.dynamics.forces.friction import JointFriction, StribeckFriction
+from jaxdyn.dynamics.sensors import JointEncoders
 from jaxdyn.identify.charts import Positive
-from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors, joint_positions_and_velocities
+from jaxdyn.identify.measurement import MeasurementError, Plant, Sensors
 from jaxdyn.identify.parameters import Parameter, Parameters
 from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.identify.recording import Part, Recording
@@ -60,7 +61,9 @@ def test_sensors_and_processing_are_those_of_the_plant():
     for name, values in given.items():
         np.testing.assert_allclose(getattr(sensors, name), values)
     np.testing.assert_allclose(sensors.deviations, 1e-3 / np.sqrt(12.0), rtol=0.1)
-    both = dataclasses.replace(plant, sensors=Sensors(np.ones(4), observe=joint_positions_and_velocities))
+    both = dataclasses.replace(
+        plant, sensors=Sensors(np.ones(4), observe=(JointEncoders(), JointEncoders(velocities=True)))
+    )
     with pytest.raises(
         MeasurementError, match=r"^recipe: the sensors of the plant do not observe the coordinates alone; give"
     ):

@@ -7,14 +7,13 @@ import pytest
 from recorded import STEP, lively, pendulum_plant
 
 import jaxdyn
+from jaxdyn.dynamics.sensors import JointEncoders
 from jaxdyn.identify.checks import WindowsCheck
 from jaxdyn.identify.least_squares import Unknowns
 from jaxdyn.identify.measurement import (
     MeasurementError,
     Plant,
     Sensors,
-    joint_positions_and_velocities,
-    joint_velocities,
 )
 from jaxdyn.identify.output_error import OutputError
 from jaxdyn.identify.parameters import GaussianPrior, Parameter, Parameters
@@ -35,7 +34,7 @@ class TestSensors:
     def test_each_recording_has_its_zero(self):
         plant = with_sensors(pendulum_plant(), scale=[2.0], offset=[0.3], zeros=ZEROS)
         state = jaxdyn.State(jnp.array([0.5]), jnp.array([0.1]))
-        measurements = [plant.sensors.read(plant.system, state, k)[0] for k in (0, 1)]
+        measurements = [plant.sensors.read(plant.system, state, recording=k)[0] for k in (0, 1)]
         np.testing.assert_allclose(measurements, [1.37, 1.18], atol=1e-15)
         np.testing.assert_allclose(plant.sensors.without_zeros.read(plant.system, state), [1.3], atol=1e-15)
 
@@ -49,12 +48,12 @@ class TestSensors:
             scale=[*scale, 1.0, 1.0],
             offset=[0.1, 0.0, 5.0, 5.0],
             zeros=[[*zero, 9.0, 9.0] for zero in zeros],
-            observe=joint_positions_and_velocities,
+            observe=(JointEncoders(), JointEncoders(velocities=True)),
         )
         for found in (sensors.state_read(read, 1), with_velocities.state_read(read, 1)):
             np.testing.assert_allclose(found.q, q, atol=1e-15)
             np.testing.assert_allclose(found.v, v, atol=1e-15)
-        blind = Sensors([0.1, 0.1], offset=[0.1, 0.0], observe=joint_velocities)
+        blind = Sensors([0.1, 0.1], offset=[0.1, 0.0], observe=JointEncoders(velocities=True))
         assert blind.state_read(read, 0) is read
 
     def test_refused(self):

@@ -15,6 +15,7 @@ from small_jobs import without_digests
 
 import jaxdyn
 from jaxdyn import io
+from jaxdyn.dynamics import Accelerometer, JointEncoders, Markers
 from jaxdyn.dynamics.forces import JointSpring
 from jaxdyn.identify import Plant, Processing, Sensors, Smoothing, WindowsCheck
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
@@ -178,7 +179,17 @@ def test_the_function_of_a_sensor_must_be_given_by_its_user(tmp_path):
     io.save_plant(own, tmp_path, classes=(height,))
     with pytest.raises(ConfigError, match="observe"):
         io.load_plant(tmp_path)
-    assert io.load_plant(tmp_path, classes=(height,)).sensors.observe is height
+    assert io.load_plant(tmp_path, classes=(height,)).sensors.observe[0].function is height
+
+
+def test_sensors_with_parameters_are_stored_with_the_plant(tmp_path):
+    plant = double_pendulum_plant()
+    sensors = (Accelerometer("2", bias=[0.1, 0.2, 0.3]), JointEncoders(["1_joint"]), Markers(["2"], [[0.0, 0.1, 0.2]]))
+    io.save_plant(Plant(plant.system, Sensors(jnp.ones(7), observe=sensors)), tmp_path)
+    assert eqx.tree_equal(io.load_plant(tmp_path).sensors.observe, sensors)
+    with pytest.warns(IgnoredContent, match="sensors.observe Accelerometer, JointEncoders, Markers"):
+        io.load_system(tmp_path)
+    assert tomllib.loads((tmp_path / "plant.toml").read_text())["sensors"]["observe"][0]["bias"] == [0.1, 0.2, 0.3]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +197,7 @@ def test_the_function_of_a_sensor_must_be_given_by_its_user(tmp_path):
     [
         ('"paths": [\n      "system.forces.1.stiffness"', '"paths": [\n      "system.__class__"', "__class__"),
         ('"class": "Sensors"', '"class": "Inputs"', "field"),
-        ('"function": "joint_positions"', '"function": "load_plant"', "observe"),
+        ('"class": "JointEncoders"', '"class": "Sensors"', "observe"),
         ('"leader": 0', '"leader": 7', "followers"),
     ],
 )

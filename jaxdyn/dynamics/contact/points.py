@@ -5,12 +5,19 @@ from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
 from jaxdyn.dynamics.contact import Contact, ContactPoints
+from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.dynamics.system import State, System, Time, checked_system, system_function
+from jaxdyn.mechanism.model import Model
 
 
 @checked_system
 def contact_names(system: System) -> tuple[str, ...]:
     """Names of all contacts of a system, in the order of `contact_forces`: the name of the body, or of both bodies."""
+    return names_of_contacts(system)
+
+
+def names_of_contacts(system: System) -> tuple[str, ...]:
+    """Result of `contact_names`, without checks."""
     return tuple(name for force in _contacts(system) for name in force.names(system.model))
 
 
@@ -44,10 +51,19 @@ def contact_forces(system: System, state: State, t: Time = 0.0) -> ContactPoints
 
     Source: theory.md (T1)-(T6).
     """
-    found = _some_contacts(system)
     model = system.model.at(jnp.asarray(t, state.v.dtype))
-    moving = kinematics.motion(model, state.q, state.v)
-    parts = [force.points(model, moving) for force in found]
+    return contacts_at(system, model, kinematics.motion(model, state.q, state.v))
+
+
+def contacts_at(system: System, model: Model, moving: Motion) -> ContactPoints:
+    """Result of `contact_forces`, from a motion of the model.
+
+    Args:
+        system: Mechanism with its forces.
+        model: Mechanism at this time.
+        moving: Motion of the model.
+    """
+    parts = [force.points(model, moving) for force in _some_contacts(system)]
     return ContactPoints(*(jnp.concatenate(values) for values in zip(*parts, strict=True)))
 
 

@@ -18,7 +18,7 @@ from jaxdyn.identify import checks
 from jaxdyn.identify.addresses import declared_at, gather, leaf_at
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Rotation, UnitVector
 from jaxdyn.identify.estimates import Address, Follower, HeldOut, Uncertainty
-from jaxdyn.identify.measurement import OBSERVED, Inputs, Plant, Sensors
+from jaxdyn.identify.measurement import Inputs, Plant, Sensors
 from jaxdyn.identify.processing import Processing, Smoothing
 from jaxdyn.io.archive.checks import check_fields, check_system
 from jaxdyn.io.archive.file import archive_content, archive_paths, read_structure, write_structure
@@ -40,7 +40,6 @@ _CLASSES = (
     *(Plant, Sensors, Inputs, Processing, Smoothing, Uncertainty, Address, Follower, HeldOut),
     *(Real, Positive, Bounded, UnitVector, Rotation, PhysicalInertia),
     *(cls for cls in _CHECKS if cls is not checks.Check),
-    *OBSERVED,
 )
 
 
@@ -171,7 +170,8 @@ def _tables(plant: Plant, archive: Path) -> dict[str, Any]:
         tables |= tables_of_system(system, "identified by jaxdyn identify", Place(archive.with_suffix(".toml")))
     except (ConfigError, MechanismError) as error:
         tables |= {"mechanism": f"{archive.name} only, because {error}"}
-    tables["sensors"] = {"measured": getattr(sensors.observe, "__name__", "")} | _values(sensors)
+    read = [{"measured": type(sensor).__name__} | record(sensor) for sensor in sensors.observe]
+    tables["sensors"] = _values(sensors) | {"observe": read}
     tables["inputs"] = _values(plant.inputs)
     tables["processing"] = record(plant.processing)
     known = plant.estimates
@@ -197,7 +197,7 @@ def _check(plant: Any) -> None:
     if not isinstance(plant, Plant):
         raise StructureError("it is not a Plant; write the file again")
     check_system(plant.system)
-    check_fields(plant.sensors, "sensors", {}, leave_out=("observe",))
+    check_fields(plant.sensors, "sensors", {})
     check_fields(plant.inputs, "inputs", {})
     try:
         plant.sensors.__check_init__()

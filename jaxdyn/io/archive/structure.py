@@ -4,7 +4,7 @@
     an object             {"class": "Spring", "body_a": 0, ...} with every field
     a tuple, list, dict   [...], {"list": [...]}, {"dict": {...}}
     a class               {"type": "Revolute"}
-    a function            {"function": "joint_positions"}
+    a function            {"function": "height"}
     an infinite number    {"float": "inf"}
 
 The conversion is generic: no dataclass of jaxdyn needs a separate function for it.
@@ -27,6 +27,7 @@ from jaxdyn.dynamics.contact.surfaces import Surface
 from jaxdyn.dynamics.drives import Drives
 from jaxdyn.dynamics.forces import Force
 from jaxdyn.dynamics.paths import Path
+from jaxdyn.dynamics.sensors import Sensor
 from jaxdyn.dynamics.system import State, System
 from jaxdyn.errors import Error, suggestion
 from jaxdyn.io.errors import ConfigError
@@ -40,7 +41,7 @@ from jaxdyn.mechanism.topology import Topology
 from jaxdyn.spatial.transform import RigidTransform
 
 # Bases of classes that a file may name. Their concrete subclasses in jaxdyn need no further registration.
-_BASES = (Force, Drives, Constraint, Joint, PrescribedMotion, Surface)
+_BASES = (Force, Drives, Constraint, Joint, PrescribedMotion, Surface, Sensor)
 # Classes of the other parts of a system.
 _PARTS = (System, State, ContactMaterial, Path, Model, Topology, Limits, Rotors, RigidTransform)
 

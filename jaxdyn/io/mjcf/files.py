@@ -2,7 +2,7 @@
 
 MuJoCo opens any path that a file names, and repeats parts as often as the file requests, also within repeated parts. This module
 therefore opens the files instead of MuJoCo, and only regular files of bounded size in one folder. Repetitions are counted before
-MuJoCo carries them out. Sections that jaxdyn does not read (sizes of buffers, pictures, sensors ...) are left out.
+MuJoCo carries them out. Sections that a reader does not need (sizes of buffers, pictures, sensors ...) are left out.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ _MOST_PARTS = 50_000
 _MOST_REPEATED = 5_000
 _LARGEST_GRID = 10_000_000  # points of a height field or a picture
 _DEEPEST = 100
-_UNREAD = ("custom", "sensor", "size", "statistic", "visual")
+_UNREAD = ("custom", "size", "statistic", "visual")
 _DIRECTORIES = {
     "mesh": "meshdir",
     "hfield": "meshdir",
@@ -55,6 +55,7 @@ class MjcfFiles:
         size: Number of bytes read so far.
         missing: Paths of mesh files that do not exist, as the model gives them, by the names of the meshes.
         root: The outermost element of the model with all includes.
+        unread: Sections that are left out.
     """
 
     folder: Path
@@ -63,6 +64,7 @@ class MjcfFiles:
     size: int = 0
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
     root: Element | None = None
+    unread: tuple[str, ...] = (*_UNREAD, "sensor")
 
     def asset(self, path: Path, where: Element) -> str:
         """Register a file that the model refers to; returns its name in the text for MuJoCo."""
@@ -115,17 +117,20 @@ class MjcfFiles:
         return name
 
 
-def read_mjcf(path: Path, folder: Path | None) -> tuple[str, MjcfFiles]:
+def read_mjcf(path: Path, folder: Path | None, *, sensors: bool = False) -> tuple[str, MjcfFiles]:
     """Text of a model, and the files that it names; the shapes of meshes whose files do not exist are `PLACEHOLDER`.
 
     Args:
         path: MJCF file.
         folder: Folder that must contain every file; by default the folder of the model.
+        sensors: Whether the sensors are a part of the text.
 
     Raises:
         ConfigError: A file cannot be used, is outside of the folder, or would take too much time or memory to process.
     """
     files = MjcfFiles(Path(os.path.realpath(path.parent if folder is None else folder)))
+    if sensors:
+        files.unread = _UNREAD
     model = _Model(files, path, (Path(os.path.realpath(path)),))
     files.root = model.root
     return model.text(), files
@@ -169,7 +174,7 @@ class _Model:
         for child in element.children:
             if child.tag == "include":
                 children += self._included_elements(child, depth)
-            elif depth > 1 or child.tag not in _UNREAD:
+            elif depth > 1 or child.tag not in self.files.unread:
                 children.append(self._with_includes(child, depth + 1))
         return dataclasses.replace(element, children=children)
 

@@ -27,6 +27,7 @@ from jaxdyn.dynamics.drives import drives_of_joints
 from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.forces.tendons import Tendon
+from jaxdyn.dynamics.sensors import Sensor
 from jaxdyn.dynamics.system import State, System, check_system
 from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.errors import ConfigError
@@ -34,6 +35,7 @@ from jaxdyn.io.mjcf.actuators import ActuatorReader
 from jaxdyn.io.mjcf.colliders import mjcf_collider_count, with_mjcf_contact
 from jaxdyn.io.mjcf.files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
 from jaxdyn.io.mjcf.geoms import MjcfGeoms, collides
+from jaxdyn.io.mjcf.sensors import sensors_of
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.shapes.colliders import ContactUse, check_contact
 from jaxdyn.io.shapes.visuals import Omitted
@@ -153,6 +155,46 @@ def load_keyframes(
     return found
 
 
+def load_sensors(
+    path: Path | str, *, folder: Path | str | None = None, ignore: Sequence[str] = ()
+) -> tuple[Sensor, ...]:
+    """Read the sensors of an MJCF file, in the order of the file.
+
+    They are accelerometer, gyro, force and torque; framepos of a site or xbody without reference; jointpos of a joint without ref,
+    and jointvel. Their names are those in the system that `load_mjcf` has read from the file.
+
+    Args:
+        path: MJCF file.
+        folder: See `load_mjcf`.
+        ignore: Names or kinds, such as "touch", of sensors that are left out.
+
+    Raises:
+        ImportError: The `mujoco` package is not installed.
+        ConfigError: The file cannot be read, or a sensor has no counterpart.
+        UnknownName: There is no sensor of a name or kind to ignore.
+
+    Example:
+        ```python
+        from pathlib import Path
+        import jaxdyn
+
+        leg = '<body><joint name="hip"/><inertial pos="0 0 -1" mass="1" diaginertia="1 1 1"/></body>'
+        sensors = '<jointpos joint="hip"/><jointvel joint="hip"/>'
+        Path("leg.xml").write_text(f"<mujoco><worldbody>{leg}</worldbody><sensor>{sensors}</sensor></mujoco>")
+        system, sensors = jaxdyn.io.load_system("leg.xml"), jaxdyn.io.load_sensors("leg.xml")
+        readings = jaxdyn.dynamics.observe(system, sensors, jaxdyn.neutral_state(system))
+        ```
+    """
+    mujoco, path = _mujoco(), Path(path)
+    text, files = read_mjcf(path, None if folder is None else Path(folder), sensors=True)
+    reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), kinematic=True)
+    reader.system(path.stem)
+    try:
+        return sensors_of(mujoco, reader.compiled, reader.sites, reader.carriers, ignore)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
 def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> MjcfGeoms:
     """The geoms of an MJCF file; masses of the compiled model may differ from those of the file.
 
@@ -243,7 +285,10 @@ def system_from_mujoco(
 
 
 class _Reader:
-    """Reader of one compiled model. For each MuJoCo body, `carriers` holds the name of the jaxdyn body and the origin on it."""
+    """Reader of one compiled model. For each MuJoCo body, `carriers` holds the name of the jaxdyn body and the origin on it.
+
+    For each site with a name, `sites` holds the name of the frame.
+    """
 
     def __init__(
         self,
@@ -256,6 +301,7 @@ class _Reader:
         self.mujoco: Any = importlib.import_module("mujoco")
         self.compiled, self.kinematic, self.contact = compiled, kinematic, contact
         self.carriers: dict[int, tuple[str, np.ndarray]] = {0: ("ground", np.zeros(3))}
+        self.sites: dict[int, str] = {}
         self.actuators = ActuatorReader(self.mujoco, compiled, self.carriers, self._leave_out)
         self.root, self.used = root, set[str]()
         self.ignore = KINDS if kinematic else tuple(ignore)
@@ -274,7 +320,8 @@ class _Reader:
             if given:
                 carrier, origin = self.carriers[compiled.site_bodyid[site]]
                 position, turn = compiled.site_pos[site] + origin, np.array(compiled.site_quat[site])
-                builder.add_frame(self._unused(given), body=carrier, position=position, orientation=turn)
+                self.sites[site] = self._unused(given)
+                builder.add_frame(self.sites[site], body=carrier, position=position, orientation=turn)
         model = builder.build(kinematic=self.kinematic)
         self._count()
         constraints = () if self._is_off("EQUALITY") else self._constraints(model)
