@@ -15,8 +15,8 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 34_950, "jaxdyn/lanes": 7_000, "tests": 38_100, "experiments": 6_700}
-PUBLIC_NAMES = 400  # of all packages together, each counted once
+BUDGETS = {"jaxdyn": 35_260, "jaxdyn/lanes": 7_000, "tests": 38_650, "experiments": 6_700}
+PUBLIC_NAMES = 410  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
     tokenize.NL,

@@ -41,7 +41,7 @@ def of_bodies(topology: Topology, function: Callable[..., PyTree], *per_body: Py
 
 
 def along_columns(topology: Topology, function: Callable[..., PyTree], per_body: PyTree, *per_column: PyTree) -> PyTree:
-    """Values of a function for each velocity component (column): of the data of the body that it moves directly, and of its own."""
+    """Values of a function of the body that each velocity component (column) moves directly, and of the column."""
     looped = is_looped(topology)
     return sweeps.of_each_with_shared(function, per_body, topology.body_of_column, *per_column, looped=looped)
 

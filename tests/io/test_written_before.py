@@ -1,7 +1,8 @@
 """Files that earlier versions wrote load to the same values.
 
 `written_before` holds one system with every kind of joint, motion, force and constraint, written by the version that had a schema
-beside each class, and what that version computed for it.
+beside each class, and what that version computed for it. It also holds a plant of the version whose sensors were functions, and
+whose drives had no states.
 """
 
 from pathlib import Path
@@ -12,10 +13,10 @@ import numpy as np
 import pytest
 
 import jaxdyn
-from jaxdyn.dynamics import GroundContact, SphereContact
+from jaxdyn.dynamics import GroundContact, JointEncoders, SphereContact
 from jaxdyn.dynamics.forces import Force, GravityCompensation
 from jaxdyn.dynamics.forces.tendons import Tendon
-from jaxdyn.io import load_archive
+from jaxdyn.io import load_archive, load_plant
 from jaxdyn.io.mechanism.file import load_mechanism
 from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.named_classes import named_subclasses
@@ -67,3 +68,10 @@ def test_the_files_hold_every_kind_of_joint_and_force(system):
     assert kinds == {kind for kind in joints if kind.nq}
     newer = {GroundContact, SphereContact, GravityCompensation, Tendon}  # of their own tests
     assert {type(force) for force in system.forces} == forces - newer
+
+
+def test_functions_that_observed_are_sensors():
+    plant = load_plant(FOLDER / "servo_plant.json")
+    assert plant.sensors.observe == (JointEncoders(), JointEncoders(velocities=True))
+    assert plant.system.nz == 0
+    np.testing.assert_array_equal(plant.sensors.noise, np.full(4, 0.01))

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdyn.dynamics.sensors import ContactSensors, JointEncoders
 from jaxdyn.identify import checks
 from jaxdyn.identify.addresses import declared_at, gather, leaf_at
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Positive, Real, Rotation, UnitVector
@@ -41,6 +42,16 @@ _CLASSES = (
     *(Real, Positive, Bounded, UnitVector, Rotation, PhysicalInertia),
     *(cls for cls in _CHECKS if cls is not checks.Check),
 )
+
+# Sensors that older files name as functions.
+_ENCODERS, _TACHOMETERS = JointEncoders(), JointEncoders(velocities=True)
+_FUNCTIONS_BEFORE = {
+    "joint_positions": (_ENCODERS,),
+    "joint_velocities": (_TACHOMETERS,),
+    "joint_positions_and_velocities": (_ENCODERS, _TACHOMETERS),
+    "contact_forces": (ContactSensors(),),
+    "joint_positions_and_contact_forces": (_ENCODERS, ContactSensors()),
+}
 
 
 def save_plant(plant: Plant, path: Path | str, *, classes: Sequence[Any] = ()) -> None:
@@ -84,7 +95,7 @@ def load_plant(path: Path | str, *, classes: Sequence[Any] = ()) -> Plant:
                 f"{readable}: it was edited, but the values of the plant are in {path.name}; change them in Python and use "
                 "jaxdyn.io.save_plant, or delete this file"
             )
-    return read_structure("plant", path, known_classes((*_CLASSES, *classes)), _check)
+    return read_structure("plant", path, _FUNCTIONS_BEFORE | known_classes((*_CLASSES, *classes)), _check)
 
 
 def holds_plant(path: Path | str) -> bool:

@@ -170,7 +170,7 @@ def value_of(node: Any, path: str, classes: Mapping[str, Any], arrays: dict[str,
             return {key: inner(part, key) for key, part in parts.items()}
         case {"type": name, **rest} if not rest:
             return class_of(name)
-        case {"function": name, **rest} if not rest and inspect.isfunction(classes.get(name)):
+        case {"function": name, **rest} if not rest and not isinstance(classes.get(name, object), type):
             return classes[name]
         case {"float": ("inf" | "-inf" | "nan") as number, **rest} if not rest:
             return float(number)
@@ -219,6 +219,8 @@ def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.A
 # Fields that were added after the first version of the format; older files do not contain them.
 _ADDED = {
     ("System", "unused_colliders"),
+    ("State", "z"),
+    *(("Actuators", name) for name in ("stateful", "integrates", "time_constant", "state_range")),
     ("GroundContact", "axes"),
     ("Uncertainty", "undetermined"),
     ("Uncertainty", "held_out"),
