@@ -33,7 +33,8 @@ def made(name: str) -> Model:
 def operations(model: Model, method: forward.ForwardMethod) -> int:
     motion = random_motion(np.random.default_rng(0), model)
     count = operations_of(functools.partial(jaxdyn.forward_dynamics, model, method=method), motion)
-    assert count is not None
+    if count is None:
+        pytest.skip("the lane compiler, which counts operations, cannot be used")
     return count
 
 

@@ -83,6 +83,8 @@ def test_the_program_of_a_rope_hardly_grows_with_its_length():
         model = rope(bodies)
         q, v, tau = random_motion(np.random.default_rng(1), model)
         counts.append(operations_of(lambda *x, model=model: jaxdyn.forward_dynamics(model, *x), (q, v, tau)))
+    if None in counts:
+        pytest.skip("the lane compiler, which counts operations, cannot be used")
     assert counts[0] < 10_000  # 127,000 with code for each body
     assert counts[1] < 1.2 * counts[0]
 
