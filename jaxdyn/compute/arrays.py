@@ -138,7 +138,15 @@ def on_device(values: np.ndarray | np.generic) -> Array:
     """
     copied = np.array(values)  # because on CPUs the result can share the memory of its argument
     chosen: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    if internals.batched_device_put is None or chosen is not None:
+    guards: Any = (
+        jax.config.jax_transfer_guard,  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.jax_transfer_guard_host_to_device,  # pyright: ignore[reportAttributeAccessIssue]
+    )
+    if (
+        internals.batched_device_put is None
+        or chosen is not None
+        or any(guard not in (None, "allow") for guard in guards)
+    ):
         with jax.ensure_compile_time_eval():
             return jax.device_put(copied)
     # The public function takes 70 us for a small array, and this one 4 us.

@@ -20,11 +20,22 @@ KEEPS = jax.checkpoint_policies.save_only_these_names(_KEPT)
 
 _KEEPING = contextvars.ContextVar("jaxdyn_keeping", default=True)
 _WRITING_OUT = contextvars.ContextVar("jaxdyn_writing_out", default=False)
+_LOOPING = contextvars.ContextVar("jaxdyn_looping", default=True)
 
 
 def writing_out() -> bool:
     """True while a function is traced for the lane compiler, for which loops over known positions cost nothing."""
     return _WRITING_OUT.get()
+
+
+def may_loop() -> bool:
+    """True while a function is traced for the lane compiler, and long recursions may be loops."""
+    return writing_out() and _LOOPING.get()
+
+
+def nothing_looped() -> contextlib.AbstractContextManager[None]:
+    """Context in which all recursions are written out, for functions that take whole arrays of the results of loops."""
+    return _during(_LOOPING, False)
 
 
 @contextlib.contextmanager
@@ -50,7 +61,7 @@ def traced_once(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*arguments):
-        return _with_cached_traces(function, _WRITING_OUT.get(), _KEEPING.get())(*arguments)
+        return _with_cached_traces(function, _WRITING_OUT.get(), _KEEPING.get(), _LOOPING.get())(*arguments)
 
     return call
 

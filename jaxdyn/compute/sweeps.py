@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
 from jaxdyn.compute.arrays import rows_at
-from jaxdyn.compute.hints import writing_out
+from jaxdyn.compute.hints import may_loop, writing_out
 
 _ROOT = -1
 # Longer chains, in degrees of freedom, become loops: their code would take the compiler too long. The code of each node is up to
@@ -26,7 +26,17 @@ _SHORTEST_LOOP = 8  # shorter parts of chains are not worth a loop
 
 def is_looped(length: int) -> bool:
     """True while a scalar program is written, which has loops along chains with so many degrees of freedom."""
-    return writing_out() and length > _LONGEST_WRITTEN_OUT
+    looped = may_loop() and length > _LONGEST_WRITTEN_OUT
+    _MADE.update({"loops"} if looped else ())
+    return looped
+
+
+_MADE: set[str] = set()
+
+
+def has_made_loops() -> bool:
+    """Whether any scalar program of this process may have loops over nodes."""
+    return bool(_MADE)
 
 
 def separated(x: Array, *, looped: bool) -> Array:

@@ -20,7 +20,7 @@ class StateBounds(ConstraintTerm):
     """Bounds lower <= d <= upper of a state, such as joint angles and velocities; infinite bounds are left out.
 
     The vector d is difference(origin, x) in tangent coordinates. Without an origin, it consists of the coordinates of the state x
-    themselves, which are (q, v) for a mechanism. `Inequality(StateBounds(origin, lower, upper, nx=nx))` is the constraint.
+    themselves, which are (q, v, z) for a mechanism. `Inequality(StateBounds(origin, lower, upper, nx=nx))` is the constraint.
 
     Attributes:
         origin: State from which d is measured, or None.
@@ -51,6 +51,8 @@ class StateBounds(ConstraintTerm):
         )
 
     def __call__(self, dynamics: Dynamics, t: Time, x: AnyState, u: Controls) -> Float[Array, "bounds"]:
+        if isinstance(x, State) and x.z is not None and isinstance(self.origin, State) and self.origin.z is None:
+            raise ValueError("StateBounds: its origin has no states z of the drives; give State(q, v, z)")
         off = jnp.concatenate(jax.tree.leaves(x)) if self.origin is None else dynamics.difference(self.origin, x)
         below, above = np.array(self.below, int), np.array(self.above, int)
         return jnp.concatenate([(self.lower - off)[below], (off - self.upper)[above]])

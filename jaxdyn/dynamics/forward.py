@@ -257,7 +257,7 @@ def _articulated_body(
             joint_inertia, u = joint_inertia + coupling + coupling.T, u + spin.T  # (R6)
         # With the inertia of the joint L L', both messages are products of L^-1 u'.
         factor = factorizations.cholesky_of_lower(joint_inertia)
-        inverse = factorizations.solve_triangular(factor, np.eye(widest, dtype=tau.dtype), lower=True)
+        inverse = factorizations.solve_triangular(factor, np.eye(widest, dtype=factor.dtype), lower=True)
         half, start = dot(inverse, u.T), dot(inverse, effort - dot(s, bias))
         message = (lower - dot(half.T, half)[_LOWER], bias + dot(start, half))
         return message, (inverse, half, start)

@@ -235,6 +235,10 @@ def check_state(system: System, state: Any, name: str) -> None:
             f"{name} got {described(state)} as the state; give State(q, v), with arrays q and v, or system.at_rest(q)"
         )
     check_vectors(system.model, {"q": state.q, "v": state.v})
+    if state.z is not None:
+        check_instance("z", state.z, jax.Array | np.ndarray, "an array, jnp.asarray(z)")
+        if not np.issubdtype(state.z.dtype, np.floating):
+            raise ValueError(f"z has the type {state.z.dtype}; give floating-point numbers")
     if state.z is not None and state.z.shape != (system.nz,):
         raise ValueError(
             f"{name}: z has shape {state.z.shape}, but the drives of the system on {system.model.name!r} have "

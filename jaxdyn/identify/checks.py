@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdyn.dynamics.system import State
 from jaxdyn.identify.estimates import QUANTILE
-from jaxdyn.identify.measurement import Plant, check_lead
+from jaxdyn.identify.measurement import MeasurementError, Plant, check_lead
 from jaxdyn.identify.prediction_intervals import prediction_deviations, start_deviations
 from jaxdyn.identify.recording import Part, Recording, RecordingError, Windows, cut
 from jaxdyn.identify.validation import (
@@ -78,10 +78,11 @@ class WindowsCheck(Check):
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
         found, bands = {}, {}
-        names = component_names(plant.system.model, Quantity(along="coordinate"))
+        names = plant.measurement_names
         start, plant = self._start_in_words(parts), self._with_zeros(plant, parts)
         for duration in self.durations:
             windows, how = self._windows(parts, duration), f" @{duration:g}s{start}"
+            check_lead(plant, False, windows.controls)
             predicted = predicted_measurements(plant, windows)
             errors = window_errors(windows, predicted)
             found |= {f"rms {name}{how}": float(x) for name, x in zip(names, errors.rms, strict=True)}
@@ -157,6 +158,11 @@ class ValidTimeCheck(Check):
             raise ValueError(f"durations has {len(self.durations)} values; give one duration for all predictions")
 
     def figures(self, plant: Plant, parts: Sequence[Part]) -> dict[str, float]:
+        if not plant.sensors.reads_coordinates_only or plant.system.nz:
+            raise MeasurementError(
+                'check "valid_time": it begins at measured coordinates without earlier inputs, so that the sensors must be '
+                'JointEncoders() alone, and the drives have no states; use the check "windows"'
+            )
         h, middle = self.interval, self.samples // 2
         predicted, seen = [], []
         for part in parts:

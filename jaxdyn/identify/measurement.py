@@ -25,7 +25,7 @@ from jaxdyn.mechanism.quantity import EFFORT, Quantity, invalid, quantity
 from jaxdyn.simulate.controls import Changed, Controls, Knots
 from jaxdyn.spatial import factorizations
 
-# Time constants of a drive after which its state depends on the inputs alone.
+# Time constants of a drive after which its state depends on the inputs alone, but for 5 % of the difference before.
 _MEMORY = 3.0
 
 
@@ -427,6 +427,11 @@ class Plant(Displayed, eqx.Module):
             return (declared.unit_of(turns=True),) * self.sensors.scale.size
         return tuple(unit for sensor in self.sensors.observe for _, unit in sensor.labels(self.system))
 
+    @property
+    def measurement_names(self) -> tuple[str, ...]:
+        """Name of each measurement."""
+        return tuple(name for sensor in self.sensors.observe for name, _ in sensor.labels(self.system))
+
 
 def check_lead(plant: Plant, free: bool, inputs: Knots | None) -> None:
     """Check that data contain the earlier and later inputs that delays require; otherwise a delay would extend the outermost ones.
@@ -445,11 +450,12 @@ def check_lead(plant: Plant, free: bool, inputs: Knots | None) -> None:
     longest, lead = float(np.max(np.abs(np.asarray(delay)), initial=0.0)), 0.0 - float(np.max(np.asarray(start)))
     lags = getattr(plant.system.drives, "time_constant", None)
     memory = 0.0 if lags is None or isinstance(lags, Tracer) else _MEMORY * float(np.max(np.asarray(lags)))
-    if plant.system.nz and not lead >= max(memory, np.finfo(float).tiny):
+    needed = longest + memory
+    if plant.system.nz and not lead >= max((1.0 - 1e-6) * needed, np.finfo(float).tiny):
         raise MeasurementError(
             "inputs: the drives have states, which follow from the inputs before a window, but the data contain "
-            f"{lead:g} s of them; give a lead of at least {_MEMORY:g} time constants, {memory:g} s, to `cut`, or to the "
-            "`Processing` of parts"
+            f"{lead:g} s of them; give a lead of at least {needed:g} s, the longest delay and {_MEMORY:g} time constants, to "
+            "`cut`, or to the `Processing` of parts"
         )
     if longest > lead or (free and lead <= 0.0):
         raise MeasurementError(

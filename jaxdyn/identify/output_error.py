@@ -218,6 +218,12 @@ class OutputError(Problem):
                 f"output error: the windows have {recorded} measurements, but the sensors read {read}; give the `readings` of all "
                 "sensors to each Recording"
             )
+        system = self.parameters.subject.system
+        if system.nz and system.drives.steady_states(jnp.zeros(system.nu)) is None:
+            raise MeasurementError(
+                "output error: the drives integrate their controls, so that inputs do not determine their states; identify with "
+                "the integral as the input of a drive without states"
+            )
         check_zeros(self.parameters.subject, self.windows)
         check_lead(self.parameters.subject, self.parameters.frees("inputs.delay"), self.windows.controls)
         for path in ("sensors.noise", "sensors.quantization"):

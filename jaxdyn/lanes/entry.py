@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core as jax_core
 
-from jaxdyn.compute.hints import written_out
+from jaxdyn.compute.hints import nothing_looped, written_out
 from jaxdyn.compute.keys import without_keys
+from jaxdyn.compute.sweeps import has_made_loops
 from jaxdyn.compute.switch import chosen_backend
 from jaxdyn.lanes import call, gpu
 from jaxdyn.lanes import rules as rules  # registers the rules of the primitives
@@ -20,6 +21,7 @@ from jaxdyn.lanes.collector import collector_paused
 from jaxdyn.lanes.derived import known_results, program_of, pruned_jaxpr
 from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.liveness import Liveness
+from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.record import Record, note
 from jaxdyn.lanes.remembered import SampleJaxpr
 
@@ -43,8 +45,8 @@ def run(function: Callable, args: tuple, *, name: str) -> tuple[Any, str]:
         return function(*args), "xla"
     backend = chosen_backend()
     try:
-        jaxpr, operands, structure = _of_one_sample(function, args)
-        call.check_size(program_of(jaxpr), backend)
+        (jaxpr, operands, structure), program = _flattened(function, args)
+        call.check_size(program, backend)
     except CannotFlatten as error:
         if backend == "lanes":
             raise
@@ -80,10 +82,23 @@ def operations_of(function: Callable, args: tuple) -> int | None:
     if not choose():
         return None
     try:
-        jaxpr, _, _ = _of_one_sample(function, args)
-        return len(Liveness(program_of(jaxpr)).nodes)
+        return len(Liveness(_flattened(function, args)[1]).nodes)
     except CannotFlatten:
         return None
+
+
+def _flattened(function: Callable, args: tuple) -> tuple[tuple, Program]:
+    """Result of `_of_one_sample`, and the scalar program. Loops over bodies are written out if the function takes the whole arrays
+    that they store."""
+    found = _of_one_sample(function, args)
+    try:
+        return found, program_of(found[0])
+    except CannotFlatten:
+        if not has_made_loops():
+            raise
+    with nothing_looped():
+        found = _of_one_sample(function, args)
+    return found, program_of(found[0])
 
 
 def _of_one_sample(function: Callable, args: tuple) -> tuple[Any, tuple, list]:

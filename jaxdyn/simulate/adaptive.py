@@ -18,6 +18,7 @@ from jaxdyn.dynamics.equations_of_motion import (
     acceleration_and_multipliers,
     correction_over_step,
     instant,
+    moved_states,
     stopped_rates,
 )
 from jaxdyn.dynamics.system import State, System, check_drive_states, check_state, check_system
@@ -95,14 +96,15 @@ def rollout_adaptive(
         times[0],
         times[-1],
         None,
-        state,
+        State(state.q, state.v, moved_states(system, state.z)),
         saveat=diffrax.SaveAt(ts=times),
         stepsize_controller=diffrax.PIDController(rtol, atol),
         max_steps=max_steps,
         throw=False,
     )
     found: Any = solution.ys
-    saved = State(jax.vmap(lambda q: configuration.normalize(model, q))(found.q), found.v, found.z)
+    z = None if found.z is None else jax.vmap(lambda z: moved_states(system, z))(found.z)
+    saved = State(jax.vmap(lambda q: configuration.normalize(model, q))(found.q), found.v, z)
     good = solution.result == diffrax.RESULTS.successful
     result = jnp.where(good, RolloutResult.SUCCESSFUL.value, RolloutResult.STEP_FAILED.value).astype(jnp.int32)
     final = jax.tree.map(lambda x: x[-1], saved)

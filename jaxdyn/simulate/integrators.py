@@ -98,7 +98,8 @@ class SemiImplicitEuler(Integrator):
     (`acceleration_over_step`), because these forces are stiff in real robots: a wrist with an inertia of 1e-4 kg m^2 and a damping
     of 10 N m s/rad would need explicit steps below 0.02 ms. Derivatives of the step are exact. The axes on which free and planar
     joints have their linear velocity rotate exactly (`jaxdyn.configuration.advance`). States of actuators are exact for controls
-    that are constant in the step, for any time constant, and forces use their means, so that the impulse is exact, too.
+    that are constant in the step, for any time constant, and forces use their means, so that the impulse is exact, too, unless a
+    state reaches a bound within the step.
 
     Attributes:
         damping: "implicit", or "explicit" to evaluate all forces at the start of the step, which limits dt to about 2 M/D for the

@@ -88,6 +88,23 @@ def test_the_default_step_of_a_lag_is_exact_for_time_constants_of_any_size():
         np.testing.assert_allclose(run.saved.v[:, 0], 3.0 * (t + T * np.expm1(-t / T)), rtol=1e-12, atol=1e-12)
 
 
+def test_means_of_short_steps_have_all_digits():
+    """mean = x/2 - x^2/6 + ..., x = step/T; in a step of length zero, nothing changes."""
+
+    def mean(T, step):
+        drives = slider(time_constant=1.0).drives
+        moved = eqx.tree_at(lambda d: d.time_constant, drives, jnp.asarray([T], jnp.float32))
+        zero = jnp.zeros(1, jnp.float32)
+        return moved.states_over_step(MODEL, zero, zero, zero, jnp.ones(1, jnp.float32), jnp.float32(step))[0][0]
+
+    for step in (0.0, 1e-3, 4.9, 5.1, 100.0):
+        value, slope = jax.value_and_grad(mean)(100.0, step)
+        x = step / 100.0
+        exact = 1.0 + np.expm1(-x) / x if x > 1e-4 else x / 2 - x**2 / 6
+        derivative = -(-np.exp(-x) * x - np.expm1(-x)) / x**2 * x / 100.0 if x > 1e-4 else (x**2 / 3 - x / 2) / 100.0
+        np.testing.assert_allclose([value, slope], [exact, derivative], rtol=2e-5)
+
+
 BOUNDED = slider(time_constant=0.5, integrates=True, state_range=(-1.0, 0.5))
 PUSHES, STOPS = jnp.array([[1.0], [1.0], [-1.0]]), [0.0, 0.3, 0.5, 0.2]
 
@@ -162,7 +179,7 @@ def test_a_fit_recovers_a_time_constant_from_a_recording():
     other = identify.remaining_forces(lagged, State(*2 * (still,), still), still)
     np.testing.assert_array_equal(other, identify.remaining_forces(lagged, State(still, still), still))
     late = identify.cut([recording], duration=0.5, interval=STEP, lead=0.1)
-    with pytest.raises(MeasurementError, match=r"a lead of at least 3 time constants, 0.3 s"):
+    with pytest.raises(MeasurementError, match=r"a lead of at least 0.3 s, the longest delay and 3 time"):
         identify.OutputError(parameters, late)
 
 
@@ -186,6 +203,7 @@ def test_what_does_not_fit_drives_with_states_is_refused_with_the_remedy(refusal
     recording = identify.Recording("r", np.arange(9.0), np.zeros((9, 1)), None, np.zeros((9, 3)))
     windows = identify.cut([recording], duration=2.0, interval=1.0, lead=4.0)
     assert "some are integrals" in refusal(ValueError, identify.predicted_measurements, plant, windows)
+    assert 'use the check "windows"' in refusal(MeasurementError, identify.ValidTimeCheck().figures, plant, [])
     motions = identify.Motions(*3 * (jnp.zeros((9, 1)),), jnp.zeros((9, 3)))
     parameters = identify.Parameters(plant, [identify.Parameter("system.drives.gain")])
     assert "use OutputError" in refusal(

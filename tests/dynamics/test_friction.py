@@ -24,8 +24,10 @@ from jaxdyn import (
 )
 from jaxdyn.dynamics import AsymmetricFriction, QuadraticDrag
 from jaxdyn.dynamics.forces.friction import BearingFriction
+from jaxdyn.dynamics.kinematics import motion as motion_of
 from jaxdyn.io.mechanism.file import load_mechanism
 from jaxdyn.io.system_file import load_system
+from jaxdyn.library import double_pendulum
 
 N = 6  # velocity components of the tree
 rng = np.random.default_rng(80)
@@ -218,3 +220,21 @@ def test_an_arm_of_a_file_under_99_percent_of_its_friction_keeps_its_pose_for_a_
     assert np.all((slope > 0.0) & (slope < 0.1))  # rad for the share of the load
     fallen, _ = over_cases(jnp.array([1.05, 1.05]), 5e-5)  # 0.6 s
     assert np.all(fallen > 0.1)
+
+
+def test_an_implicit_step_takes_friction_of_ones_own_as_it_is():
+    class Worn(JointFriction):
+        """Friction that grows with the angle, by a factor that is not one per joint."""
+
+        wear: float = 1.0
+
+        def coefficient_at(self, model, q, v):
+            return super().coefficient_at(model, q, v) * (1.0 + self.wear * q**2)
+
+    model = double_pendulum()
+    friction = Worn(jnp.array([0.3, 0.2]), jnp.array([0.2, 0.1]), jnp.array([0.5, 0.4]))
+    q, v = jnp.array([0.5, 2.0]), jnp.array([1.0, -2.0])
+    d = friction.coefficient_at(model, q, v)
+    found = friction.over_step(model, motion_of(model, q, v), jnp.asarray(0.0), 1e-3)
+    close(found.force, -d * v)
+    close(found.slip.at_end(jnp.zeros(2))[1], d)

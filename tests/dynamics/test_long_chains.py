@@ -9,6 +9,7 @@ from random_trees import close, random_model, random_motion
 import jaxdyn
 from jaxdyn.compute import sweeps
 from jaxdyn.compute.programs import operations_of
+from jaxdyn.lanes import flatten
 from jaxdyn.lanes.rules import functions
 
 # Two chains on a free body, the second of which branches off within the first one; joints of several kinds.
@@ -107,3 +108,18 @@ def test_a_gradient_through_a_rope_is_one_of_differences():
     above, below = (value_and_slopes((v + sign * step * direction)[None])[0][0] for sign in (1, -1))
     slope = value_and_slopes(v[None])[1][0] @ direction
     assert abs((above - below) / (2 * step) - slope) < 1e-6 * abs(slope)
+
+
+@pytest.mark.usefixtures("short_loops")
+def test_a_function_of_whole_arrays_of_loops_is_written_out(monkeypatch):
+    """Arrays that loops store are not split into scalars if they are large."""
+    monkeypatch.setattr(flatten, "LARGEST_ARRAY", 20)
+    model = rope(5)
+
+    def tip(q):
+        return jaxdyn.forward_kinematics(model, q).translation[-1]
+
+    q = jaxdyn.configuration.neutral(model)
+    with jaxdyn.backend("lanes"):
+        found = jaxdyn.batched(jax.jacfwd(tip))(q[None])[0]
+    close(found, jax.jacfwd(tip)(q))

@@ -17,7 +17,8 @@ FILE = """
     <site name="arm" pos="0.1 0.2 0.3" euler="10 20 30"/>
     <body name="hand" pos="0 0 -0.5"><joint type="slide" axis="1 0 0" ref="{ref}"/>
       <inertial pos="0.1 0 -0.1" mass="0.5" diaginertia="0.01 0.02 0.01"/>
-      <site name="palm" pos="0 0.1 0" euler="50 0 9"/></body></body>
+      <site name="palm" pos="0 0.1 0" euler="50 0 9"/>
+      <body><inertial pos="0 0 0" mass="0.1" diaginertia="1e-4 1e-4 1e-4"/><site name="tip"/></body></body></body>
 </worldbody>
 <sensor>
   <gyro site="arm"/><torque site="palm"/><force site="palm"/><jointvel joint="hip"/><framepos objtype="xbody" objname="arm"/>
@@ -41,6 +42,7 @@ def test_sensors_read_the_values_of_mujoco_in_their_order(tmp_path):
     ("more", "name", "kind"),
     [
         ('<touch name="toe" site="palm"/>', "toe", "touch"),
+        ('<force name="in a weld" site="tip"/>', "in a weld", "force"),
         ('<accelerometer name="clipped" site="palm" cutoff="2"/>', "clipped", "accelerometer"),
         ('<framepos name="seen" objtype="site" objname="arm" reftype="site" refname="palm"/>', "seen", "framepos"),
         ('<framepos name="center" objtype="body" objname="arm"/>', "center", "framepos"),

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.cli import main
-from jaxdyn.dynamics import GroundContact, contact_sphere
+from jaxdyn.dynamics import Actuator, Actuators, GroundContact, contact_sphere
 from jaxdyn.jobs.commands import animate
 
 MECHANISMS = Path(__file__).parents[2] / "configs" / "mechanisms"
@@ -66,7 +66,9 @@ def test_what_floats_drifts_without_gravity(capsys):
     builder = jaxdyn.MechanismBuilder("drifter")
     builder.add_body("hull", joint=jaxdyn.Free(), mass=2.0, inertia=(0.1, 0.2, 0.25))
     asked = argparse.Namespace(source="drifter", duration=0.1, sample=0, seed=0)
-    time, q, *_ = animate._let_go(jaxdyn.System(builder.build()), asked)
+    model = builder.build()
+    jet = Actuators.of(model, [Actuator("jet", body="hull", force=(1.0, 0.0, 0.0), time_constant=0.1)])
+    time, q, *_ = animate._let_go(jaxdyn.System(model, drives=jet), asked)
     assert "without gravity" in capsys.readouterr().out
     away = q[0, :, :3] - q[0, 0, :3]
     assert np.linalg.norm(away[-1]) > 0.01

@@ -351,7 +351,11 @@ class Actuators(Drives):
         drive, T = self._drive(z, u)
         x, integrates = step / T, np.array(self.integrates)
         share = jnp.where(integrates, x, -jnp.expm1(-x))
-        mean = jnp.where(integrates, 0.5 * x, 1.0 - share / x)
+        # The quotient cancels in short steps, and is 0/0 in a step of length zero.
+        short = jnp.abs(x) < _SHORT
+        series = x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x * (1 / 120 - x / 720))))
+        lag = jnp.where(short, series, 1.0 - share / jnp.where(short, 1.0, x))
+        mean = jnp.where(integrates, 0.5 * x, lag)
         return z + mean * drive, z + share * drive  # (H23)
 
     def steady_states(self, u: Controls) -> States | None:
@@ -496,6 +500,7 @@ class Actuators(Drives):
 _RESISTING = ("stiffness", "damping", "controlled_stiffness", "controlled_damping", "stall_force")
 
 
+_SHORT = 0.05  # step over time constant
 _OF_STATE = ("time_constant", "integrates", "state_range")
 
 

@@ -75,6 +75,9 @@ class _Friction(JointForce):
         self, model: Model, q: Float[Array, "nq"], v: Float[Array, "nv"]
     ) -> Callable[[Float[Array, "nv"]], Float[Array, "nv"]]:
         """The coefficients d as a function of the velocities near v, under the load at v."""
+        # A law of the user may have other fields, and depend on all components.
+        if type(self).__module__ != __name__ or not tree.is_looped(model.topology):
+            return lambda near: self.coefficient_at(model, q, near)
 
         def of_column(own, speed):
             one = jax.tree.map(lambda x: x[None], own)

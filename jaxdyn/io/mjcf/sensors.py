@@ -37,7 +37,8 @@ def sensors_of(
         sensor = _counterpart(mujoco, compiled, k, kind, sites, carriers)
         if sensor is None:
             raise ConfigError(
-                f"sensor {name!r} of kind {kind!r} has no counterpart, or its site has no name; leave it out, ignore=({kind!r},)"
+                f"sensor {name!r} of kind {kind!r} has no counterpart, or its site has no name or is on a body without a joint; "
+                f"leave it out, ignore=({kind!r},)"
             )
         found.append(sensor)
     return tuple(found)
@@ -51,7 +52,10 @@ def _counterpart(
     delayed = hasattr(compiled, "sensor_delay") and compiled.sensor_delay[k]
     if compiled.sensor_cutoff[k] or compiled.sensor_refid[k] >= 0 or delayed:
         return None
-    if of_object == mujoco.mjtObj.mjOBJ_SITE and index in sites:
+    of_site = of_object == mujoco.mjtObj.mjOBJ_SITE
+    if kind in ("force", "torque") and of_site and not compiled.body_jntnum[compiled.site_bodyid[index]]:
+        return None  # the load through a weld is not that of a joint
+    if of_site and index in sites:
         return {
             "accelerometer": Accelerometer(sites[index]),
             "gyro": Gyroscope(sites[index]),

@@ -96,7 +96,7 @@ def _let_go(system: System, arguments: AnimateArguments) -> tuple[np.ndarray, np
             first = model.topology.q_starts[body]
             q = q.at[first : first + 3].add(-height * zero_safe_norm(model.gravity)[1] * model.gravity)
     drift = jax.random.normal(of_v, (model.nv,), model.dtype) * (_DRIFT if floats else 0.0)
-    start = State(q, project_velocity(system, State(q, drift)))
+    start = State(q, project_velocity(system, State(q, drift)), system.at_rest(q).z)
     steps = _RECORD_EVERY * max(1, math.ceil(duration / (_STEP * _RECORD_EVERY)))
     with announced_as("the simulation"):
         run = rollout(system, start, dt=_STEP, steps=steps, save_every=_RECORD_EVERY, throw=False)

@@ -131,7 +131,7 @@ def _bytes_per_sample(config: RolloutConfig, system: System) -> float:
     """
     model = system.model
     contacts = len(contact_names(system))
-    state = model.nq + model.nv + 2 + len(ARRAYS) * contacts
+    state = model.nq + model.nv + system.nz + 2 + len(ARRAYS) * contacts
     knots = config.time.duration / config.control.random_interval + 2
     state += sum(len(output_columns(system, name)) for name in config.outputs)
     # Records are stored twice while they are sorted, and so are the inputs of the samples.
