@@ -1,8 +1,8 @@
 """Files that earlier versions wrote load to the same values.
 
 `written_before` holds one system with every kind of joint, motion, force and constraint, written by the version that had a schema
-beside each class, and what that version computed for it. It also holds a plant of the version whose sensors were functions, and
-whose drives had no states.
+beside each class, and what that version computed for it. It also holds two plants of the version whose sensors were
+functions, and whose drives had no states.
 """
 
 from pathlib import Path
@@ -70,8 +70,15 @@ def test_the_files_hold_every_kind_of_joint_and_force(system):
     assert {type(force) for force in system.forces} == forces - newer
 
 
+def height(system, state):
+    """Of the bodies, m: the measurements of one of the plants."""
+    return jaxdyn.forward_kinematics(system.model, state.q).translation[:, 2]
+
+
 def test_functions_that_observed_are_sensors():
     plant = load_plant(FOLDER / "servo_plant.json")
     assert plant.sensors.observe == (JointEncoders(), JointEncoders(velocities=True))
     assert plant.system.nz == 0
     np.testing.assert_array_equal(plant.sensors.noise, np.full(4, 0.01))
+    (own,) = load_plant(FOLDER / "plant_with_function.json", classes=[height]).sensors.observe
+    assert own.function is height

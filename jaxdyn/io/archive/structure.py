@@ -161,7 +161,11 @@ def value_of(node: Any, path: str, classes: Mapping[str, Any], arrays: dict[str,
         return tuple(inner(part, str(i)) for i, part in enumerate(node))
     match node:
         case {"class": name, **parts}:
-            return _instance(class_of(name), {key: inner(part, key) for key, part in parts.items()}, path)
+            values = {key: inner(part, key) for key, part in parts.items()}
+            if name == "Sensors" and inspect.isfunction(values.get("observe")):  # of the user, in older files
+                own = _instance(class_of("StateFunction"), {"function": values["observe"]}, path)
+                values["observe"] = (own,)
+            return _instance(class_of(name), values, path)
         case {"array": dtype, "shape": shape, **rest} if not rest:
             return _array(arrays.pop(path, None), dtype, shape, path)
         case {"list": list(parts), **rest} if not rest:
