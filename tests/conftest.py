@@ -157,7 +157,16 @@ else:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    return (yield from _skipped_without_compiler())
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
+    return (yield from _skipped_without_compiler())
+
+
+def _skipped_without_compiler():
     """Without the lane compiler, tests of it are skipped."""
     try:
         return (yield)
