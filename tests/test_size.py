@@ -15,7 +15,7 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 35_310, "jaxdyn/lanes": 7_000, "tests": 38_660, "experiments": 6_700}
+BUDGETS = {"jaxdyn": 35_310, "jaxdyn/lanes": 7_000, "tests": 38_670, "experiments": 6_700}
 PUBLIC_NAMES = 410  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
