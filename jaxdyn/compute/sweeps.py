@@ -27,16 +27,17 @@ _SHORTEST_LOOP = 8  # shorter parts of chains are not worth a loop
 def is_looped(length: int) -> bool:
     """True while a scalar program is written, which has loops along chains with so many degrees of freedom."""
     looped = may_loop() and length > _LONGEST_WRITTEN_OUT
-    _MADE.update({"loops"} if looped else ())
+    if looped:
+        _looped_lengths.add(length)
     return looped
 
 
-_MADE: set[str] = set()
+_looped_lengths: set[int] = set()  # of this process
 
 
 def has_made_loops() -> bool:
     """Whether any scalar program of this process may have loops over nodes."""
-    return bool(_MADE)
+    return bool(_looped_lengths)
 
 
 def separated(x: Array, *, looped: bool) -> Array:

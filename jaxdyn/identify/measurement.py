@@ -429,8 +429,9 @@ class Plant(Displayed, eqx.Module):
 
     @property
     def measurement_names(self) -> tuple[str, ...]:
-        """Name of each measurement."""
-        return tuple(name for sensor in self.sensors.observe for name, _ in sensor.labels(self.system))
+        """Name of each measurement, with its index where several have the same one."""
+        names = [name for sensor in self.sensors.observe for name, _ in sensor.labels(self.system)]
+        return tuple(name if names.count(name) == 1 else f"{name} [{k}]" for k, name in enumerate(names))
 
 
 def check_lead(plant: Plant, free: bool, inputs: Knots | None) -> None:

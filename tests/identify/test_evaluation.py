@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from recorded import STEP, pendulum_plant, simulated
 
-from jaxdyn.identify import ForcesCheck, Part, Plant, Processing, Smoothing, WindowsCheck, evaluate
+from jaxdyn.dynamics import JointEncoders
+from jaxdyn.identify import ForcesCheck, Part, Plant, Processing, Sensors, Smoothing, WindowsCheck, evaluate
 from jaxdyn.identify.estimates import Address, Uncertainty
 from jaxdyn.identify.prediction_intervals import moved_values, prediction_deviations, start_deviations
 from jaxdyn.identify.validation import force_errors, smoothed_motions
@@ -66,6 +67,16 @@ def test_names_of_figures_contain_the_initial_state_estimator(recording):
         "plant"
     ]
     assert "median end @0.2s, filtered start (30 Hz)" in found
+
+
+def test_each_measurement_has_a_name_of_its_own():
+    def both(system, state):
+        return jnp.concatenate([state.q, state.v])
+
+    plant = pendulum_plant()
+    sensors = Sensors(jnp.full(3, 0.01), observe=(JointEncoders(velocities=True), both))
+    (joint,) = plant.system.model.topology.joint_names
+    assert dataclasses.replace(plant, sensors=sensors).measurement_names == (joint, "both [1]", "both [2]")
 
 
 @pytest.mark.parametrize("offset", [0.1, 0.0, 1e-12, 1e-25])
