@@ -28,9 +28,9 @@ from jaxdyn.spatial.directions import directional_derivative, stays
 ForwardMethod = Literal["auto", "cholesky", "articulated_body", "contravariant"]
 
 # Operations in scalar programs, counted for chains, trees and legged robots with up to 64 velocity components: of "cholesky" for
-# each triple and each pair of components on one path of the tree. "articulated_body" has about 120 for each component, which take
-# as long as 150, because they depend on each other.
-_PER_TRIPLE, _PER_PAIR, _PER_COMPONENT = 2, 15, 150
+# each triple and each pair of components on one path of the tree. "articulated_body" has about 110 for each component, which
+# take as long as 85 on a CPU; a kernel for GPUs needs a third more registers with them for an arm of seven hinges.
+_PER_TRIPLE, _PER_PAIR, _PER_COMPONENT = 2, 15, 85
 
 # Lower triangle of a symmetric 6x6 matrix row by row, and the position there of each entry of the matrix.
 _LOWER = tuple(index.astype(np.int32) for index in np.tril_indices(6))
@@ -50,9 +50,8 @@ def forward_dynamics(
         tau: All generalized forces except gravity (N m or N).
         method: "cholesky" factorizes the mass matrix. "articulated_body" is a recursion of linear cost; it requires that each
             rotor is carried by the body of the joint that it drives, by the parent of this body or by the ground. "auto" chooses
-            the one of both that needs fewer operations: the recursion for long chains in programs of the lane compiler, the
-            factorization otherwise. "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta
-            literally and does not support prescribed motion.
+            the one of both that takes less time: the recursion from about eight hinges in a row and for legged robots. "contravariant"
+            evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta literally and does not support prescribed motion.
 
     Returns:
         Accelerations, rad/s^2 or m/s^2. The values are not finite where the mass matrix is singular.
@@ -117,7 +116,7 @@ def check_method(method: Any) -> None:
 
 
 def _recursion_is_cheaper(model: Model) -> bool:
-    """Whether "articulated_body" needs fewer operations than "cholesky"."""
+    """Whether "articulated_body" takes less time than "cholesky"."""
     if not rotors.are_beside_joints(model):
         return False
     topology = model.topology

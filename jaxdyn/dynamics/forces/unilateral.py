@@ -45,17 +45,18 @@ def unilateral_force(
 
     Source: theory.md (H15).
     """
-    x = jnp.minimum(depth * (1.0 / onset), 1.0)  # parameters are divided once for all contacts
+    x = _share(depth, onset)
     slope = x**2 * (3.0 - 2.0 * x)
     in_effect = onset * x**3 * (1.0 - 0.5 * x) + jnp.maximum(depth - onset, 0.0)
     spring, damper = stiffness * in_effect, damping * slope * speed
     squared = spring**2 + damper**2
     acts = squared > 0.0
-    root = jnp.where(acts, jnp.sqrt(jnp.where(acts, squared, 1.0)), 0.0)
-    inverse = 1.0 / jnp.where(acts, root, 1.0)
-    per_spring_force = jnp.where(acts, spring * inverse, 1.0)
+    inverse = 1.0 / jnp.sqrt(jnp.where(acts, squared, 1.0))
     return UnilateralForce(
-        damper + root, damping * slope * (1.0 + damper * inverse), stiffness * slope, per_spring_force
+        damper + squared * inverse,
+        damping * slope * (1.0 + damper * inverse),
+        stiffness * slope,
+        jnp.where(acts, spring * inverse, 1.0),
     )
 
 
@@ -82,16 +83,17 @@ def secant_slope(start: Values, end: Values, onset: Values) -> Values:
 
     Source: theory.md (T8).
     """
-    a, b = start * (1.0 / onset), end * (1.0 / onset)
-    within_a, within_b = jnp.clip(a, 0.0, 1.0), jnp.clip(b, 0.0, 1.0)
+    within_a, within_b = _share(jnp.maximum(start, 0.0), onset), _share(jnp.maximum(end, 0.0), onset)
     # The difference of z^3 - z^4/2, divided by that of z, without cancellation.
     cubic = within_a**2 + within_a * within_b + within_b**2
     mean_within = cubic - 0.5 * (within_a + within_b) * (within_a**2 + within_b**2)
-    width = b - a
-    apart = (
-        jnp.abs(width) > jnp.finfo(width.dtype).eps ** 0.375
-    )  # closer, the slope in the middle is equal within rounding
+    width = (end - start) * (1.0 / onset)
+    apart = jnp.abs(width) > jnp.finfo(width.dtype).eps ** 0.375  # closer, the share of the width within does not matter
     safe = jnp.where(apart, width, 1.0)
-    beyond = jnp.maximum(b - 1.0, 0.0) - jnp.maximum(a - 1.0, 0.0)
-    middle = jnp.clip(0.5 * (a + b), 0.0, 1.0)
-    return jnp.where(apart, ((within_b - within_a) * mean_within + beyond) / safe, middle**2 * (3.0 - 2.0 * middle))
+    beyond = (jnp.maximum(end - onset, 0.0) - jnp.maximum(start - onset, 0.0)) * (1.0 / onset)
+    return jnp.where(apart, ((within_b - within_a) * mean_within + beyond) / safe, mean_within)
+
+
+def _share(depth: Values, onset: Parameters) -> Values:
+    """Share of the onset that a depth takes, at most 1. The onset is divided once for all contacts."""
+    return jnp.minimum(depth * (1.0 / onset), 1.0)
