@@ -50,8 +50,9 @@ def forward_dynamics(
         tau: All generalized forces except gravity (N m or N).
         method: "cholesky" factorizes the mass matrix. "articulated_body" is a recursion of linear cost; it requires that each
             rotor is carried by the body of the joint that it drives, by the parent of this body or by the ground. "auto" chooses
-            the one of both that takes less time: the recursion from about eight hinges in a row and for legged robots. "contravariant"
-            evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta literally and does not support prescribed motion.
+            the one of both that takes less time: the recursion from about eight hinges in a row and for legged robots.
+            "contravariant" evaluates a^delta = Q^delta - Gamma^delta_{alpha beta} v^alpha v^beta literally and does not support
+            prescribed motion.
 
     Returns:
         Accelerations, rad/s^2 or m/s^2. The values are not finite where the mass matrix is singular.
