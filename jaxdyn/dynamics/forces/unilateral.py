@@ -88,7 +88,9 @@ def secant_slope(start: Values, end: Values, onset: Values) -> Values:
     cubic = within_a**2 + within_a * within_b + within_b**2
     mean_within = cubic - 0.5 * (within_a + within_b) * (within_a**2 + within_b**2)
     width = (end - start) * (1.0 / onset)
-    apart = jnp.abs(width) > jnp.finfo(width.dtype).eps ** 0.375  # closer, the share of the width within does not matter
+    apart = (
+        jnp.abs(width) > jnp.finfo(width.dtype).eps ** 0.375
+    )  # closer, the share of the width within does not matter
     safe = jnp.where(apart, width, 1.0)
     beyond = (jnp.maximum(end - onset, 0.0) - jnp.maximum(start - onset, 0.0)) * (1.0 / onset)
     return jnp.where(apart, ((within_b - within_a) * mean_within + beyond) / safe, mean_within)
