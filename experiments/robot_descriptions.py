@@ -2,9 +2,11 @@
 
 Method. Every *.urdf file and every *.xml file with MJCF in it is read. A URDF file that has no moving body on a fixed base gets a
 free one; one that is refused for an unphysical inertia is read again with `unphysical="repair"`. Each model that loads is
-compared with Pinocchio (URDF) or MuJoCo (MJCF): mass matrix, bias force and forward dynamics at random states, in float64,
-largest difference relative to the largest mass, force and acceleration. Repaired mechanisms are written with `save_system`, and
-Pinocchio reads that file.
+compared with Pinocchio (URDF) or MuJoCo (MJCF) at random states, in float64. With Pinocchio, these are mass matrix, bias force and
+forward dynamics; with MuJoCo, the accelerations of the system with its drives, springs, tendons and medium at random controls and
+activations, without contacts, limits, equalities and dry friction, which are soft constraints in MuJoCo. The largest difference
+is relative to the largest mass, force and acceleration. Repaired mechanisms are written with `save_system`, and Pinocchio reads
+that file.
 
 Expected. Each model that loads agrees to 1e-8; every other file is refused with the reason.
 
@@ -71,7 +73,7 @@ class Row:
 
     @property
     def differences(self) -> list[float]:
-        """Names of the quantities that were compared."""
+        """Differences of the quantities that were compared."""
         return [x for x in (self.mass_matrix, self.bias_force, self.acceleration) if x is not None]
 
 
@@ -85,14 +87,10 @@ def descriptions(folders: list[Path]) -> list[Path]:
     return found
 
 
-# Kinds of elements of MJCF files beyond the mechanics that are compared.
-OUTSIDE = ("actuator", "tendon", "spring", "gravcomp", "medium", "plugin")
-
-
-def load(path: Path) -> tuple[jaxdyn.System, str]:
+def load(path: Path, folder: Path) -> tuple[jaxdyn.System, str]:
     """The system and how it was read."""
     if path.suffix == ".xml":
-        return jaxdyn.io.load_mjcf(path, ignore=OUTSIDE), "loaded"
+        return jaxdyn.io.load_mjcf(path, folder=folder), "loaded"
     attempts: list[tuple[str, dict[str, Any]]] = [("loaded", {}), ("loaded, free base", {"base": "free"})]
     attempts += [
         ("repaired", {"unphysical": "repair"}),
@@ -133,6 +131,21 @@ def mechanics(model: jaxdyn.Model, q: jax.Array, v: jax.Array, tau: jax.Array) -
     )
 
 
+@jax.jit
+def accelerations(system: jaxdyn.System, q: jax.Array, v: jax.Array, u: jax.Array, z: jax.Array) -> jax.Array:
+    return jaxdyn.acceleration(system, jaxdyn.State(q, v, z if system.nz else None), u)
+
+
+def without_constraints(system: jaxdyn.System) -> jaxdyn.System:
+    """The system without loops, couplings and dry friction."""
+    smooth = {"coulomb": lambda force: jnp.zeros_like(force.coulomb), "friction": lambda force: None}
+    forces = tuple(
+        dataclasses.replace(force, **{name: of(force) for name, of in smooth.items() if hasattr(force, name)})
+        for force in system.forces
+    )
+    return system.changed(model=nameless(system.model), forces=forces, constraints=())
+
+
 class InPinocchio:
     """The mechanics of a URDF file by Pinocchio."""
 
@@ -160,31 +173,36 @@ class InPinocchio:
 
 
 class InMujoco:
-    """The mechanics of an MJCF file by MuJoCo, without contacts, constraints, springs and dampers."""
+    """An MJCF file in MuJoCo, without contacts, limits, equalities and dry friction."""
 
     def __init__(self, system: jaxdyn.System, path: Path, outcome: str):
         self.mujoco: Any = importlib.import_module("mujoco")
-        mujoco = self.mujoco
-        self.model = mujoco.MjModel.from_xml_path(str(path))
-        flags = mujoco.mjtDisableBit
-        names = ("CONTACT", "CONSTRAINT", "ACTUATION", "SPRING", "DAMPER")
-        for name in names:
-            self.model.opt.disableflags |= getattr(flags, f"mjDSBL_{name}")
-        self.model.opt.density = self.model.opt.viscosity = 0.0
-        self.model.body_gravcomp[:] = 0.0
-        self.data = mujoco.MjData(self.model)
-        self.order = MujocoOrder(system.model, self.model)
+        self.model = self.mujoco.MjModel.from_xml_path(str(path))
+        self.model.opt.disableflags |= self.mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
+        self.order, self.data = MujocoOrder(system.model, self.model), self.mujoco.MjData(self.model)
 
-    def mechanics(self, q: np.ndarray, v: np.ndarray, tau: np.ndarray) -> tuple[np.ndarray, ...]:
-        model, data = self.model, self.data
-        data.qpos, data.qvel, data.qfrc_applied = q, v, tau
-        self.mujoco.mj_forward(model, data)
-        columns = []
-        for unit in np.eye(model.nv):
-            product = np.zeros(model.nv)
-            self.mujoco.mj_mulM(model, data, product, unit)
-            columns.append(product)
-        return np.array(columns).T, data.qfrc_bias.copy(), data.qacc.copy()
+    def accelerations(self, q: np.ndarray, v: np.ndarray, u: np.ndarray, z: np.ndarray) -> np.ndarray:
+        self.data.qpos, self.data.qvel, self.data.act = q, v, z
+        if self.model.nu:  # without actuators, the controls of jaxdyn are the generalized forces
+            self.data.ctrl = u
+        self.mujoco.mj_forward(self.model, self.data)
+        return self.data.qacc.copy()
+
+
+def compare_driven(system: jaxdyn.System, outsider: InMujoco, config: Config) -> list[float | None]:
+    """Largest relative difference of the accelerations over random states, activations and controls."""
+    plain, order, worst = without_constraints(system), outsider.order, 0.0
+    for index in range(config.states):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), index), 4)
+        q, sizes = jaxdyn.configuration.random(system.model, keys[0]), (system.model.nv, system.nu, system.nz)
+        v, u, z = (jax.random.normal(key, (size,)) for key, size in zip(keys[1:], sizes, strict=True))
+        u = u if outsider.model.nu else jnp.zeros_like(u)
+        if system.drives is not None and system.drives.state_bounds is not None:
+            z = jnp.clip(z, *system.drives.state_bounds)
+        theirs = outsider.accelerations(*map(np.array, (order.q_to(q), order.v_to(q, v), u, z)))
+        ours = order.a_to(q, v, accelerations(plain, q, v, u, z))
+        worst = max(worst, float(np.max(np.abs(ours - theirs)) / (np.max(np.abs(theirs)) or 1.0)))
+    return [None, None, worst]
 
 
 @contextlib.contextmanager
@@ -228,11 +246,12 @@ def compare(system: jaxdyn.System, outsider: Any, config: Config) -> list[float]
     return worst.tolist()
 
 
-def examine(path: Path, name: str, config: Config) -> Row:
+def examine(path: Path, folder: Path, config: Config) -> Row:
+    name = str(path.relative_to(folder))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", IgnoredContent)
         try:
-            system, outcome = load(path)
+            system, outcome = load(path, folder)
         except (ConfigError, jaxdyn.MechanismError) as error:
             return Row(name, "refused", remark=str(error).replace(str(path), "").lstrip(":, "))
     remark = "; ".join(str(w.message).split(": ", 1)[-1] for w in said if issubclass(w.category, IgnoredContent))
@@ -243,7 +262,8 @@ def examine(path: Path, name: str, config: Config) -> Row:
     except (ImportError, ValueError, RuntimeError, IndexError, jaxdyn.MechanismError) as error:
         reason = " ".join(str(error).split())[:120]
         return Row(name, outcome, *sizes, remark=f"not compared, {library}: {reason}; {remark}".rstrip("; "))
-    return Row(name, outcome, *sizes, *compare(system, other, config), remark=remark)
+    compared = compare_driven if path.suffix == ".xml" else compare
+    return Row(name, outcome, *sizes, *compared(system, other, config), remark=remark)
 
 
 def table(rows: list[Row]) -> str:
@@ -273,10 +293,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
             raise ConfigError(
                 f"no *.urdf and no MJCF file in {', '.join(map(str, folders))}; install packages that have some"
             )
-        rows = [
-            examine(path, str(path.relative_to(folder)), config)
-            for folder, path in tqdm(files, desc="descriptions", unit="file")
-        ]
+        rows = [examine(path, folder, config) for folder, path in tqdm(files, desc="descriptions", unit="file")]
     text = table(rows)
     print(text)
     directory.path("table.md").write_text(text + "\n", encoding="utf-8")

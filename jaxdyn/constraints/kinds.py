@@ -203,7 +203,8 @@ class Coupling(Constraint):
 
     Attributes:
         name: Name of the constraint in messages and files.
-        driven, driver: Indices of the two coordinates, which must belong to joints whose velocities are coordinate rates.
+        driven, driver: Indices of the two coordinates, which must belong to joints whose velocities are coordinate rates. They may
+            be equal if c0 is the only coefficient, which locks the joint.
         coefficients: Coefficients c0, c1, ... of the polynomial, in the units of `coefficient_units`.
     """
 
@@ -238,7 +239,7 @@ class Coupling(Constraint):
     def describe(self, model: Model) -> str:
         names = model.topology.joint_names
         driven, driver = (names[model.topology.body_of_coordinate[i]] for i in (self.driven, self.driver))
-        return f"{driven} follows {driver}"
+        return f"{driven} is locked" if self.driven == self.driver else f"{driven} follows {driver}"
 
     def validate(self, model: Model) -> str | None:
         wrong = model.topology.error_with_columns((self.driven, self.driver), "coordinate")
@@ -250,6 +251,6 @@ class Coupling(Constraint):
                 kind = model.topology.joint_classes[body].__name__.lower()
                 joint = f"the {kind} joint {model.topology.joint_names[body]!r}"
                 return f"coordinate {coordinate} belongs to {joint}; couple angles or displacements"
-        if self.driven == self.driver:
+        if self.driven == self.driver and self.coefficients.shape[-1] > 1:
             return f"{self.name!r} couples coordinate {self.driven} with itself; give two different coordinates"
         return super().validate(model)

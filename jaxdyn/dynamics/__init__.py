@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.equations_of_motion import total_energy as total_energy
     from jaxdyn.dynamics.forces import AppliedForce as AppliedForce
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
+    from jaxdyn.dynamics.forces import BoxDrag as BoxDrag
     from jaxdyn.dynamics.forces import Damper as Damper
     from jaxdyn.dynamics.forces import GeneralizedForce as GeneralizedForce
     from jaxdyn.dynamics.forces import GravityCompensation as GravityCompensation

@@ -55,6 +55,9 @@ def load_system(
 ) -> System:
     """Read the system that a file in any of the formats describes.
 
+    The home pose of an MJCF file is `state, u = load_keyframes(system, path)["home"]`; `neutral_state` is the pose in which a file
+    describes the bodies.
+
     Args:
         path: File with a known suffix, or run directory.
         base, unphysical: Options of URDF files, see `load_urdf`. `base` is "fixed" by default; files of other formats state whether

@@ -24,7 +24,7 @@ from jaxdyn import (
     mass_center_velocities,
     partial_velocities,
 )
-from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics import BoxDrag, added_inertia, inverse, kinematics
 from jaxdyn.dynamics.forces import Force
 
 GROUND = -1
@@ -279,3 +279,21 @@ def test_a_force_of_neither_family_is_refused(tree):
 
     with pytest.raises(TypeError, match="one of the forces is an Odd; give a BodyForce or a GeneralizedForce"):
         jaxdyn.System(tree, (Odd(),))
+
+
+def test_the_drag_of_a_box_dissipates_and_an_implicit_step_takes_its_derivative(tree, motion):
+    """The matrix of a step is -step dQ/dv, so that steps in thick oil are stable."""
+    q, v, _ = motion
+    edges = np.linalg.qr(np.random.default_rng(5).normal(size=(3, 3)))[0] * [[0.1], [0.3], [0.7]]
+    drag = BoxDrag(5, np.array([0.1, -0.2, 0.3]), edges, density=1.2, viscosity=0.4)
+
+    @jax.jit
+    def laws(v):
+        moving = kinematics.motion(tree, q, v)
+        tau = inverse.project(tree, moving.placements, drag.body_forces(tree, moving, jnp.zeros(())))
+        added = drag.over_step(tree, moving, jnp.zeros(()), 0.01).added
+        return tau, jax.vmap(lambda a: added_inertia.force(tree, moving.placements, added, a))(jnp.eye(tree.nv))
+
+    tau, matrix = laws(v)
+    assert tau @ v < 0.0
+    close(matrix, -0.01 * jax.jit(jax.jacfwd(laws))(v)[0].T)

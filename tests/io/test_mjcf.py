@@ -9,7 +9,7 @@ import pytest
 import jaxdyn
 from jaxdyn import JointFriction, JointSpring, MechanismError, State
 from jaxdyn.dynamics import constraint_motion
-from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, load_mjcf
+from jaxdyn.io import ConfigError, IgnoredContent, MujocoOrder, load_mjcf, system_from_mujoco
 
 GEOM = '<geom type="box" size="0.1 0.2 0.3" pos="0.1 -0.05 0.2" euler="20 30 40" contype="0" conaffinity="0"/>'
 EVERYTHING = f"""
@@ -110,7 +110,7 @@ LOOPS = f"""
     <body name="left"><joint name="l" axis="0 1 0" ref="15" pos="0 0 0.1"/>{GEOM}
       <site name="a" pos="0 0 0.4" euler="10 0 0"/></body>
     <body name="right" pos="1 0 0"><joint name="r" axis="0 1 0"/>{GEOM}
-      <site name="b" pos="-1 0 0.4" euler="0 10 0"/></body>
+      <site name="b" pos="-1 0 0.4" euler="0 10 0"/><body name="plate"/></body>
   </worldbody>
   <equality>
     <connect name="pin" body1="left" body2="right" anchor="0.5 0 0.2"/>
@@ -118,27 +118,38 @@ LOOPS = f"""
     <connect name="sites" site1="a" site2="b"/>
     <weld name="glue" body1="right" body2="left" relpose="0.2 0.1 0 0.9 0.1 0.2 0.3" anchor="0.1 0.2 0.3"/>
     <joint name="off" joint1="l" active="false"/>
+    <weld name="inside" body1="right" body2="plate"/>
+    <tendon name="difference" tendon1="difference" polycoef="0.1 1 0 0 0"/>
+    <tendon name="both" tendon1="left" tendon2="right" polycoef="0.1 2 3 0.5 0.1"/>
+    <joint name="lock" joint1="r" polycoef="0.3 0 0 0 0"/>
   </equality>
+  <tendon>
+    <fixed name="difference"><joint joint="l" coef="0.4"/><joint joint="r" coef="-3"/></fixed>
+    <fixed name="left"><joint joint="l" coef="0.4"/></fixed><fixed name="right"><joint joint="r" coef="-3"/></fixed>
+  </tendon>
 </mujoco>
 """
 
 
 def test_equalities_are_constraints_with_the_errors_of_mujoco(tmp_path):
     path = written(tmp_path, LOOPS)
-    with pytest.warns(IgnoredContent, match="equality 'off', which is switched off"):
+    with pytest.warns(IgnoredContent, match="equality 'off', which is switched off, equality 'inside' within one body"):
         system = load_mjcf(path)
-    assert [constraint.name for constraint in system.constraints] == ["pin", "gear", "sites", "glue"]
+    names = ["pin", "gear", "sites", "glue", "difference", "both", "lock"]
+    assert [constraint.name for constraint in system.constraints] == names
     theirs = mujoco.MjModel.from_xml_path(str(path))
     order, data = MujocoOrder(system.model, theirs), mujoco.MjData(theirs)
     q = jnp.array([0.4, -0.7])
     data.qpos = np.array(order.q_to(q))
     mujoco.mj_forward(theirs, data)
     phi = jax.jit(lambda q: constraint_motion.residuals_at(system.model, system.constraints, q))(q)
-    # Rows: 3 of the pin, 1 of the gear, 3 of the sites, 3 + 3 of the weld, whose angles MuJoCo weighs differently.
+    # Rows: 3 of the pin, 1 of the gear, 3 of the sites, 3 + 3 of the weld, whose angles MuJoCo weighs differently, 6 of the weld
+    # within a body in MuJoCo, 3 of the others.
     np.testing.assert_allclose(phi[:7], data.efc_pos[:7], atol=1e-12)
     np.testing.assert_allclose(phi[7:10], data.efc_pos[7:10], atol=1e-12)
-    assert np.linalg.norm(phi[10:]) > 0.1
-    np.testing.assert_allclose(np.linalg.norm(phi[10:]), 2.0 * np.sin(angle_of_weld(theirs, data) / 2), atol=1e-12)
+    np.testing.assert_allclose(phi[13:], data.efc_pos[-3:] / [0.4, 0.4, 1.0], atol=1e-12)
+    assert np.linalg.norm(phi[10:13]) > 0.1
+    np.testing.assert_allclose(np.linalg.norm(phi[10:13]), 2.0 * np.sin(angle_of_weld(theirs, data) / 2), atol=1e-12)
 
 
 def angle_of_weld(theirs, data) -> float:
@@ -156,19 +167,10 @@ def angle_of_weld(theirs, data) -> float:
         ("<worldbody><geom size='1'/></worldbody>", "has no moving body"),
         ("<worldbody><body><joint/></body></worldbody>", "MuJoCo refuses it: .*mass and inertia"),
         (
-            "<worldbody><body><joint name='j'/><geom size='1'/></body></worldbody>"
-            "<equality><joint name='lock' joint1='j'/></equality>",
-            "line 1: equality 'lock' does not couple two revolute or prismatic joints",
-        ),
-        (
-            "<worldbody><body><joint name='j'/><geom size='1'/></body></worldbody>"
-            "<tendon><fixed name='t'><joint joint='j' coef='1'/></fixed></tendon>"
-            "<equality><tendon name='e' tendon1='t'/></equality>",
-            "line 1: equality 'e' is of type mjEQ_TENDON, which is not supported",
-        ),
-        (
-            "<worldbody><body><joint type='free' armature='0.1'/><geom size='1'/></body></worldbody>",
-            "armature 'joint 0' is of a free joint, which is not supported",
+            "<worldbody><body><joint name='j'/><joint name='k' axis='1 0 0'/><joint name='l' axis='0 1 0'/><geom size='1'/></body>"
+            "</worldbody><tendon><fixed name='t'><joint joint='j' coef='1'/><joint joint='k' coef='1'/><joint joint='l' coef='1'/>"
+            "</fixed></tendon><equality><tendon name='e' tendon1='t'/></equality>",
+            "line 1: equality 'e' is not of one or two revolute or prismatic joints, which is not supported",
         ),
     ],
 )
@@ -191,10 +193,32 @@ def test_contacts_are_reported_once_by_count(tmp_path):
     assert system.nu == 2
 
 
-def test_the_armature_of_a_free_joint_can_be_left_out(tmp_path):
-    path = written(
-        tmp_path, f"<mujoco><worldbody><body><joint type='free' armature='0.1'/>{GEOM}</body></worldbody></mujoco>"
-    )
-    with pytest.warns(IgnoredContent, match="ignored armature 'joint 0'"):
-        system = load_mjcf(path, ignore=("armature",))
-    np.testing.assert_array_equal(system.model.armature, 0.0)
+FLOATING = """
+<mujoco><compiler angle="radian"/><option {option}/><worldbody>
+  <body name="hand" mocap="true" gravcomp="1"><geom size="0.1" contype="0" conaffinity="0"/></body>
+  <body name="base" pos="0 1 1" gravcomp="0.3">
+  <joint name="j" type="free" armature="0.7" damping="0.3"/><inertial pos="0.1 0.3 -0.2" mass="1" diaginertia="0.2 0.15 0.12"/>
+  <body name="load" pos="0 0 1" euler="0.1 0.2 0.3" gravcomp="1">
+    <inertial pos="0.1 0 -0.2" euler="0.4 0 0" mass="0.5" diaginertia="0.02 0.015 0.03"/></body>
+  <body name="tail" gravcomp="0.5"><joint name="ball" type="ball" pos="0.1 0.2 0.3"/>
+    <inertial pos="0.1 0 -0.2" mass="0.5" diaginertia="0.02 0.015 0.03"/>
+    <body gravcomp="0.5"><inertial pos="0 0.2 0" mass="0.2" diaginertia="0.02 0.015 0.03"/></body></body></body>
+</worldbody></mujoco>"""
+MEDIUM = 'density="300" viscosity="2" wind="0.5 0.2 -1"'
+
+
+@pytest.mark.parametrize("option", [MEDIUM, pytest.param("", marks=pytest.mark.thorough)])
+def test_medium_gravity_compensation_and_armature_of_free_joints_are_those_of_mujoco(tmp_path, option):
+    theirs = mujoco.MjModel.from_xml_string(FLOATING.format(option=option))
+    with pytest.warns(IgnoredContent, match="1 mocap bodies"):
+        system = system_from_mujoco(theirs)
+    jaxdyn.io.save_system(system, tmp_path / "m.toml")
+    order, data = MujocoOrder(system.model, theirs), mujoco.MjData(theirs)
+    mujoco.mj_integratePos(theirs, data.qpos, np.array([0.3, -0.5, 0.7, 1.0, -0.4, 0.2, 0.9, 0.5, -0.3]), 1.0)
+    data.qvel[:] = [0.5, 2.0, -1.0, 0.4, -0.6, 1.5, 0.7, -0.8, 0.9]
+    mujoco.mj_forward(theirs, data)
+    q = order.q_from(jnp.array(data.qpos))
+    v = order.v_from(q, jnp.array(data.qvel))
+    ours = jax.jit(lambda system: order.a_to(q, v, jaxdyn.acceleration(system, State(q, v), jnp.zeros(system.nu))))
+    for same in (system, jaxdyn.io.load_system(tmp_path / "m.toml")):
+        np.testing.assert_allclose(ours(same), data.qacc, rtol=1e-10, atol=1e-10)

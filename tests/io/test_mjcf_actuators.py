@@ -1,5 +1,6 @@
 """Actuators of MJCF files give the accelerations of MuJoCo at random states and controls, or are refused by name and line."""
 
+import copy
 import warnings
 
 import jax
@@ -77,6 +78,9 @@ CASES = {
         '<damper joint="k" kv="4" ctrlrange="0 1"/>'
         '<general tendon="t" dyntype="filter" dynprm="0.2" gaintype="affine" gainprm="3 0.5 -0.2" ctrlrange="-0.3 0.5"/>'
     ),
+    "constraints that are off": xml(
+        '<motor joint="h"/>', '<option><flag constraint="disable"/></option>', h='frictionloss="3"'
+    ),
     "many": xml(
         '<position joint="k" kp="5"/><motor tendon="t" name="pull"/><motor name="m" joint="h" ctrlrange="0 1"/>'
         '<velocity name="w" joint="h" kv="2"/>'
@@ -121,6 +125,55 @@ def test_accelerations_are_those_of_mujoco_at_random_states_and_controls(case):
         a, rates = ours(q, v, u, jnp.array(data.act))
         np.testing.assert_allclose(a, data.qacc, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(rates, data.act_dot, rtol=1e-10, atol=1e-10)
+
+
+MACHINE = xml(
+    '<motor joint="h" gear="3"/><position joint="k" kp="3" kv="1"/><motor tendon="t"/><motor tendon="line"/><motor joint="b"/>'
+    '<motor site="s" gear="1 2 3 0.1 0.2 0.3"/><intvelocity joint="h" kp="5"/><position joint="h" timeconst="0.2" kp="2"/>',
+    option='<option density="3" viscosity="0.2" wind="1 2 3"><flag constraint="disable"/></option>',
+    base='gravcomp="0.2"',
+    h='stiffness="2" damping="0.3"',
+    body='gravcomp="0.7"',
+    tendon='stiffness="2" damping="0.1"',
+).replace(
+    "</worldbody>", '<body><freejoint/><inertial pos="0 0.1 0" mass="1" diaginertia="1 2 2.5"/></body></worldbody>'
+)
+
+
+@pytest.mark.thorough
+def test_every_number_that_changes_the_accelerations_of_mujoco_is_read_or_refused():
+    before, rng = mujoco.MjModel.from_xml_string(MACHINE), np.random.default_rng(3)
+    data, read = mujoco.MjData(before), 0
+    mujoco.mj_integratePos(before, data.qpos, rng.normal(size=before.nv), 0.6)
+    for values in (data.qvel, data.ctrl, data.act):
+        values[:] = rng.normal(size=len(values))
+    mujoco.mj_forward(before, data)
+    unchanged = data.qacc.copy()
+    ours = jax.jit(
+        lambda system, q, v: jaxdyn.acceleration(system, State(q, v, jnp.array(data.act)), jnp.array(data.ctrl))
+    )
+    for name in dir(before):
+        if not name.startswith(("body_", "jnt_", "dof_", "tendon_", "actuator_", "qpos")):
+            continue
+        for rows in (slice(None), slice(-1, None)) if getattr(before, name).dtype == float else ():
+            model = copy.copy(before)
+            value = getattr(model, name)
+            value[rows] += rng.uniform(0.2, 0.5, size=value[rows].shape)
+            if name.endswith(("quat", "axis")):
+                value /= np.linalg.norm(value, axis=-1, keepdims=True)
+            mujoco.mj_forward(model, data)
+            if np.array_equal(data.qacc, unchanged):
+                continue
+            try:
+                system = system_from_mujoco(model)
+            except (ConfigError, jaxdyn.MechanismError):
+                continue
+            order = MujocoOrder(system.model, model)
+            q, read = order.q_from(jnp.array(data.qpos)), read + 1
+            v = order.v_from(q, jnp.array(data.qvel))
+            a = order.a_to(q, v, ours(system, q, v))
+            np.testing.assert_allclose(a, data.qacc, rtol=1e-8, err_msg=f"{name}[{rows}]")
+    assert read > 20
 
 
 def test_activations_after_steps_are_those_of_mujoco():
@@ -176,7 +229,13 @@ REFUSED = {
     "nonlinear damping": (xml('<motor name="a" joint="h" damping="1 2 0"/>'), "a", "nonlinear damping"),
     "armature on a tendon": (xml('<motor name="a" tendon="t" damping="1"/>'), "a", "has armature or damping"),
     "tendon armature": (xml(tendon='stiffness="2" armature="0.1"'), "t", "has armature or a nonlinear spring"),
-    "medium": (xml(option='<option density="2"/>'), "option", "has density or viscosity"),
+    "ellipsoid": (
+        xml(option='<option density="2"/>').replace(
+            '<body name="bob">', '<body name="bob"><geom name="e" size="1" mass="0" fluidshape="ellipsoid"/>'
+        ),
+        "e",
+        "is an ellipsoid in a medium",
+    ),
     "compensation": (
         xml('<motor joint="h"/>', body='gravcomp="1"', h='actuatorgravcomp="true" actuatorfrcrange="-1 1"'),
         "h",

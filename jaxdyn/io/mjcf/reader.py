@@ -2,18 +2,20 @@
 
 MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
 bodies, joints with armature, damping, dry friction and springs, tendons likewise (`mjcf.tendons`), equality constraints, gravity
-compensation, and actuators (`mjcf.actuators`). A body with several joints becomes
+compensation, the resistance of a medium, and actuators (`mjcf.actuators`). A body with several joints becomes
 a chain of bodies, one per joint. Only the last body of the chain has mass; its origin is at the last joint. Coordinates are in
-MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states.
+MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states. The armature of a
+free joint is a part of the mass of its body, since it is a mass without weight at the origin and a rotor.
 
-An element that affects the free motion and has no counterpart in jaxdyn (armature of tendons, a medium, muscles
-...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
+An element that affects the free motion and has no counterpart in jaxdyn (armature of tendons, muscles, adhesion, ellipsoids in a
+medium ...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
 `IgnoredContent` warning names all that is left out, and counts the geoms whose contacts are not read.
 """
 
+import collections
 import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from jaxtyping import Array, Float
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import drives_of_joints
-from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
+from jaxdyn.dynamics.forces import AppliedForce, BoxDrag, Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.forces.tendons import Tendon
 from jaxdyn.dynamics.sensors import Sensor
@@ -47,6 +49,8 @@ from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.joints import Fixed, Free, Prismatic, Revolute, Spherical
 from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
+from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.plain import rotation_matrix
 from jaxdyn.spatial.transform import RigidTransform
 
@@ -57,6 +61,7 @@ KINDS = ("actuator", "tendon", "equality", "spring", "armature", "gravcomp", "me
 _PASSIVE = {"stiffness": "SPRING", "damping": "DAMPER", "frictionloss": "FRICTIONLOSS"}
 _NONLINEAR = ("armature", "stiffnesspoly", "dampingpoly", "springyield")
 _MOST_SHOWN = 20  # file names in a message
+_LEAST = 1e-15  # mjMINVAL
 _UNTURNED = np.array([1.0, 0.0, 0.0, 0.0])
 
 
@@ -287,7 +292,7 @@ def system_from_mujoco(
 class _Reader:
     """Reader of one compiled model. For each MuJoCo body, `carriers` holds the name of the jaxdyn body and the origin on it.
 
-    For each site with a name, `sites` holds the name of the frame.
+    For each site with a name, `sites` holds the name of the frame. `_weightless` holds the armatures of free joints.
     """
 
     def __init__(
@@ -306,6 +311,7 @@ class _Reader:
         self.root, self.used = root, set[str]()
         self.ignore = KINDS if kinematic else tuple(ignore)
         self.ignored: list[str] = []
+        self._weightless: dict[int, float] = collections.defaultdict(float)
         self._taken = {"ground"}
 
     def system(self, name: str) -> System:
@@ -329,8 +335,10 @@ class _Reader:
         return System(model, self._forces(model), drives, constraints=constraints)
 
     def _is_off(self, flag: str) -> bool:
-        """Whether the file switches a part of the physics off."""
-        return bool(self.compiled.opt.disableflags & getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{flag}", 0))
+        """Whether the file switches a part of the physics off; CONSTRAINT includes EQUALITY and FRICTIONLOSS."""
+        flags = [flag] + ["CONSTRAINT"] * (flag in ("EQUALITY", "FRICTIONLOSS"))
+        bits = (getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{name}", 0) for name in flags)
+        return any(self.compiled.opt.disableflags & bit for bit in bits)
 
     def with_contact(self, system: System, missing: dict[str, str], path: str) -> System:
         """The system with the contacts of its colliders if they are used, and otherwise with the number of colliders."""
@@ -397,7 +405,9 @@ class _Reader:
                 self.ignored.append(f"limits of joint {numbers['joint_name']!r}")
         joint = {_FREE: Free(), _BALL: Spherical(), _SLIDE: Prismatic(axis), _HINGE: Revolute(axis)}[kind]
         armature = compiled.dof_armature + self.actuators.reflected("actuator_armature")
-        numbers["armature"] = np.zeros(6) if kind == _FREE else armature[column : column + joint.nv]
+        numbers["armature"] = armature[column : column + joint.nv]
+        if kind == _FREE:
+            numbers["armature"] = np.repeat([self._weightless[int(compiled.jnt_bodyid[index])], 0.0], 3)
         if compiled.jnt_actfrclimited[index] and joint.nv == 1:
             low, high = compiled.jnt_actfrcrange[index]
             if -low == high and high > 0:
@@ -410,6 +420,9 @@ class _Reader:
         tensor = frame @ np.diag(compiled.body_inertia[body]) @ frame.T
         mass = float(compiled.body_mass[body])
         com = compiled.body_ipos[body] - anchor if mass else np.zeros(3)
+        if added := self._weightless[body]:  # at the origin
+            tensor += mass * added / (mass + added) * (com @ com * np.eye(3) - np.outer(com, com))
+            mass, com = mass + added, com * mass / (mass + added)
         return {"mass": mass, "com": com, "inertia": 0.5 * (tensor + tensor.T)}
 
     # --- forces, drives, constraints ---
@@ -435,10 +448,36 @@ class _Reader:
                 reference = compiled.qpos0[start] if kind.nq == 1 else 0.0
                 rest[start : start + kind.nq] = compiled.qpos_spring[start : start + kind.nq] - reference
             forces.append(JointSpring(stiffness, rest))
-        for body in map(int, np.flatnonzero((compiled.body_gravcomp != 0.0) & (compiled.body_weldid != 0))):
-            carrier = model.topology.body_names.index(self.carriers[body][0])
-            forces.append(GravityCompensation(carrier, compiled.body_gravcomp[body]))
-        return (*forces, *self._tendons(model))
+        return (*forces, *self._forces_on_bodies(model), *self._tendons(model))
+
+    def _forces_on_bodies(self, model: Model) -> Iterator[Force]:
+        """Gravity compensation, and the resistance of a medium against boxes with the inertia of the bodies."""
+        compiled, option = self.compiled, self.compiled.opt
+        in_medium = bool(option.density or option.viscosity)
+        ellipsoids = compiled.geom_bodyid[compiled.geom_fluid[:, 0] > 0.0]
+        # Mass, share of the weight and center of mass of the parts of each moving body.
+        parts: dict[int, list[tuple[float, float, Array]]] = {}
+        for body in map(int, np.flatnonzero(compiled.body_weldid)):
+            if self.kinematic or not (in_medium or np.any(compiled.body_gravcomp) or any(self._weightless.values())):
+                return
+            mass = float(compiled.body_mass[body])
+            index, frame = self._placed(model, body, compiled.body_ipos[body], compiled.body_iquat[body])
+            parts.setdefault(index, []).append((mass, float(compiled.body_gravcomp[body]), frame.translation))
+            parts[index].append((self._weightless[body], 1.0, jnp.zeros(3)))
+            if in_medium and mass > 0.0 and index != GROUND and body not in ellipsoids:
+                a, b, c = compiled.body_inertia[body]
+                lengths = np.sqrt(np.maximum([b + c - a, a + c - b, a + b - c], _LEAST) / mass * 6.0)
+                edges = lengths[:, None] * np.array(quaternion.to_matrix(frame.quaternion)).T
+                yield BoxDrag(index, frame.translation, edges, option.density, option.viscosity, option.wind)
+        parts.pop(GROUND, None)  # mocap bodies
+        for index, held in parts.items():
+            shares = {share for mass, share, _ in held if mass}
+            if len(shares) == 1:
+                yield from [GravityCompensation(index, share) for share in shares if share]
+                continue
+            for mass, share, center in held:
+                if mass * share:
+                    yield AppliedForce(index, center, -share * mass * model.gravity, np.zeros(3), body_fixed=False)
 
     def _tendons(self, model: Model) -> list[Tendon]:
         compiled, reader, found = self.compiled, self.actuators.tendons, []
@@ -469,7 +508,11 @@ class _Reader:
         first, second, data = int(compiled.eq_obj1id[index]), int(compiled.eq_obj2id[index]), compiled.eq_data[index]
         match int(compiled.eq_type[index]):
             case mujoco.mjtEq.mjEQ_JOINT.value:
-                return self._coupling(name, index, first, second, data[:5])
+                return self._coupling(name, index, [(first, 1.0)], [(second, 1.0)] if second >= 0 else [], data[:5])
+            case mujoco.mjtEq.mjEQ_TENDON.value:
+                reader = self.actuators.tendons
+                arms = [reader.joints(tendon) if tendon >= 0 else [] for tendon in (first, second)]
+                return self._coupling(name, index, *arms, data[:5])
             case mujoco.mjtEq.mjEQ_CONNECT.value:
                 kind, offsets = "spherical", [(data[0:3], _UNTURNED), (data[3:6], _UNTURNED)]
             case mujoco.mjtEq.mjEQ_WELD.value:
@@ -485,19 +528,40 @@ class _Reader:
             bodies = [first, second]
         ends = []
         for body, (position, turn) in zip(bodies, offsets, strict=True):
-            carrier, origin = self.carriers[max(int(body), 0)]
-            placed = RigidTransform(jnp.asarray(turn, float), jnp.asarray(position + origin, float))
-            ends.append(model.locate_frame(carrier, placed))
+            ends.append(self._placed(model, max(int(body), 0), position, turn))
         (body_a, frame_a), (body_b, frame_b) = ends
+        if body_a == body_b:
+            self.ignored.append(f"equality {name!r} within one body")
+            return None
         return LoopJoint(name, kind, body_a, frame_a, body_b, frame_b)
 
-    def _coupling(self, name: str, index: int, driven: int, driver: int, coefficients: np.ndarray) -> Constraint | None:
-        compiled = self.compiled
-        if driver < 0 or any(int(compiled.jnt_type[joint]) not in (_HINGE, _SLIDE) for joint in (driven, driver)):
-            self._leave_out("equality", "equality", index, name, "does not couple two revolute or prismatic joints")
+    def _placed(self, model: Model, body: int, position: Any, turn: Any) -> tuple[int, RigidTransform]:
+        """A frame of a MuJoCo body: index of the body in jaxdyn, and the placement in it."""
+        carrier, origin = self.carriers[body]
+        return model.locate_frame(
+            carrier, RigidTransform(jnp.asarray(turn, float), jnp.asarray(position + origin, float))
+        )
+
+    def _coupling(
+        self,
+        name: str,
+        index: int,
+        driven: list[tuple[int, float]],
+        driver: list[tuple[int, float]],
+        polynomial: np.ndarray,
+    ) -> Constraint | None:
+        """The length of one path of joints as a polynomial of the length of another, or of no other; at most two joints."""
+        coefficients = np.array(polynomial if driver else polynomial[:1])
+        if len(driven) == 2 and not driver:  # c1 q1 + c2 q2 = p0
+            driven, driver, coefficients = driven[:1], driven[1:], np.array([coefficients[0], -1.0])
+        joints, arms = zip(*driven, *driver, strict=True) if driven else ((), ())
+        scalar = all(int(self.compiled.jnt_type[joint]) in (_HINGE, _SLIDE) for joint in joints)
+        if not (scalar and len(driven) == 1 and len(driver) <= 1 and arms[0]):
+            self._leave_out("equality", "equality", index, name, "is not of one or two revolute or prismatic joints")
             return None
-        own, other = (int(compiled.jnt_qposadr[joint]) for joint in (driven, driver))
-        return Coupling(name, own, other, np.trim_zeros(np.array(coefficients), "b") if np.any(coefficients) else [0.0])
+        own, other = (int(self.compiled.jnt_qposadr[joint]) for joint in (joints[0], joints[-1]))
+        coefficients = coefficients * arms[-1] ** np.arange(len(coefficients)) / arms[0]
+        return Coupling(name, own, other, np.trim_zeros(coefficients, "b") if np.any(coefficients) else [0.0])
 
     # --- elements without a counterpart ---
 
@@ -530,12 +594,17 @@ class _Reader:
         if compiled.nflex:
             raise ConfigError(f"it has {compiled.nflex} flexes, which are not supported; remove them")
         for joint in range(compiled.njnt):
-            column, name = compiled.jnt_dofadr[joint], compiled.joint(joint).name or f"joint {joint}"
+            own, name = compiled.dof_jntid == joint, compiled.joint(joint).name or f"joint {joint}"
             is_free = int(compiled.jnt_type[joint]) == _FREE
-            if is_free and compiled.dof_armature[column]:
-                # In MuJoCo it is a mass along ground axes, without weight; in jaxdyn it acts along the axes of the body.
-                self._leave_out("armature", "worldbody", joint, name, "is of a free joint")
-            nonlinear = [_values(compiled, "jnt_stiffnesspoly")[joint], _values(compiled, "dof_dampingpoly")[column]]
+            if is_free and np.ptp([compiled.dof_damping[own], compiled.dof_frictionloss[own]], axis=1).any():
+                raise ConfigError(
+                    f"joint {name!r} is free, and its damping or friction differs between axes; give equal values"
+                )
+            if is_free and np.ptp(compiled.dof_armature[own]):
+                self._leave_out("armature", "worldbody", joint, name, "of a free joint differs between axes")
+            elif is_free:  # a mass without weight at the origin, and an isotropic rotor
+                self._weightless[int(compiled.jnt_bodyid[joint])] = float(compiled.dof_armature[own][0])
+            nonlinear = [_values(compiled, "jnt_stiffnesspoly")[joint], _values(compiled, "dof_dampingpoly")[own]]
             nonlinear.append(_values(compiled, "jnt_springyield")[joint])
             if np.any(np.concatenate([np.ravel(x) for x in nonlinear])):
                 self._leave_out("spring", "worldbody", joint, name, "is a nonlinear spring or damper of this joint")
@@ -546,8 +615,10 @@ class _Reader:
                 self._leave_out("spring", "worldbody", joint, name, "is of a free joint")
         for plugin in range(compiled.nplugin):
             self._leave_out("plugin", "extension", plugin, compiled.plugin(plugin).name or f"plugin {plugin}", "is one")
-        if compiled.opt.density or compiled.opt.viscosity:
-            self._leave_out("medium", "option", 0, "option", "has density or viscosity")
+        ellipsoids = compiled.geom_fluid[:, 0] * bool(compiled.opt.density or compiled.opt.viscosity)
+        for geom in map(int, np.flatnonzero(ellipsoids)):
+            name = compiled.geom(geom).name or f"geom {geom}"
+            self._leave_out("medium", "worldbody", geom, name, "is an ellipsoid in a medium")
 
     def _count(self) -> None:
         compiled = self.compiled

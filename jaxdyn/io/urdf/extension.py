@@ -134,9 +134,9 @@ def _mimic(model: Model, name: str, mimic: Element) -> Constraint:
 
 def _coupling(model: Model, element: Element) -> Constraint:
     driven, driver = (_coordinate(model, element, element.name(role)) for role in ("joint", "driver"))
-    if driven == driver:
-        raise element.error("it couples a joint with itself; name two joints")
     count = len(element.text("coefficients").split())
+    if driven == driver and count > 1:
+        raise element.error("it couples a joint with itself; name two joints")
     if not 0 < count <= _MOST_COEFFICIENTS:
         raise element.error(f"it has {count} coefficients; give 1 to {_MOST_COEFFICIENTS} values separated by spaces")
     return Coupling(element.name(), driven, driver, list(element.vector("coefficients", count)))
