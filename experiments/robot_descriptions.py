@@ -262,8 +262,9 @@ def examine(path: Path, folder: Path, config: Config) -> Row:
     except (ImportError, ValueError, RuntimeError, IndexError, jaxdyn.MechanismError) as error:
         reason = " ".join(str(error).split())[:120]
         return Row(name, outcome, *sizes, remark=f"not compared, {library}: {reason}; {remark}".rstrip("; "))
-    compared = compare_driven if path.suffix == ".xml" else compare
-    return Row(name, outcome, *sizes, *compared(system, other, config), remark=remark)
+    driven = isinstance(other, InMujoco)
+    found = compare_driven(system, other, config) if driven else compare(system, other, config)
+    return Row(name, outcome, *sizes, *found, remark=remark)
 
 
 def table(rows: list[Row]) -> str:

@@ -511,8 +511,8 @@ class _Reader:
                 return self._coupling(name, index, [(first, 1.0)], [(second, 1.0)] if second >= 0 else [], data[:5])
             case mujoco.mjtEq.mjEQ_TENDON.value:
                 reader = self.actuators.tendons
-                arms = [reader.joints(tendon) if tendon >= 0 else [] for tendon in (first, second)]
-                return self._coupling(name, index, *arms, data[:5])
+                driver = reader.joints(second) if second >= 0 else []
+                return self._coupling(name, index, reader.joints(first), driver, data[:5])
             case mujoco.mjtEq.mjEQ_CONNECT.value:
                 kind, offsets = "spherical", [(data[0:3], _UNTURNED), (data[3:6], _UNTURNED)]
             case mujoco.mjtEq.mjEQ_WELD.value:
@@ -554,14 +554,15 @@ class _Reader:
         coefficients = np.array(polynomial if driver else polynomial[:1])
         if len(driven) == 2 and not driver:  # c1 q1 + c2 q2 = p0
             driven, driver, coefficients = driven[:1], driven[1:], np.array([coefficients[0], -1.0])
-        joints, arms = zip(*driven, *driver, strict=True) if driven else ((), ())
-        scalar = all(int(self.compiled.jnt_type[joint]) in (_HINGE, _SLIDE) for joint in joints)
-        if not (scalar and len(driven) == 1 and len(driver) <= 1 and arms[0]):
+        terms = [*driven, *driver]
+        scalar = all(int(self.compiled.jnt_type[joint]) in (_HINGE, _SLIDE) for joint, _ in terms)
+        if not (scalar and len(driven) == 1 and len(driver) <= 1 and driven[0][1]):
             self._leave_out("equality", "equality", index, name, "is not of one or two revolute or prismatic joints")
             return None
-        own, other = (int(self.compiled.jnt_qposadr[joint]) for joint in (joints[0], joints[-1]))
-        coefficients = coefficients * arms[-1] ** np.arange(len(coefficients)) / arms[0]
-        return Coupling(name, own, other, np.trim_zeros(coefficients, "b") if np.any(coefficients) else [0.0])
+        (own, arm), (other, along) = terms[0], terms[-1]
+        coefficients = np.trim_zeros(coefficients * along ** np.arange(len(coefficients)) / arm, "b")
+        at = self.compiled.jnt_qposadr
+        return Coupling(name, int(at[own]), int(at[other]), coefficients if len(coefficients) else [0.0])
 
     # --- elements without a counterpart ---
 
