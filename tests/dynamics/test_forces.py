@@ -1,5 +1,7 @@
 """Laws of the forces, theory.md section (h): potentials, dissipation, Newton's third law, and what happens at zero length."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -297,3 +299,5 @@ def test_the_drag_of_a_box_dissipates_and_an_implicit_step_takes_its_derivative(
     tau, matrix = laws(v)
     assert tau @ v < 0.0
     close(matrix, -0.01 * jax.jit(jax.jacfwd(laws))(v)[0].T)
+    with pytest.raises(jaxdyn.MechanismError, match="its edges are not perpendicular to one another"):
+        System(tree, (dataclasses.replace(drag, edges=drag.edges + 0.1),))

@@ -5,6 +5,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot, floating
@@ -17,6 +18,8 @@ from jaxdyn.mechanism.quantity import body_index, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.rotation import cross
 from jaxdyn.spatial.sixvector import force_at_point
+
+_RIGHT_ANGLE = 1e-4  # cosine
 
 
 class AppliedForce(BodyForce):
@@ -131,6 +134,13 @@ class BoxDrag(BodyForce):
     def validate(self, model: Model) -> str | None:
         if self.body == GROUND:
             return "the ground does not move; give the index of a body"
+        if not isinstance(self.edges, Tracer) and self.edges.shape == (3, 3):
+            products = np.asarray(self.edges @ self.edges.T)
+            lengths = np.sqrt(np.diagonal(products))
+            if not np.all(np.abs(products - np.diag(lengths**2)) < _RIGHT_ANGLE * np.outer(lengths, lengths)):
+                return (
+                    "its edges are not perpendicular to one another, or have no length; give the three edges of a box"
+                )
         return super().validate(model)
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
