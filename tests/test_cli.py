@@ -293,6 +293,8 @@ def test_convert_goes_from_urdf_to_toml_and_back_with_every_number(tmp_path, cap
         (["{urdf}", "out.xml"], "the ending '.xml' is not known; a mechanism is written to .toml, .urdf or .json"),
         (["none.urdf", "out.toml"], "none.urdf: there is no such file"),
         (["{toml}", "out.urdf", "--base", "free"], "base is an option of URDF files"),
+        (["{urdf}", "out.toml", "--drop", "jaxdyn"], "drop is an option of URDF files"),
+        (["{urdf}", "out.urdf", "--drop", "drivers"], "did you mean 'drives'"),
     ],
 )
 def test_what_convert_cannot_do_is_one_line(words, message, tmp_path, capsys, monkeypatch):

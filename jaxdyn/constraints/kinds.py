@@ -126,10 +126,6 @@ class LoopJoint(Constraint):
     def validate(self, model: Model) -> str | None:
         if self.kind not in LOOP_KINDS:
             return f"{self.name!r} is of kind {self.kind!r}; the kinds are {', '.join(LOOP_KINDS)}"
-        if self.body_a == self.body_b:
-            return (
-                f"{self.name!r} connects {model.topology.body_name(self.body_a)} with itself; give two different bodies"
-            )
         return super().validate(model)
 
 

@@ -61,6 +61,11 @@ class Constraint(eqx.Module):
 
     def validate(self, model: Model) -> str | None:
         """Error message with a remedy if this constraint does not fit a model, else None. `System` calls this method once."""
+        bodies = [getattr(self, name) for name in self.ends or ()]
+        if len(bodies) == 2 and bodies[0] == bodies[1]:
+            return (
+                f"{self.name!r} connects {model.topology.body_name(bodies[0])} with itself; give two different bodies"
+            )
         wrong = error_with_part(self, model)
         return None if wrong is None else f"{self.name!r}: {wrong}"
 

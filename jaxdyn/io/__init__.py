@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jaxdyn.io.mjcf.reader import load_mjcf as load_mjcf
     from jaxdyn.io.mjcf.reader import load_sensors as load_sensors
     from jaxdyn.io.mjcf.reader import system_from_mujoco as system_from_mujoco
+    from jaxdyn.io.pinocchio_model import system_from_pinocchio as system_from_pinocchio
     from jaxdyn.io.program_files import export as export
     from jaxdyn.io.recording_columns import Columns as Columns
     from jaxdyn.io.recordings import load_recording as load_recording

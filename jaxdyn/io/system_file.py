@@ -140,27 +140,33 @@ def _in_run(path: Path) -> Path:
     return plant_archive(path)
 
 
-def save_system(system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_system") -> None:
+def save_system(
+    system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_system", drop: Sequence[str] = ()
+) -> None:
     """Write a system in the format that the suffix of the file name selects.
 
     Args:
         system: System to write.
         path: Path of the file.
         source: Origin of the values; it is written to mechanism files (.toml) only.
+        drop: Parts that are left out of a URDF file, see `save_urdf`: for example ("actuator",), or ("jaxdyn",) for a plain file.
 
     Raises:
+        UnknownName: There is no such part to drop.
         ConfigError: The format cannot express a part of the system, or the file cannot be written; in both cases nothing is
             written.
         MechanismError: The parameters are not physically valid.
     """
     path = Path(path)
+    if drop and path.suffix.lower() != ".urdf":
+        raise ConfigError(f"{path}: drop is an option of URDF files; leave it out")
     match path.suffix.lower():
         case ".toml":
             save_mechanism(system, path, source=source)
         case ".json" | ".npz":
             save_archive(system, path)
         case ".urdf":
-            save_urdf(system, path)
+            save_urdf(system, path, drop=drop)
         case other:
             raise ConfigError(f"{path}: {_ending(other)}; a mechanism is written to {_WRITTEN}")
 

@@ -32,9 +32,18 @@ def read_toml(path: Path) -> dict[str, Any]:
             states the line), or is nested too deeply.
     """
     data = content(path, _LARGEST_FILE, "split it, or give a TOML file")
-    too_deep = ConfigError(f"{path}: tables or lists are nested more than {_DEEPEST_NESTING} levels deep; flatten them")
     try:
-        text = data.decode()
+        return parse_toml(data.decode(), path)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
+
+
+def parse_toml(text: str, file: Path | str) -> dict[str, Any]:
+    """Content of TOML text; `file` is used in messages. The errors are those of `read_toml`."""
+    too_deep = ConfigError(f"{file}: tables or lists are nested more than {_DEEPEST_NESTING} levels deep; flatten them")
+    if len(text) > _LARGEST_FILE:
+        raise ConfigError(f"{file}: it is longer than {_LARGEST_FILE} characters; split it")
+    try:
         if _has_long_key(text):
             raise too_deep
         values = tomllib.loads(text)
@@ -43,10 +52,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise
     except RecursionError:
         raise too_deep from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 text; save the file as UTF-8") from None
     except ValueError as error:  # also raised for integers with more digits than Python converts
-        raise ConfigError(f"{path}: it is not valid TOML, {error}; correct that line") from None
+        raise ConfigError(f"{file}: it is not valid TOML, {error}; correct that line") from None
     if depth > _DEEPEST_NESTING:
         raise too_deep
     return values

@@ -1,6 +1,6 @@
 """Reading of untrusted XML: all sizes are bounded, entities are never resolved, and every element stores its line number.
 
-Only the content that robot descriptions need is stored: elements, attributes and children, but not the text between elements.
+Only the content that robot descriptions need is stored: elements, attributes, children, and the beginning of a text.
 """
 
 import dataclasses
@@ -117,6 +117,7 @@ class Element:
         line: Line at which the element begins, from 1.
         file: File that contains the element, for messages.
         children: Elements within the element.
+        content: First characters of the text within the element, without spaces around it.
         read: Attributes, and tags of children as "<tag>", that have been asked for.
         skipped: Attributes and tags of children that need not be read.
         ignored: Descriptions and lines of values that were read and not used.
@@ -127,6 +128,7 @@ class Element:
     line: int
     file: Path | str
     children: list["Element"] = dataclasses.field(default_factory=list)
+    content: str = ""
     read: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
     ignored: list[tuple[str, int]] = dataclasses.field(default_factory=list)
@@ -324,6 +326,10 @@ class _TreeHandler(ContentHandler):
         else:
             self.root = element
         self._open.append(element)
+
+    def characters(self, content):
+        element = self._open[-1]
+        element.content = (element.content + content.strip())[:_LONGEST_NAME]
 
     def endElement(self, name):
         self._open.pop()

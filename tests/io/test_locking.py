@@ -1,6 +1,8 @@
 """Locked joints: the reduced mechanism moves as the whole one whose joints are at rest there."""
 
 import dataclasses
+import tomllib
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +11,12 @@ import pytest
 from random_trees import close, geared, random_model, random_motion
 
 import jaxdyn
-from jaxdyn import State, System, UnknownName, mechanism
+from jaxdyn import Spring, State, System, UnknownName, mechanism
 from jaxdyn.constraints import constraint_errors
 from jaxdyn.dynamics import Actuator, Actuators, GroundContact, contact_sphere
 from jaxdyn.io import ConfigError, load_system, lock_joints, save_system
+from jaxdyn.io.mechanism.parts import read_parts
+from jaxdyn.io.tables import Place
 
 NAMES = [f"body {i}_joint" for i in range(6)]
 
@@ -129,3 +133,36 @@ def test_an_unphysical_inertia_is_repaired_on_request():
     builder.add_body("disc", unphysical="repair", **given)
     # The second moments 3/2, 3/2 and -1/2 become 3/2, 3/2 and 0.
     np.testing.assert_allclose(builder.build().inertia[0], [1.5, 1.5, 3.0, 0.0, 0.0, 0.0], atol=1e-12)
+
+
+TABLES = f"""
+tendon = [
+    {{joints = {{"{NAMES[1]}" = 0.5, "{NAMES[3]}" = 2}}, stiffness = 3, damping = 1, friction = 0.2, rest = [0, 0.1]}},
+    {{joints = {{"{NAMES[1]}" = 0.5}}, stiffness = 3}},
+]
+gravity_compensation = [{{body = "body 0", share = 0.7}}, {{body = "body 1", share = 0.4}}, {{body = "body 3", share = 1}}]
+spring = [{{body_a = "body 0", point_a = [0, 0, 1], body_b = "body 1", point_b = [0, 0, 0], stiffness = 3, free_length = 0.4}}]
+ground_contact = [{{points = [{{body = "body 0", radius = 3}}, {{body = "body 2", radius = 3}}]}}]
+coupling = [{{name = "gear", driven = "{NAMES[0]}", driver = "{NAMES[1]}", coefficients = [0, -0.6]}}]
+rod = [{{name = "rod", body_a = "body 1", point_a = [0, 0, 1], body_b = "body 3", point_b = [0, 0, 0], length = 1}}]
+"""
+
+
+@pytest.mark.parametrize("bodies", [(1,), (0, 1)])
+def test_tendons_and_weights_stay_and_what_no_longer_moves_is_gone(bodies):
+    model = system().model
+    forces, constraints = read_parts(model, tomllib.loads(TABLES), Place(Path("tables")))
+    lag = Actuator("lag", {NAMES[1]: (0.5,), NAMES[2]: (2.0,)}, gain=3.0, stiffness=4.0, time_constant=0.1)
+    drives = Actuators.of(model, (lag, Actuator("thruster", body="body 0", force=(1.0, 0.5, 0.0))))
+    whole = System(model, forces, drives, constraints=constraints if len(bodies) > 1 else constraints[:1])
+    q, v, z = jnp.array([0.3, -0.5, 0.2, 0.4]), jnp.array([0.5, 0.6, -0.4, 0.7]), jnp.array([0.7])
+    (of_q, of_v), u = kept(model, bodies), jnp.array([0.2, 0.9])
+    reduced = lock_joints(whole, positions(model, q, bodies))
+    expected = jaxdyn.applied_forces(whole, State(q, jnp.where(of_v, v, 0.0), z), u)[of_v]
+    close(jaxdyn.applied_forces(reduced, State(q[of_q], v[of_v], z), u[: reduced.nu]), expected, scale=100.0)
+    assert reduced.drives.names == ("lag", "thruster")[: 3 - len(bodies)]
+    assert [one.name for one in reduced.constraints] == ["rod"]
+    assert not any(isinstance(force, Spring) for force in reduced.forces)
+    if len(bodies) > 1:
+        with pytest.raises(ConfigError, match=r"constraint 'gear' is violated by 0\.01 at"):
+            lock_joints(whole, {NAMES[0]: 0.31, NAMES[1]: -0.5})

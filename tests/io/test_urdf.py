@@ -456,3 +456,33 @@ def test_a_mimic_of_a_fixed_joint_is_named(read):
     weld = body("c", '<mimic joint="b_j"/><axis xyz="0 0 0"/><limit/><dynamics damping="1"/>', "fixed", "b")
     with pytest.warns(IgnoredContent, match=r"ignored <mimic> in <joint> \(line 6\)$"):
         assert read(robot(body("b"), weld)).constraints == ()
+
+
+TRANSMISSION = (
+    '<transmission><type>interface/{2}</type><joint name="{0}"><hardwareInterface>interface/{3}</hardwareInterface></joint>'
+    '<actuator name="{1}"><mechanicalReduction>{4}</mechanicalReduction></actuator></transmission>'
+)
+
+
+def test_transmissions_are_drives_in_their_order(read):
+    given = (
+        ("c_j", "m2", "SimpleTransmission", "EffortJointInterface", "-50.5"),
+        ("b_j", "m1", "SimpleTransmission", "PositionJointInterface", "ratio"),
+        ("d_j", "m3", "HalfDifferentialTransmission", "EffortJointInterface", "2"),
+        ("e_j", "m4", "SimpleTransmission", "JointStateInterface", "2"),
+        ("x_j", "m5", "SimpleTransmission", "EffortJointInterface", "2"),
+    )
+    parts = [*(body(name) for name in "bcdef"), *(TRANSMISSION.format(*words) for words in given)]
+    assert read(robot(*parts[:6], '<jaxdyn><drives joints="none"/></jaxdyn>')).nu == 0
+    with pytest.warns(IgnoredContent) as caught:
+        system = read(robot(*parts))
+    assert system.drives.names == ("m2", "m1", "d_j")
+    tau = system.drives.forces(system.model, jnp.zeros(5), jnp.zeros(5), jnp.arange(1.0, 4.0))
+    np.testing.assert_array_equal(tau, [2.0, -50.5, 3.0, 0.0, 0.0])
+    for said in (
+        "/PositionJointInterface, whose",
+        "'ratio', which is",
+        "/HalfDifferentialTransmission, whose",
+        "'x_j', which has",
+    ):
+        assert said in str(caught[0].message)

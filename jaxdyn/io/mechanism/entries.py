@@ -23,6 +23,7 @@ from jaxdyn.mechanism.quantity import quantities, quantity
 from jaxdyn.mechanism.rotors import Rotors
 
 _ZERO = (0.0, 0.0, 0.0)
+_MOST_COEFFICIENTS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +185,10 @@ class CouplingEntry:
     coefficients: tuple[Any, ...]
     driven_component: int | None = setting(None, minimum=0.0)
     driver_component: int | None = setting(None, minimum=0.0)
+
+    def __post_init__(self):
+        if not 0 < len(self.coefficients) <= _MOST_COEFFICIENTS:
+            raise ValueError(f"it has {len(self.coefficients)} coefficients; give 1 to {_MOST_COEFFICIENTS}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

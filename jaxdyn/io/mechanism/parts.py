@@ -53,6 +53,7 @@ from jaxdyn.io.mechanism.joints import (
 from jaxdyn.io.placements import placement_table
 from jaxdyn.io.tables import Place, check_keys, keys_of, made, read_keys, read_kind, read_value
 from jaxdyn.mechanism import checks, configuration
+from jaxdyn.mechanism.messages import MechanismError
 from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.named_classes import named_subclasses, subclasses
 from jaxdyn.mechanism.quantity import Quantity, quantities, quantity_of
@@ -103,6 +104,7 @@ def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple
 
     Raises:
         ConfigError: A key, body or joint is unknown, or a value is not valid.
+        MechanismError: A value is not valid for this mechanism.
     """
     parts: list[Any] = []
     for key, cls in part_classes().items():
@@ -117,6 +119,10 @@ def read_parts(model: Model, tables: dict[str, Any], file: Place) -> tuple[tuple
             parts += [_part(model, cls, entry, where) for entry, where in zip(table, places, strict=True)]
         else:
             raise place.error(f"it is not a list of tables; write [[{key}]]")
+    for part in parts:
+        wrong = part.validate(model)
+        if wrong is not None:
+            raise MechanismError(f"{file.file}: {type(part).__name__}: {wrong}")
     return (
         tuple(part for part in parts if isinstance(part, Force)),
         tuple(part for part in parts if isinstance(part, Constraint)),

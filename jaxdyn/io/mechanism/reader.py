@@ -1,12 +1,14 @@
 """Conversion of the tables of a mechanism file to a system."""
 
 import dataclasses
+import types
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxdyn.dynamics.drives import Actuators, Drives, JointDrives, drives_of_joints
+from jaxdyn.dynamics.drives import Actuator, Actuators, Drives, JointDrives, drives_of_joints
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName
-from jaxdyn.io.mechanism.entries import DrivesEntry, MechanismEntry
+from jaxdyn.io.mechanism.entries import DrivesEntry, MechanismEntry, RotorEntry
 from jaxdyn.io.mechanism.joints import component_index, joint_index, joint_quantities, read_joint
 from jaxdyn.io.mechanism.parts import part_classes, read_parts
 from jaxdyn.io.reading import MOST_BODIES
@@ -42,21 +44,38 @@ def system_from_tables(tables: dict[str, Any], file: Place) -> System:
     except (MechanismError, UnknownName) as error:
         raise MechanismError(f"{file.file}: {error}") from None
     forces, constraints = read_parts(model, tables, file)
-    for part in (*forces, *constraints):
-        wrong = part.validate(model)
-        if wrong is not None:
-            raise MechanismError(f"{file.file}: {type(part).__name__}: {wrong}")
-    drives: Drives | None = (
-        drives_of_joints(model) if entry.drives is None else _drives(model, entry.drives, file.key("drives"))
-    )
-    if entry.actuator:
-        if entry.drives is not None:
-            raise file.key("drives").error("the file has tables [[actuator]] too; remove the table or the others")
-        try:
-            drives = Actuators.of(model, entry.actuator, entry.effort_range)
-        except (UnknownName, ValueError) as error:
-            raise file.key("actuator").error(str(error)) from None
+    drives = read_drives(model, file, entry.drives, entry.actuator, entry.effort_range)
     return System(model, forces, drives, constraints=constraints)
+
+
+def read_drives(
+    model: Model,
+    file: Place,
+    drives: DrivesEntry | None = None,
+    actuator: Sequence[Actuator] = (),
+    effort_range: Mapping[str, tuple[float, float]] = types.MappingProxyType({}),
+) -> Drives | None:
+    """The drives that the tables of a file describe.
+
+    Args:
+        model: The mechanism.
+        file: The place of the whole file, for messages.
+        drives, actuator, effort_range: The tables of these names.
+
+    Raises:
+        ConfigError: A joint or body is unknown, or the tables do not fit together.
+    """
+    if effort_range and not actuator:
+        problem = "it bounds the sum of the forces of actuators, but there are none; add [[actuator]] or remove it"
+        raise file.key("effort_range").error(problem)
+    if not actuator:
+        return drives_of_joints(model) if drives is None else _drives(model, drives, file.key("drives"))
+    if drives is not None:
+        raise file.key("drives").error("the file has tables [[actuator]] too; remove the table or the others")
+    try:
+        return Actuators.of(model, actuator, effort_range)
+    except (UnknownName, ValueError) as error:
+        raise file.key("actuator").error(str(error)) from None
 
 
 def _model(entry: MechanismEntry, file: Place) -> Model:
@@ -78,10 +97,26 @@ def _model(entry: MechanismEntry, file: Place) -> Model:
         )
     for frame in entry.frame:
         builder.add_frame(frame.name, body=frame.body, position=frame.position, orientation=frame.quaternion)
-    for rotor in entry.rotor:
+    return build(builder, entry.rotor, file)
+
+
+def build(builder: MechanismBuilder, rotors: Sequence[RotorEntry], file: Place, *, kinematic: bool = False) -> Model:
+    """The model with the rotors of a file.
+
+    Args:
+        builder: Builder with all bodies.
+        rotors: Tables of the rotors.
+        file: The place of the whole file, for messages.
+        kinematic: Option of `MechanismBuilder.build`.
+
+    Raises:
+        ConfigError: The unit of a ratio does not fit the joint.
+        MechanismError: See `MechanismBuilder.build`.
+    """
+    for rotor in rotors:
         builder.add_rotor(**dataclasses.asdict(rotor))
-    model = builder.build()
-    for row, rotor in enumerate(entry.rotor):
+    model = builder.build(kinematic=kinematic)
+    for row, rotor in enumerate(rotors):
         driven = int(model.topology.body_of_column[model.rotors.columns[row]])
         (unit,) = component_units(joint_of(model, driven), _RATIO)
         if isinstance(rotor.ratio, ComponentValue) and rotor.ratio.unit != unit:

@@ -43,39 +43,55 @@ def tables_of_system(system: System, source: str, file: Place) -> dict[str, Any]
             tables[key] = entry
         else:
             tables.setdefault(key, []).append(entry)
-    if system.drives is None and drives_of_joints(model) is not None:
-        tables["drives"] = {"all": True}
-    elif type(system.drives) is Actuators:
-        tables["actuator"] = list(map(_actuator_table, system.drives.descriptions(model)))
-        tables["effort_range"] = {name: list(pair) for name, pair in system.drives.effort_ranges(model).items()}
-    elif system.drives is not None:
-        if type(system.drives) is not JointDrives:
-            raise file.error(
-                f"drives of class {type(system.drives).__name__} cannot be written to a mechanism file; "
-                "set drives=None, and add them after loading"
-            )
-        bodies = [int(topology.body_of_column[column]) for column in system.drives.columns]
-        components = [int(c - topology.v_starts[body]) for c, body in zip(system.drives.columns, bodies, strict=True)]
-        drives = {"joints": [topology.joint_names[body] for body in bodies], "gear": record(system.drives.gear)}
-        is_plain = all(topology.joint_classes[body].nv == 1 for body in bodies)
-        tables["drives"] = drives if is_plain else drives | {"components": components}
+    tables |= drive_tables(system, file)
     placements, frames = jax.tree.map(np.asarray, (model.placement, model.frames))
     tables["body"] = [_body_table(model, body, placements.row(body), file) for body in range(topology.nb)]
     tables["frame"] = [
         {"name": name, "body": topology.body_name(body)} | placement_table(frames.row(row))
         for row, (name, body) in enumerate(zip(topology.frame_names, topology.frame_bodies, strict=True))
     ]
-    rotors, driven = model.rotors, topology.body_of_column
-    tables["rotor"] = [
+    tables["rotor"] = rotor_tables(model)
+    return tables
+
+
+def drive_tables(system: System, file: Place) -> dict[str, Any]:
+    """The tables that describe the drives of a system; none if it has the drives of a file without them.
+
+    Raises:
+        ConfigError: The drives are of a class of the user.
+    """
+    drives, topology = system.drives, system.model.topology
+    if drives is None:
+        return {} if drives_of_joints(system.model) is None else {"drives": {"all": True}}
+    if type(drives) is Actuators and not drives.count:
+        return {"drives": {"joints": []}}
+    if type(drives) is Actuators:
+        ranges = {name: list(pair) for name, pair in drives.effort_ranges(system.model).items()}
+        return {"actuator": list(map(_actuator_table, drives.descriptions(system.model))), "effort_range": ranges}
+    if type(drives) is not JointDrives:
+        raise file.error(
+            f"drives of class {type(drives).__name__} cannot be written to a mechanism file; "
+            "set drives=None, and add them after loading"
+        )
+    bodies = [int(topology.body_of_column[column]) for column in drives.columns]
+    components = [int(c - topology.v_starts[body]) for c, body in zip(drives.columns, bodies, strict=True)]
+    table = {"joints": [topology.joint_names[body] for body in bodies], "gear": record(drives.gear)}
+    is_plain = all(topology.joint_classes[body].nv == 1 for body in bodies)
+    return {"drives": table if is_plain else table | {"components": components}}
+
+
+def rotor_tables(model: Model) -> list[dict[str, Any]]:
+    """The tables that describe the rotors of a model."""
+    topology, rotors = model.topology, model.rotors
+    return [
         {
             "name": name,
             "carrier": topology.body_name(rotors.carriers[row]),
-            "joint": topology.joint_names[driven[rotors.columns[row]]],
+            "joint": topology.joint_names[topology.body_of_column[rotors.columns[row]]],
             **_values(rotors, row, "inertia", "ratio", "axis"),
         }
         for row, name in enumerate(rotors.names)
     ]
-    return tables
 
 
 def _actuator_table(actuator: Actuator) -> dict[str, Any]:

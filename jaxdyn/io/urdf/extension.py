@@ -3,30 +3,37 @@
 `jaxdyn.io.urdf` describes the elements, and `urdf.reader` builds the tree of bodies.
 """
 
+import contextlib
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
-from jaxdyn.constraints.kinds import LOOP_KINDS, Coupling, Distance, LoopJoint
-from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.drives import JointDrives, drives_of_joints
-from jaxdyn.dynamics.forces import Force, JointSpring
-from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
+from jaxdyn.dynamics.drives import Actuator, Actuators, Drives, drives_of_joints
 from jaxdyn.dynamics.system import System
-from jaxdyn.errors import UnknownName, suggestion
-from jaxdyn.io.placements import quaternion_from_rpy
-from jaxdyn.io.urdf.elements import direction, turn_to
-from jaxdyn.io.xml import Element, shortened
-from jaxdyn.mechanism import configuration
-from jaxdyn.mechanism.joints import Prismatic, Revolute
+from jaxdyn.errors import suggestion
+from jaxdyn.io.mechanism.entries import JointEntry, MechanismEntry, RotorEntry
+from jaxdyn.io.mechanism.joints import joint_quantities
+from jaxdyn.io.mechanism.parts import part_classes, read_parts
+from jaxdyn.io.mechanism.reader import read_drives
+from jaxdyn.io.tables import Place, keys_of, read_keys, read_value
+from jaxdyn.io.toml import parse_toml
+from jaxdyn.io.urdf.elements import direction, origin, turn_to
+from jaxdyn.io.xml import Element
+from jaxdyn.mechanism.joint import Joint
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import quantities
 from jaxdyn.spatial import quaternion
-from jaxdyn.spatial.transform import RigidTransform
 
+# Tables of the drives.
+DRIVES = ("drives", "actuator", "effort_range")
 _MOST_ELEMENTS = 2000
-_MOST_COEFFICIENTS = 20
+
+
+_Tables = dict[str, Any]
+_Table = tuple[_Tables, Place]  # one table by its name, and the place of its element
 
 
 def joint_extras(extension: Element, joints: list[str]) -> dict[str, Element]:
@@ -45,73 +52,109 @@ def joint_extras(extension: Element, joints: list[str]) -> dict[str, Element]:
     return extras
 
 
+def tables_of(extension: Element, extras: dict[str, Element]) -> list[_Table]:
+    """The tables of mechanism files that <jaxdyn> contains: its <table> elements, and its short forms of tables.
+
+    Args:
+        extension: The <jaxdyn> element.
+        extras: Result of `joint_extras`.
+    """
+    springs = {name: element for name, element in extras.items() if {"stiffness", "rest"} & element.attributes.keys()}
+    problem = "; give a positive value or 0"
+    stiffness = {name: element.positive("stiffness", problem, or_zero=True) for name, element in springs.items()}
+    rest = {name: element.number("rest", 0.0) for name, element in springs.items()}
+    found, known = [], (*DRIVES, "rotor", *part_classes())
+    if any(stiffness.values()):
+        found.append(({"joint_spring": {"stiffness": stiffness, "rest": rest}}, _place(next(iter(springs.values())))))
+    drives = extension.all("drive")
+    if drives:
+        table = {"joints": [x.name("joint") for x in drives], "gear": [x.number("gear", 1.0) for x in drives]}
+        found.append(({"drives": table}, _place(drives[0])))
+    for element in extension.all("table", *_SHORT_FORMS):
+        if element.tag == "table":
+            name = element.name()
+            if name not in known:
+                raise element.error(f"there is no such table; {suggestion(name, known)}")
+            table = {name: toml_of(element)}
+        else:
+            table = _SHORT_FORMS[element.tag](element)
+        if any(name in table and name in other for other, _ in found for name in (*DRIVES, "rotor")):
+            raise element.error("there is another table of this kind; combine the two")
+        found.append((table, _place(element)))
+    return found
+
+
+def rotors_of(tables: list[_Table], extension: Element) -> tuple[tuple[RotorEntry, ...], Place]:
+    """The tables of the rotors, with their place."""
+    found = [(table["rotor"], place) for table, place in tables if "rotor" in table]
+    value, place = found[0] if found else ([], _place(extension))
+    return read_value(tuple[RotorEntry, ...], value, place.key("rotor")), place
+
+
+def toml_of(element: Element) -> Any:
+    """The value in the attribute `toml` of an element."""
+    tables = parse_toml(f"value = {element.text('toml')}", _place(element).file)
+    if tables.keys() != {"value"}:
+        raise element.error('attribute "toml" is not one value of TOML; write a table, {...}, or a list, [...]')
+    return tables["value"]
+
+
+def joint_numbers(element: Element, kind: str, joint: Joint) -> dict[str, Any]:
+    """Limits and armature of a joint in the attribute `toml` of a <joint> of <jaxdyn>, as arguments of
+    `MechanismBuilder.add_body`.
+    """
+    keys = {name: key for name, key in keys_of(JointEntry).items() if name in quantities(JointEntry)}
+    place = _place(element)
+    return joint_quantities(JointEntry(kind, **read_keys(keys, toml_of(element), place)), joint, place)
+
+
+def _place(element: Element) -> Place:
+    return Place(Path(f"{element.file}, line {element.line}"))
+
+
 def with_extension(
     model: Model,
     joints: dict[str, Element],
-    extension: Element,
     extras: dict[str, Element],
+    tables: list[_Table],
+    robot: Element,
 ) -> System:
     """Extend a model to a system with the friction, springs, couplings, loops and drives of the file.
 
     Args:
         model: Tree of bodies.
         joints: The moving <joint> elements of the robot by name.
-        extension: The <jaxdyn> element.
         extras: Result of `joint_extras`.
+        tables: Result of `tables_of`.
+        robot: The outermost element of the file.
     """
     followers = {name: element.required("mimic") for name, element in joints.items() if element.all("mimic")}
     _check_that_none_follows_itself(followers)
-    constraints: list[Constraint] = [_mimic(model, name, mimic) for name, mimic in followers.items()]
-    constraints += [_CONSTRAINTS[element.tag](model, element) for element in extension.all(*_CONSTRAINTS)]
-    forces = [_friction(model, joints, extras), _springs(model, extras)]
-    given = tuple(force for force in forces if force is not None)
-    return System(model, given, _drives(model, extension), constraints=tuple(constraints))
+    friction = _friction(joints, extras)
+    own: list[_Table] = [({"joint_friction": friction}, _place(robot))] if friction else []
+    for name, mimic in followers.items():
+        coefficients = [mimic.number("offset", 0.0), mimic.number("multiplier", 1.0)]
+        ends = {"name": name, "driven": name, "driver": mimic.name("joint")}
+        own.append(({"coupling": [ends | {"coefficients": coefficients}]}, _place(mimic)))
+    parts = [read_parts(model, table, place) for table, place in (*own, *tables)]
+    forces = tuple(force for of_table, _ in parts for force in of_table)
+    constraints = tuple(constraint for _, of_table in parts for constraint in of_table)
+    return System(model, forces, _drives(model, tables, robot), constraints=constraints)
 
 
-def _friction(model: Model, joints: dict[str, Element], extras: dict[str, Element]) -> Force | None:
-    viscous, coulomb, scale = np.zeros(model.nv), np.zeros(model.nv), np.full(model.nv, HOLDING_SCALE)
+def _friction(joints: dict[str, Element], extras: dict[str, Element]) -> _Tables:
+    """The table of the friction that <dynamics> and <jaxdyn> state; empty if there is none."""
+    table: _Tables = {"viscous": {}, "coulomb": {}, "velocity_scale": {}}
     for name, element in joints.items():
-        dynamics = element.optional("dynamics")
-        if dynamics is None:
-            continue
-        for numbers, attribute in ((viscous, "damping"), (coulomb, "friction")):
+        dynamics = element.optional("dynamics") or Element("dynamics", {}, element.line, element.file)
+        for key, attribute in (("viscous", "damping"), ("coulomb", "friction")):
             problem = " would add energy; give a positive value or 0"
-            numbers[_columns(model, name)] = dynamics.positive(attribute, problem, 0.0, or_zero=True)
+            table[key][name] = dynamics.positive(attribute, problem, 0.0, or_zero=True)
     for name, element in extras.items():
         if "velocity_scale" in element.attributes:
-            scale[_columns(model, name)] = element.positive("velocity_scale", "; give a positive value such as 0.01")
-    return JointFriction(viscous, coulomb, scale) if viscous.any() or coulomb.any() else None
-
-
-def _springs(model: Model, extras: dict[str, Element]) -> Force | None:
-    # A quaternion of norm zero would not be a valid rest position.
-    stiffness, rest = np.zeros(model.nv), np.array(configuration.neutral(model), float)
-    for name, element in extras.items():
-        if "stiffness" not in element.attributes and "rest" not in element.attributes:
-            continue
-        coordinate, column = _coordinate(model, element, name), _columns(model, name)
-        stiffness[column] = element.positive("stiffness", "; give a positive value or 0", or_zero=True)
-        rest[coordinate] = element.number("rest", 0.0)
-    return JointSpring(stiffness, rest) if stiffness.any() else None
-
-
-def _columns(model: Model, joint: str) -> slice:
-    """Range of the velocity components of a joint."""
-    body = model.topology.joint_names.index(joint)
-    start = int(model.topology.v_starts[body])
-    return slice(start, start + model.topology.joint_classes[body].nv)
-
-
-def _coordinate(model: Model, element: Element, joint: str) -> int:
-    """Index of the only coordinate of a joint."""
-    names = model.topology.joint_names
-    if joint not in names:
-        raise element.error(f"there is no moving joint {joint!r}; {suggestion(joint, names)}")
-    body = names.index(joint)
-    if model.topology.joint_classes[body] not in (Revolute, Prismatic):
-        kind = model.topology.joint_classes[body].__name__.lower()
-        raise element.error(f"joint {joint!r} is {kind} and has no single coordinate; name a revolute or prismatic one")
-    return int(model.topology.q_starts[body])
+            problem = "; give a positive value such as 0.01"
+            table["velocity_scale"][name] = element.positive("velocity_scale", problem)
+    return table if any(table["viscous"].values()) or any(table["coulomb"].values()) else {}
 
 
 def _check_that_none_follows_itself(followers: dict[str, Element]) -> None:
@@ -126,80 +169,83 @@ def _check_that_none_follows_itself(followers: dict[str, Element]) -> None:
         raise followers[name].error(problem) from None
 
 
-def _mimic(model: Model, name: str, mimic: Element) -> Constraint:
-    """q = multiplier q_driver + offset."""
-    driven, driver = _coordinate(model, mimic, name), _coordinate(model, mimic, mimic.name("joint"))
-    return Coupling(name, driven, driver, [mimic.number("offset", 0.0), mimic.number("multiplier", 1.0)])
+def _coupling(element: Element) -> _Tables:
+    coefficients = element.vector("coefficients", len(element.text("coefficients").split()))
+    joints = {"driven": element.name("joint"), "driver": element.name("driver")}
+    return {"coupling": [joints | {"name": element.name(), "coefficients": list(coefficients)}]}
 
 
-def _coupling(model: Model, element: Element) -> Constraint:
-    driven, driver = (_coordinate(model, element, element.name(role)) for role in ("joint", "driver"))
-    count = len(element.text("coefficients").split())
-    if driven == driver and count > 1:
-        raise element.error("it couples a joint with itself; name two joints")
-    if not 0 < count <= _MOST_COEFFICIENTS:
-        raise element.error(f"it has {count} coefficients; give 1 to {_MOST_COEFFICIENTS} values separated by spaces")
-    return Coupling(element.name(), driven, driver, list(element.vector("coefficients", count)))
-
-
-def _loop_joint(model: Model, element: Element) -> Constraint:
-    kind = element.text("type")
-    if kind not in LOOP_KINDS:
-        raise element.error(f"type {shortened(kind)!r} is not a type of loop joint; use one of {', '.join(LOOP_KINDS)}")
+def _loop_joint(element: Element) -> _Tables:
     axis = element.optional("axis")
-    turn = jnp.asarray(turn_to(np.array([0.0, 0.0, 1.0]) if axis is None else direction(axis)), float)
-    (body_a, frame_a), (body_b, frame_b) = _ends(model, element)
-    return LoopJoint(element.name(), kind, body_a, _turned(frame_a, turn), body_b, _turned(frame_b, turn))
+    turn = turn_to(np.array([0.0, 0.0, 1.0]) if axis is None else direction(axis))
+    ends = {key: _marker(element.required(role), turn) for key, role in (("a", "link1"), ("b", "link2"))}
+    return {"loop": [{"name": element.name(), "kind": element.text("type"), **ends}]}
 
 
-def _rod(model: Model, element: Element) -> Constraint:
-    problem = "; give a positive length, or use a spherical loop joint instead"
-    length = element.positive("length", problem)
-    (body_a, frame_a), (body_b, frame_b) = _ends(model, element)
-    return Distance(element.name(), body_a, frame_a.translation, body_b, frame_b.translation, length)
+def _rod(element: Element) -> _Tables:
+    table: dict[str, Any] = {"name": element.name(), "length": element.number("length")}
+    for key, role in (("a", "link1"), ("b", "link2")):
+        marker = _marker(element.required(role), np.array([1.0, 0.0, 0.0, 0.0]))
+        table |= {f"body_{key}": marker["body"], f"point_{key}": marker["position"]}
+    return {"rod": [table]}
 
 
-def _ends(model: Model, element: Element) -> list[tuple[int, RigidTransform]]:
-    """Bodies and frames given by <link1> and <link2>."""
-    ends = [_frame(model, element.required(role)) for role in ("link1", "link2")]
-    if ends[0][0] == ends[1][0]:
-        raise element.error("its two links do not move relative to each other; name two others or remove it")
-    return ends
-
-
-def _frame(model: Model, element: Element) -> tuple[int, RigidTransform]:
-    """Body that carries a frame given on a link, and the placement of the frame on this body."""
-    name, zero = element.name("link"), (0.0, 0.0, 0.0)
-    turn = quaternion_from_rpy(element.vector("rpy", 3, zero))
-    frame = RigidTransform(jnp.asarray(turn, float), jnp.asarray(element.vector("xyz", 3, zero), float))
-    try:
-        return model.locate_frame(name, frame)
-    except UnknownName:
-        known = [*model.topology.body_names, *model.topology.frame_names]
-        raise element.error(f"there is no link {name!r}; {suggestion(name, known)}") from None
-
-
-def _turned(frame: RigidTransform, turn: Array) -> RigidTransform:
-    """A frame rotated about its own origin, with the sign of the quaternion that `save_urdf` writes: positive first component."""
-    turned = np.asarray(quaternion.multiply(frame.quaternion, turn))
+def _marker(element: Element, turn: np.ndarray) -> dict[str, Any]:
+    """The marker of a loop joint, rotated about its own origin, with a positive first component of its quaternion."""
+    position, given = origin(element)
+    turned = np.asarray(quaternion.multiply(jnp.asarray(given, float), jnp.asarray(turn, float)))
     first = turned[np.argmax(np.abs(turned) > 1e-12)]
-    return RigidTransform(jnp.asarray(np.copysign(1.0, first) * turned, float), frame.translation)
+    orientation = np.copysign(1.0, first) * turned
+    return {"body": element.name("link"), "position": list(position), "orientation": orientation.tolist()}
 
 
-def _drives(model: Model, extension: Element) -> JointDrives | None:
-    columns, gear = [], []
-    every = extension.optional("drives")
-    if every is not None:
-        joints = every.text("joints")
-        if joints not in ("all", "none") or extension.all("drive"):
-            raise every.error('give joints="all" or joints="none" without elements <drive>, or elements <drive> alone')
-        return None if joints == "all" else JointDrives((), [])
-    for element in extension.all("drive"):
-        name = element.name("joint")
-        _coordinate(model, element, name)
-        columns.append(_columns(model, name).start)
-        gear.append(element.number("gear", 1.0))
-    return JointDrives(tuple(columns), gear) if columns else drives_of_joints(model)
+def _no_or_all_drives(element: Element) -> _Tables:
+    joints = element.text("joints")
+    if joints not in ("all", "none"):
+        raise element.error('give joints="all" or joints="none"')
+    return {"drives": {"all": True} if joints == "all" else {"joints": []}}
 
 
-_CONSTRAINTS = {"loop_joint": _loop_joint, "rod": _rod, "coupling": _coupling}
+def _drives(model: Model, tables: list[_Table], robot: Element) -> Drives | None:
+    """Drives of the tables, or else of the elements <transmission>."""
+    stated = [(table, place) for table, place in tables if not table.keys().isdisjoint(DRIVES)]
+    if stated:
+        keys, given = keys_of(MechanismEntry), {name: value for table, _ in stated for name, value in table.items()}
+        place = stated[0][1]
+        return read_drives(model, place, **read_keys({name: keys[name] for name in DRIVES}, given, place))
+    motors = [motor for element in robot.all("transmission") for motor in _motors(model, robot, element)]
+    return Actuators.of(model, motors) if motors else drives_of_joints(model)
+
+
+def _motors(model: Model, robot: Element, transmission: Element) -> list[Actuator]:
+    """Motors of a <transmission> of ROS, with a gear if it is simple; other types and interfaces are named in the warning."""
+    joints, actuators = transmission.all("joint"), transmission.all("actuator")
+    commands = {joint.name(): [x.content for x in joint.all("hardwareInterface") if x.content] for joint in joints}
+    kinds = dict(zip(model.topology.joint_names, model.topology.joint_classes, strict=True))
+    driven = [name for name, given in commands.items() if not given or any("State" not in x for x in given)]
+    names = [name for name in driven if name in kinds and kinds[name].nv == 1]
+    types = [transmission.attributes.get("type", ""), *(x.content for x in transmission.all("type"))]
+    ratios = [x.content for place in (*actuators, transmission) for x in place.all("mechanicalReduction")] or ["1"]
+    is_simple = len(driven) == len(actuators) == 1 and any(x.endswith("SimpleTransmission") for x in types)
+    gear = _ratio(ratios[0]) if is_simple else 1.0
+    unused = [
+        f"<transmission> of joint {name!r}, which has no single coordinate" for name in driven if name not in names
+    ]
+    if driven and not is_simple:
+        unused.append(f"<transmission> of type {types[-1]}, whose joints have motors without gears")
+    if gear is None:
+        unused.append(f"<mechanicalReduction> {ratios[0]!r}, which is not a ratio")
+    for interface in (x for given in commands.values() for x in given if "Effort" not in x and "State" not in x):
+        unused.append(f"{interface}, whose gains are not in the file, so that the control is a torque or force")
+    for what in unused:
+        robot.ignore(what, transmission.line)
+    return [Actuator(actuators[0].name() if is_simple else name, {name: (gear or 1.0,)}) for name in names]
+
+
+def _ratio(text: str) -> float | None:
+    """Value of a text that is a finite number and not zero."""
+    with contextlib.suppress(ValueError):
+        return float(text) if 0.0 < abs(float(text)) < np.inf else None
+
+
+_SHORT_FORMS = {"loop_joint": _loop_joint, "rod": _rod, "coupling": _coupling, "drives": _no_or_all_drives}

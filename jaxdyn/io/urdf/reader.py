@@ -5,9 +5,10 @@
   frames. A `continuous` joint has one coordinate. In addition to the six standard types of joints, `spherical` is supported.
 * `mimic` becomes a `Coupling`, `dynamics` becomes `JointFriction`, `limit` becomes `Model.limits`.
 * `collision` becomes contacts with the ground on request, see `urdf.colliders`.
-* Meshes, materials, transmissions and simulator settings (`<gazebo>`) do not affect the dynamics and are not read. One
+* `transmission` becomes a motor of `Actuators`, see `urdf.extension`.
+* Meshes, materials and simulator settings (`<gazebo>`) do not affect the dynamics and are not read. One
   `IgnoredContent` warning names all other elements that are not read, with their lines. `load_visuals` reads meshes and materials.
-* Loops, drives, springs in joints and gravity are children of the extension element `<jaxdyn>`, see `jaxdyn.io.urdf`.
+* All other forces, drives, rotors, loops and gravity are children of the extension element `<jaxdyn>`, see `jaxdyn.io.urdf`.
 """
 
 import contextlib
@@ -21,11 +22,12 @@ from typing import Any, Literal
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import UnknownName, check_name, one_line, suggestion
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.mechanism.reader import build
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.shapes.colliders import ContactUse, check_contact
 from jaxdyn.io.urdf.colliders import urdf_collider_count, with_urdf_contact
 from jaxdyn.io.urdf.elements import JOINT_TYPES, inertia, joint_of, limits, origin, repair_inertias
-from jaxdyn.io.urdf.extension import joint_extras, with_extension
+from jaxdyn.io.urdf.extension import joint_extras, joint_numbers, rotors_of, tables_of, with_extension
 from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, read_xml, shortened, unused, warn_of_unread
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.joints import Fixed, Free
@@ -153,6 +155,7 @@ def _system(robot: Element, base: str | None, repair: bool, kinematic: bool) -> 
     extension = robot.optional("jaxdyn") or Element("jaxdyn", {}, robot.line, robot.file)
     moving = [joint.name for joint in joints.values() if joint.kind != "fixed"]
     extras = joint_extras(extension, moving)
+    tables = tables_of(extension, extras)
     order, root = _tree(robot, links, joints)
     if base != "free" and not moving:
         raise robot.error(f"no joint moves; add one that is not fixed, or {_FREE_BASE}")
@@ -197,18 +200,20 @@ def _system(robot: Element, base: str | None, repair: bool, kinematic: bool) -> 
         with _errors_at(links[joint.child]):
             _add_body(builder, joint, inertias.get(joint.child, {}), extras.get(joint.name))
     with _errors_at(robot):
-        model = builder.build(kinematic=kinematic)
+        model = build(builder, *rotors_of(tables, extension), kinematic=kinematic)
         # In the order of the model, which is the order that `save_urdf` uses.
         elements = {name: joints[name].element for name in model.topology.joint_names if name in joints}
-        return with_extension(model, elements, extension, extras)
+        return with_extension(model, elements, extras, tables, robot)
 
 
 @contextlib.contextmanager
 def _errors_at(element: Element) -> Iterator[None]:
-    """Add the file and the line of an element to errors of the builder."""
+    """Add the file and the line of an element to errors that do not name them."""
     try:
         yield
     except (MechanismError, UnknownName) as error:
+        if str(error).startswith(f"{element.file}, line "):
+            raise
         remedy = _FURTHER_REMEDIES.get(type(error))
         hint = "" if remedy is None else f", or {remedy}"
         raise MechanismError(f"{element.file}, line {element.line}: {error}{hint}") from None
@@ -310,6 +315,8 @@ def _add_body(builder: MechanismBuilder, joint: _Joint, body: dict[str, Any], ex
     numbers: dict[str, Any] = {}
     if joint.kind in _OF_ONE_COORDINATE:
         numbers = limits(element.optional("limit"), joint.kind)
+    if extra is not None and "toml" in extra.attributes:
+        numbers |= joint_numbers(extra, joint.kind, joint_of(element, joint.kind))
     if extra is not None and "armature" in extra.attributes:
         if joint.kind not in _OF_ONE_COORDINATE:
             raise extra.error(

@@ -1,78 +1,88 @@
 """Writer of systems as URDF, for the use of identified or generated mechanisms in other programs.
 
-The root link is "ground". Quantities that URDF does not support (armature, springs in joints, gravity, loops, drives) are written
-to the <jaxdyn> element that `jaxdyn.io.urdf` describes; other readers ignore it.
+The root link is "ground". Parts that URDF does not support (gravity, armature, rotors, drives, loops, and all forces but viscous
+and dry friction) are written to the <jaxdyn> element that `jaxdyn.io.urdf` describes; other readers ignore it.
 """
 
 import math
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
+import equinox as eqx
 import numpy as np
-from jaxtyping import Array
 
-from jaxdyn.constraints.kinds import Coupling, Distance, LoopJoint
-from jaxdyn.dynamics.constraint import Constraint
-from jaxdyn.dynamics.drives import JointDrives, drives_of_joints
-from jaxdyn.dynamics.forces import Force, JointSpring
-from jaxdyn.dynamics.forces.friction import JointFriction
+from jaxdyn.constraints.kinds import Coupling
+from jaxdyn.dynamics.drives import Actuators, drives_of_joints
+from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import check_name, one_line
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
+from jaxdyn.io.mechanism.joints import joint_limits_table
+from jaxdyn.io.mechanism.parts import part_classes, part_table
+from jaxdyn.io.mechanism.writer import drive_tables, rotor_tables
 from jaxdyn.io.placements import rpy_from_quaternion
+from jaxdyn.io.tables import Place
+from jaxdyn.io.toml import toml_value
 from jaxdyn.io.urdf.elements import INERTIA_ENTRIES, JOINT_TYPES, across
 from jaxdyn.io.urdf.reader import system_from_robot
-from jaxdyn.io.xml import parse_xml, problem_with_name, shortened, unused
+from jaxdyn.io.xml import IgnoredContent, parse_xml, problem_with_name, shortened, unused
+from jaxdyn.mechanism.builder import STANDARD_GRAVITY
 from jaxdyn.mechanism.joints import Planar, Prismatic, Revolute
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.transform import RigidTransform
 
-_OneForce = TypeVar("_OneForce", bound=Force)
 # Value for "no limit", for readers that do not support infinity; `load_urdf` reads it as no limit.
 _UNLIMITED = 1e30
 
 
-def save_urdf(system: System, path: Path | str) -> None:
+def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = ()) -> None:
     """Write a system as URDF; `load_urdf` reads it back with every value accurate to 1e-12.
 
     Bodies keep their names and become links; frames become links without mass on fixed joints. In the system that is read back,
-    forces of friction precede springs. The algorithm `system.method` and the rate `system.stabilization` are not properties of the
-    mechanism and are not written.
+    viscous and dry friction that URDF can express precedes all other forces. The algorithm `system.method` and the rate
+    `system.stabilization` are not properties of the mechanism and are not written.
 
     Args:
         system: System to write.
         path: Path of the file.
+        drop: Parts that are left out, because URDF lacks them: names of tables such as "actuator", or "gravity", "joint" (armature,
+            and limits of joints with several coordinates), the name of a class of the user, or "jaxdyn" for all of them, which
+            makes a plain URDF file. One `IgnoredContent` warning names them.
 
     Raises:
-        ConfigError: A name, a joint, a rotor, a force or a constraint cannot be written as URDF, or the model is a batch; the
-            message is one line with the name and the remedy. In this case nothing is written.
+        ConfigError: A name, a joint, or a force, constraint or drive of a class of the user cannot be written as URDF, or the model
+            is a batch; the message is one line with the name and the remedy. In this case nothing is written.
+        UnknownName: There is no such table to drop.
         MechanismError: The parameters are not physically valid, so that the file could not be loaded.
     """
     path = Path(path)
-    text = _Writer(system, path).text()
+    writer = _Writer(system, path, drop)
+    text = writer.text()
     system_from_robot(parse_xml(text.encode(), path))  # refuses values that readers would not accept
     write_content(path, text)
+    if writer.dropped:
+        warnings.warn(
+            one_line(f"{path}: left out {', '.join(dict.fromkeys(writer.dropped))}"), IgnoredContent, stacklevel=2
+        )
 
 
 class _Writer:
-    def __init__(self, system: System, path: Path):
-        self.system, self.path = system, path
+    def __init__(self, system: System, path: Path, drop: Sequence[str]):
+        self.system, self.path, self.drop = system, path, drop
+        self.dropped: list[str] = []
         self.model: Model = system.model
         self.topology = system.model.topology
         if self.model.mass.ndim != 1:
             raise ConfigError(
                 f"{path}: the model is a batch of shape {self.model.mass.shape[:-1]}; write one mechanism per file"
             )
-        for name in self.model.rotors.names:
-            raise self.refused(f"rotor {name!r} cannot be written as URDF; save as TOML")
-        self.friction = self._only(JointFriction)
-        self.spring = self._only(JointSpring)
-        for force in system.forces:
-            if not isinstance(force, JointFriction | JointSpring):
-                raise self.refused(
-                    f"a force of class {type(force).__name__} cannot be written as URDF; remove it or save as TOML"
-                )
+        frictions = (force for force in system.forces if isinstance(force, JointFriction))
+        self.friction = next(filter(self._is_native, frictions), None)
         # Mimic joints are couplings of first degree that have the name of the driven joint. They are read before all other
         # constraints, in the order of the joints; other couplings of this form keep their position.
         self.mimics: dict[int, Coupling] = {}
@@ -81,6 +91,10 @@ class _Writer:
                 break
             self.mimics[constraint.driven] = constraint
         self._check_names()
+        parts = (*system.forces, *system.constraints)
+        known = ("jaxdyn", "gravity", "joint", "rotor", "drives", "actuator", *part_classes())
+        for name in drop:
+            check_name("part to drop", name, (*known, *(type(part).__name__ for part in parts)))
 
     def refused(self, message: str) -> ConfigError:
         return ConfigError(f"{self.path}: {message}")
@@ -97,11 +111,10 @@ class _Writer:
             if problem is not None:
                 raise self.refused(f"the name {shortened(name)!r} {problem}")
 
-    def _only(self, kind: type[_OneForce]) -> _OneForce | None:
-        found = [force for force in self.system.forces if isinstance(force, kind)]
-        if len(found) > 1:
-            raise self.refused(f"the system has two forces of class {kind.__name__}; combine them into one")
-        return found[0] if found else None
+    def _is_native(self, force: JointFriction) -> bool:
+        """Whether friction has one value for all components of each joint, which URDF can express."""
+        rows, owners = np.stack([force.viscous, force.coulomb, force.velocity_scale]), self.topology.body_of_column
+        return all(np.all(own == own[:, :1]) for own in (rows[:, owners == body] for body in range(self.model.nb)))
 
     def _joint_at(self, coordinate: int) -> str:
         return self.topology.joint_names[self.topology.body_of_coordinate[coordinate]]
@@ -116,7 +129,9 @@ class _Writer:
             parts.append(
                 _element("joint", *ends, name=unused(f"{name}_fixed", self.topology.joint_names), type="fixed")
             )
-        robot = _element("robot", *parts, _element("jaxdyn", *self._extension()), name=self.model.name)
+        extension = self._extension()
+        parts += [_element("jaxdyn", *extension)] if extension else []
+        robot = _element("robot", *parts, name=self.model.name)
         return "\n".join(['<?xml version="1.0" encoding="utf-8"?>', *robot, ""])
 
     def _ends(self, parent: int, child: str, frame: RigidTransform) -> list[list[str]]:
@@ -162,14 +177,9 @@ class _Writer:
             numbers = {"lower": lower, "upper": upper} if type_ != "continuous" else {}
             numbers |= {"effort": float(effort[0]), "velocity": float(velocity[0])}
             parts.append(_element("limit", **{key: _limit(x) for key, x in numbers.items()}))
-        elif bounded or np.any(np.isfinite([effort, velocity])):
-            raise self.refused(
-                f"joint {name!r} is {type_} and has limits, which URDF cannot express; remove them or save as TOML"
-            )
-        if self.friction is not None:
-            words = self._common(body, "damping", self.friction.viscous)
-            words |= self._common(body, "friction", self.friction.coulomb)
-            parts += [_element("dynamics", **words)] if words else []
+        if self.friction is not None and columns.any():
+            own = {"damping": self.friction.viscous[columns][0], "friction": self.friction.coulomb[columns][0]}
+            parts += [_element("dynamics", **own)] if any(own.values()) else []
         if q in self.mimics:
             coupling = self.mimics[q]
             offset, multiplier = coupling.coefficients
@@ -178,87 +188,54 @@ class _Writer:
         return _element("joint", *parts, name=name, type=type_)
 
     def _extension(self) -> list[list[str]]:
-        model, topology = self.model, self.topology
-        parts = [_element("gravity", xyz=model.gravity)]
-        for body, (name, kind) in enumerate(zip(topology.joint_names, topology.joint_classes, strict=True)):
-            words = self._common(body, "armature", model.armature, single=True)
-            if self.friction is not None:
-                words |= self._common(body, "velocity_scale", self.friction.velocity_scale)
-            if self.spring is not None:
-                words |= self._common(body, "stiffness", self.spring.stiffness, single=True)
-                rest = self.spring.rest[topology.q_starts[body]]
-                if kind in (Revolute, Prismatic) and rest:
-                    words.setdefault("stiffness", 0.0)
-                    words["rest"] = float(rest)
-            if words:
+        """Children of <jaxdyn>; those that are dropped are noted."""
+        system, model, file = self.system, self.model, Place(self.path)
+        parts: list[list[str]] = []
+        if not np.array_equal(model.gravity, STANDARD_GRAVITY) and self._stays("gravity"):
+            parts.append(_element("gravity", xyz=model.gravity))
+        for body, name in enumerate(self.topology.joint_names):
+            words = self._joint_words(body)
+            if words and self._stays("joint"):
                 parts.append(_element("joint", name=name, **words))
-        parts += self._drives()
-        return [*parts, *map(self._constraint, self.system.constraints[len(self.mimics) :])]
-
-    def _drives(self) -> list[list[str]]:
-        """Elements of the drives; none if they are those of a file without such elements."""
-        drives, usual = self.system.drives, drives_of_joints(self.model)
-        if drives is None:
-            return [] if usual is None else [_element("drives", joints="all")]
-        if type(drives) is not JointDrives:
-            raise self.refused(f"drives of class {type(drives).__name__} cannot be written as URDF; save as JSON")
-        if usual is not None and drives.columns == usual.columns and np.array_equal(drives.gear, usual.gear):
-            return []
-        if not drives.columns:
-            return [_element("drives", joints="none")]
-        topology, parts = self.topology, []
-        for column, gear in zip(drives.columns, drives.gear, strict=True):
-            body = topology.body_of_column[column]
-            if topology.joint_classes[body] not in (Revolute, Prismatic):
-                raise self.refused(
-                    f"a drive of joint {topology.joint_names[body]!r} cannot be written as URDF; save as TOML"
-                )
-            parts.append(_element("drive", joint=topology.joint_names[body], gear=gear))
+        tables: dict[str, Any] = {}
+        if model.rotors.names and self._stays("rotor"):
+            tables["rotor"] = rotor_tables(model)
+        kind = "actuator" if type(system.drives) is Actuators else "drives"
+        if not eqx.tree_equal(system.drives, drives_of_joints(model)) and self._stays(kind):
+            tables |= drive_tables(system, file)
+        parts += [self._table(name, table) for name, table in tables.items()]
+        for part in (*system.forces, *system.constraints[len(self.mimics) :]):
+            if part is not self.friction and self._stays(type(part).__dict__.get("table_name") or type(part).__name__):
+                name, table = part_table(model, part, file)
+                parts.append(self._table(name, table if isinstance(part, JointForce) else [table]))
         return parts
 
-    def _common(self, body: int, attribute: str, values: Array, *, single: bool = False) -> dict[str, float]:
-        """The common value of all components of a joint as an attribute, none if it is zero.
+    def _stays(self, name: str) -> bool:
+        """Whether a part of <jaxdyn> is written; its name is noted if not."""
+        dropped = name in self.drop or "jaxdyn" in self.drop
+        self.dropped += [name] * dropped
+        return not dropped
 
-        Args:
-            body: Index of the body that the joint moves.
-            attribute: Name of the attribute.
-            values: Values of all velocity components of the mechanism.
-            single: Whether the joint must have one degree of freedom.
-        """
-        name, kind = self.topology.joint_names[body], self.topology.joint_classes[body]
-        own = {float(x) for x in np.asarray(values)[self.topology.body_of_column == body]}
-        if own == {0.0}:
-            return {}
-        if len(own) > 1 and attribute in ("damping", "friction"):
+    def _table(self, name: str, value: Any) -> list[str]:
+        text = toml_value(value)
+        if not text.isprintable():
             raise self.refused(
-                f"joint {name!r} has different values of {attribute} for its components, but URDF has one value for all; "
-                "save as TOML"
+                f"a name in the table {name!r} has line breaks or other invisible characters; remove them"
             )
-        if len(own) > 1 or (single and kind not in (Revolute, Prismatic)):
-            raise self.refused(f"{attribute} of joint {name!r} cannot be written as URDF; save as TOML")
-        return {attribute: own.pop()}
+        return _element("table", name=name, toml=text)
 
-    def _constraint(self, constraint: Constraint) -> list[str]:
-        match constraint:
-            case Coupling():
-                driven, driver = (self._joint_at(i) for i in (constraint.driven, constraint.driver))
-                joints = {"joint": driven, "driver": driver}
-                return _element("coupling", name=constraint.name, **joints, coefficients=constraint.coefficients)
-            case Distance():
-                links = self._links(constraint, {"xyz": constraint.point_a}, {"xyz": constraint.point_b})
-                return _element("rod", *links, name=constraint.name, length=constraint.length)
-            case LoopJoint():
-                links = self._links(constraint, _placement(constraint.frame_a), _placement(constraint.frame_b))
-                return _element("loop_joint", *links, name=constraint.name, type=constraint.kind)
-        raise self.refused(f"a constraint of class {type(constraint).__name__} cannot be written as URDF; remove it")
-
-    def _links(self, constraint: Distance | LoopJoint, *places: dict[str, Any]) -> list[list[str]]:
-        """The two bodies that a constraint connects."""
-        names = [self.topology.body_name(body) for body in (constraint.body_a, constraint.body_b)]
-        return [
-            _element(f"link{k}", link=name, **place)
-            for k, (name, place) in enumerate(zip(names, places, strict=True), 1)
-        ]
+    def _joint_words(self, body: int) -> dict[str, Any]:
+        """Attributes of a joint that URDF lacks: armature, limits of several coordinates, and scale of the friction."""
+        kind, table = self.topology.joint_classes[body], joint_limits_table(self.model, body)
+        table = {key: x for key, x in table.items() if key != "armature" or np.any(x)}
+        if kind in (Revolute, Prismatic):
+            words = {key: x for key, x in table.items() if key == "armature"}
+        else:
+            words = {"toml": toml_value(table)} if table else {}
+        if self.friction is not None:
+            own = self.friction.velocity_scale[self.topology.body_of_column == body]
+            words |= {"velocity_scale": float(own[0])} if np.any(own != HOLDING_SCALE) else {}
+        return words
 
 
 def _element(tag: str, *children: list[str], **attributes: Any) -> list[str]:

@@ -96,17 +96,20 @@ class ConvertArguments(SourceOptions):
     reported and no file is written. Only archives keep the settings method and stabilization of the computation.
 
       jaxdyn convert robot.urdf robot.toml
-      jaxdyn convert robot.toml robot.urdf
+      jaxdyn convert robot.toml robot.urdf --drop jaxdyn
 
     Attributes:
         source: Mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
         target: File to write: .toml, .urdf or .json (with .npz).
         force: Replace OUT if it exists.
+        drop: Tables, such as actuator, that are left out of a URDF file, separated by commas; "jaxdyn" for all that the format
+            lacks.
     """
 
     source: Path = dataclasses.field(metadata=placeholder("IN"))
     target: Path = dataclasses.field(metadata=placeholder("OUT"))
     force: bool = False
+    drop: str | None = dataclasses.field(default=None, metadata=placeholder("TABLES"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

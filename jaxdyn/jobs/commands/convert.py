@@ -3,6 +3,7 @@
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.system_file import save_system
 from jaxdyn.jobs.commands.arguments import ConvertArguments
+from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.jobs.source import load_source
 
 
@@ -11,7 +12,9 @@ def convert(arguments: ConvertArguments) -> None:
     if arguments.target.exists() and not arguments.force:
         raise ConfigError(f"{arguments.target}: the file already exists; choose another name or give --force")
     system = load_source(arguments, arguments.source)
-    save_system(system, arguments.target, source=f"converted by jaxdyn from {arguments.source.name}")
+    source, drop = f"converted by jaxdyn from {arguments.source.name}", (arguments.drop or "").split(",")
+    with warnings_as_notes():
+        save_system(system, arguments.target, source=source, drop=tuple(filter(None, drop)))
     if arguments.target.suffix not in (".json", ".npz") and (system.method, system.stabilization) != ("auto", None):
         print(
             f"method = {system.method} and stabilization = {system.stabilization} are not written, because only archives (.json) "
