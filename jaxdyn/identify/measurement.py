@@ -449,9 +449,11 @@ def check_lead(plant: Plant, free: bool, inputs: Knots | None) -> None:
     if isinstance(delay, Tracer) or isinstance(start, Tracer):
         return
     longest, lead = float(np.max(np.abs(np.asarray(delay)), initial=0.0)), 0.0 - float(np.max(np.asarray(start)))
-    lags = getattr(plant.system.drives, "time_constant", None)
-    memory = 0.0 if lags is None or isinstance(lags, Tracer) else _MEMORY * float(np.max(np.asarray(lags)))
-    needed = longest + memory
+    lags, late = (getattr(plant.system.drives, name, None) for name in ("time_constant", "delay"))
+    lag, of_drives = (
+        0.0 if x is None or isinstance(x, Tracer) else float(np.max(np.asarray(x), initial=0.0)) for x in (lags, late)
+    )
+    needed = longest + of_drives + _MEMORY * lag
     if plant.system.nz and not lead >= max((1.0 - 1e-6) * needed, np.finfo(float).tiny):
         raise MeasurementError(
             "inputs: the drives have states, which follow from the inputs before a window, but the data contain "

@@ -1,12 +1,15 @@
-"""States of drives, lags and integrals, in integrators, rollouts, gradients, files and fits."""
+"""States of drives, lags, integrals and delays, in integrators, rollouts, gradients, files and fits."""
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.interpolate
+import scipy.signal
 from recorded import STEP, pendulum, simulated
 
 import jaxdyn
@@ -33,13 +36,13 @@ from jaxdyn.simulate import Knots, Projected, Variational, rollout_adaptive
 MODEL = pendulum()
 (JOINT,) = MODEL.topology.joint_names
 EVERY = (
-    Actuator("lag", {JOINT: (1.5,)}, time_constant=0.2, control_range=(-2.0, 2.0)),
+    Actuator("lag", {JOINT: (1.5,)}, time_constant=0.2, delay=0.8, control_range=(-2.0, 2.0)),
     Actuator("motor", {JOINT: (1.0,)}, gain=0.5),
     Actuator.position_servo(JOINT, 3.0, 0.2, name="integral", time_constant=1.0, integrates=True),
 )
 SYSTEM = System(MODEL, drives=Actuators.of(MODEL, EVERY))
 CONTROLS = Knots(jnp.array([[1.0, 0.5, 2.0], [-1.5, 0.2, -1.0], [0.5, 1.0, 0.5]]), 0.2, interpolation="cubic")
-START = State(jnp.array([0.3]), jnp.array([-0.4]), jnp.array([0.5, -0.2]))
+START = State(jnp.array([0.3]), jnp.array([-0.4]), jnp.array([0.9, 0.6, 0.7, 0.8, 0.5, -0.2]))
 
 
 def flat(state):
@@ -86,6 +89,25 @@ def test_the_default_step_of_a_lag_is_exact_for_time_constants_of_any_size():
         t = dt * np.arange(5)
         np.testing.assert_allclose(run.saved.z[:, 0], -np.expm1(-t / T), rtol=1e-13)
         np.testing.assert_allclose(run.saved.v[:, 0], 3.0 * (t + T * np.expm1(-t / T)), rtol=1e-12, atol=1e-12)
+
+
+def test_the_default_step_of_a_delay_is_exact_for_delays_of_any_size():
+    """Constant controls: the step responses of the Padé approximation R of the delay and, for the momentum of the mean force,
+    of 3 R / s, by SciPy. After a long time the velocity is 3 (t - tau)."""
+
+    def motion(tau, dt=0.1, steps=20):
+        system = eqx.tree_at(lambda s: s.drives.delay, slider(delay=1.0), tau)
+        return jaxdyn.rollout(system, system.at_rest(jnp.zeros(1)), jnp.ones((steps, 1)), dt=dt, steps=steps)
+
+    motion = jax.jit(motion)
+    p, q = scipy.interpolate.pade([(-1.0) ** k / math.factorial(k) for k in range(8)], 4, 3)  # of exp(-s)
+    for tau in (10.0, 0.3, 2e-3):
+        run = motion(jnp.array([tau]))
+        for found, denominator in ((run.saved.z[:, 3], q.c), (run.saved.v[:, 0] / (3.0 * tau), [*q.c, 0.0])):
+            _, expected = scipy.signal.step((p.c, denominator), T=0.1 / tau * np.arange(21))
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    slope = jax.jit(jax.grad(lambda tau: motion(tau).final.v[0]))
+    np.testing.assert_allclose([slope(jnp.array([tau]))[0] for tau in (0.05, 1e-9)], -3.0, rtol=1e-9)
 
 
 def test_means_of_short_steps_have_all_digits():
@@ -149,8 +171,8 @@ def test_a_stepper_and_the_tables_of_a_rollout_have_the_states():
     for ours, theirs in zip(state, jax.tree.leaves(run.final), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
     table = run.to_dataframe()
-    np.testing.assert_array_equal(table[["z_0", "z_1"]], run.saved.z)
-    assert "3: lag, motor, integral; 2 states" in SYSTEM.summary()
+    np.testing.assert_array_equal(table[[f"z_{k}" for k in range(6)]], run.saved.z)
+    assert "3: lag, motor, integral; 6 states" in SYSTEM.summary()
 
 
 @pytest.mark.parametrize("ending", ["toml", "json"])
@@ -163,23 +185,27 @@ def test_files_have_the_states_of_actuators(tmp_path, ending):
     assert found.descriptions(MODEL) == [*EVERY[:2], act]
 
 
-def test_a_fit_recovers_a_time_constant_from_a_recording():
+def test_a_fit_recovers_a_time_constant_and_a_delay_from_a_recording():
     lagged = System(MODEL, drives=Actuators.of(MODEL, EVERY[:2]))
     truth = identify.Plant(lagged, identify.Sensors([1e-3]))
     recording = simulated(truth, 3.0, 1)
-    wrong = eqx.tree_at(lambda p: p.system.drives.time_constant, truth, jnp.array([0.1]))
-    parameters = identify.Parameters(wrong, [identify.Parameter("system.drives.time_constant")])
-    assert [name for name, _ in parameters.labels] == ["time_constant [lag]"]
+    times = ("time_constant", "delay")
+    wrong = eqx.tree_at(
+        lambda p: [getattr(p.system.drives, x) for x in times], truth, [jnp.array([0.1]), jnp.array([0.5])]
+    )
+    parameters = identify.Parameters(wrong, [identify.Parameter(f"system.drives.{x}") for x in times])
+    assert tuple(parameters.labels) == (("time_constant [lag]", "s"), ("delay [lag]", "s"))
     # The states at the start of a window follow from the inputs of the lead.
-    windows = identify.cut([recording], duration=0.5, interval=STEP, lead=1.0, first=1.0)
+    windows = identify.cut([recording], duration=0.5, interval=STEP, lead=2.0, first=2.0)
     fitted = identify.fit(identify.OutputError(parameters, windows))
     # In windows of one half second, exp(-1 s / 0.2 s) of the error of the first state remains.
     np.testing.assert_allclose(fitted.value.system.drives.time_constant, 0.2, rtol=2e-2)
+    np.testing.assert_allclose(fitted.value.system.drives.delay, 0.8, rtol=2e-2)
     still = jnp.zeros(1)  # forces other than those of the drives do not need their states
-    other = identify.remaining_forces(lagged, State(*2 * (still,), still), still)
+    other = identify.remaining_forces(lagged, State(still, still, jnp.zeros(5)), still)
     np.testing.assert_array_equal(other, identify.remaining_forces(lagged, State(still, still), still))
     late = identify.cut([recording], duration=0.5, interval=STEP, lead=0.1)
-    with pytest.raises(MeasurementError, match=r"a lead of at least 0.3 s, the longest delay and 3 time"):
+    with pytest.raises(MeasurementError, match=r"a lead of at least 0.8 s, the longest delay and 3 time"):
         identify.OutputError(parameters, late)
 
 
@@ -191,10 +217,10 @@ def test_what_does_not_fit_drives_with_states_is_refused_with_the_remedy(refusal
         lambda: jaxdyn.stepper(SYSTEM, 0.1)(START.q, START.v),
         lambda: rollout_adaptive(SYSTEM, no_z, times=jnp.array([0.0, 1.0])),
     ):
-        assert "2 states, but the state has no z; give State(q, v, z), or system.at_rest(q)" in refusal(
+        assert "6 states, but the state has no z; give State(q, v, z), or system.at_rest(q)" in refusal(
             ValueError, call
         )
-    assert "z has shape (2,), but the drives" in refusal(ValueError, jaxdyn.acceleration, System(MODEL), START)
+    assert "z has shape (6,), but the drives" in refusal(ValueError, jaxdyn.acceleration, System(MODEL), START)
     assert "changed(drives=None)" in refusal(ValueError, jaxdyn.inverse_dynamics, SYSTEM, START, jnp.zeros(1))
     assert "give its time_constant" in refusal(ValueError, Actuator, "a", {JOINT: (1.0,)}, integrates=True)
     reverse = refusal(ValueError, Actuator, "a", {JOINT: (1.0,)}, time_constant=1.0, state_range=(1.0, 0.0))
@@ -249,17 +275,18 @@ def test_drives_of_ones_own_with_states_are_one_class():
 
 def test_tangent_coordinates_of_a_state_end_with_those_of_drives(refusal):
     dynamics, u = MultibodyDynamics(SYSTEM), jnp.array([0.4, 0.1, -0.3])
-    step = jnp.array([0.1, 0.2, 0.3, 0.4])
+    step = jnp.linspace(0.1, 0.8, 8)
     there = dynamics.retract(START, step)
     np.testing.assert_allclose(dynamics.difference(START, there), step, rtol=1e-14)
     a = jaxdyn.acceleration(SYSTEM, START, u)
-    np.testing.assert_allclose(dynamics.rate(START, u, jnp.zeros(())), [-0.4, *a, (0.4 - 0.5) / 0.2, -0.3], rtol=1e-12)
-    assert dynamics.nx == len(dynamics.units) == 4
+    rate = dynamics.rate(START, u, jnp.zeros(()))
+    np.testing.assert_allclose(rate[np.array([0, 1, -2, -1])], [-0.4, *a, (0.8 - 0.5) / 0.2, -0.3], rtol=1e-12)
+    assert dynamics.nx == len(dynamics.units) == 8
     goal = State(jnp.ones(1), jnp.zeros(1))
     np.testing.assert_array_equal(dynamics.difference(goal, START)[2:], 0.0)
     assert TargetState(goal)(dynamics, jnp.zeros(()), START, u).shape == (2,)
-    assert TargetState(there)(dynamics, jnp.zeros(()), START, u).shape == (4,)
-    assert "2 states, but the state has no z" in refusal(
+    assert TargetState(there)(dynamics, jnp.zeros(()), START, u).shape == (8,)
+    assert "6 states, but the state has no z" in refusal(
         ValueError, ControlProblem, dynamics, goal, duration=1.0, steps=8
     )
 

@@ -1,4 +1,4 @@
-"""Motors and servos with ranges and lags, on joints, tendons and bodies; theory.md (H16), (H17), (H22), (H23)."""
+"""Motors and servos with ranges and lags, on joints, tendons and bodies; theory.md (H16), (H17), (H22)-(H25)."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,9 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import dot, einsum, floating, floating_or_none
 from jaxdyn.dynamics import inverse, kinematics
 from jaxdyn.dynamics.added_inertia import AddedInertia
+from jaxdyn.dynamics.drives import delays
 from jaxdyn.dynamics.drives.base import Controls, Coordinates, Drives, States, Velocities
+from jaxdyn.dynamics.drives.delays import POINTS
 from jaxdyn.dynamics.forces import OverStep, Scalar, on_body
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.dynamics.paths import (
@@ -44,7 +46,8 @@ class Actuator:
     at its range, then f; derivatives are zero beyond the bounds.
 
     An actuator with a time constant T has a state z, which replaces u in f: dz/dt = (u - z) / T for a first-order lag, or
-    dz/dt = u / T for an integrator. The state stays within its range.
+    dz/dt = u / T for an integrator. The state stays within its range. A delay acts before this state: f and z depend on
+    u(t - delay), by the Padé approximation [3/4] with four states.
 
     Attributes:
         name: Name of the control.
@@ -63,6 +66,7 @@ class Actuator:
         time_constant: Time constant T of the state, s; 0 for an actuator without a state.
         integrates: Whether the state is the integral of the control instead of the control with a lag.
         state_range: Bounds of the state.
+        delay: Time by which the control acts later, s.
         stall_force: Force at rest of a motor whose largest force falls linearly with the speed, by the voltage that it induces;
             no such limit by default.
         no_load_speed: Rate of the length at which the largest force is zero.
@@ -83,7 +87,7 @@ class Actuator:
         system = jaxdyn.System(model, drives=Actuators.of(model, (servo, motor)))
         ```
 
-    Source: theory.md (H16), (H22), (H23).
+    Source: theory.md (H16), (H22)-(H25).
     """
 
     name: str
@@ -103,6 +107,7 @@ class Actuator:
     time_constant: float = dataclasses.field(default=0.0, metadata=quantity("s", minimum=0.0))
     integrates: bool = False
     state_range: tuple[float, float] = dataclasses.field(default=_ANY, metadata=quantity("1", infinite=True))
+    delay: float = dataclasses.field(default=0.0, metadata=quantity("s", minimum=0.0))
     stall_force: float = dataclasses.field(default=np.inf, metadata=quantity("1", positive=True, infinite=True))
     no_load_speed: float = dataclasses.field(default=np.inf, metadata=quantity("1", positive=True, infinite=True))
     path: tuple[Waypoint, ...] = ()
@@ -150,8 +155,8 @@ class Actuator:
         return Actuator(**(servo | options), damping=damping)
 
 
-def _optional(**rules: Any) -> Any:
-    return eqx.field(converter=floating_or_none, default=None, metadata=quantity("1", **rules))
+def _optional(unit: str = "1", **rules: Any) -> Any:
+    return eqx.field(converter=floating_or_none, default=None, metadata=quantity(unit, **rules))
 
 
 class Actuators(Drives):
@@ -160,8 +165,8 @@ class Actuators(Drives):
         f = clip(gain u + stiffness (position_target u - l) + damping (velocity_target u - dl/dt) + offset),   tau = clip(B' f)
 
     The bounds are hard: forces are continuous, and derivatives are zero beyond a bound. The default integrator evaluates stiffness
-    and damping of actuators at the end of the step, so that steps are stable with gains of any size. The states of actuators with
-    a time constant are in the order of the controls.
+    and damping of actuators at the end of the step, so that steps are stable with gains of any size. The states are four for each
+    delay, and then one for each time constant, in the order of the controls.
 
     Attributes:
         names: Name of each control.
@@ -185,15 +190,17 @@ class Actuators(Drives):
         no_load_speed: Rates of the lengths at which the largest forces are zero.
         control_range: Lower and upper bounds of the controls.
         force_range: Lower and upper bounds of the forces f.
-        stateful: Index of the control of each state.
-        integrates: Whether each state is the integral of its control instead of a lag.
-        time_constant: Time constants of the states, s.
-        state_range: Lower and upper bounds of the states.
+        stateful: Index of the control of each lag or integral.
+        integrates: Whether each of them is an integral.
+        time_constant: Their time constants, s.
+        state_range: Lower and upper bounds of their states.
+        delayed: Index of the control of each delay.
+        delay: Delays, s.
         effort_range: Lower and upper bounds of the generalized forces, the sums over all actuators.
         pulling: Index of the control of each actuator along a path.
         paths: Path of each of them.
 
-    Source: theory.md (H16), (H22), (H23).
+    Source: theory.md (H16), (H22)-(H25).
     """
 
     names: tuple[str, ...] = eqx.field(static=True, converter=plain)
@@ -219,10 +226,10 @@ class Actuators(Drives):
     force_range: Float[Array, "nu 2"] | None = _optional(infinite=True)
     stateful: tuple[int, ...] = eqx.field(static=True, converter=plain, default=())
     integrates: tuple[bool, ...] = eqx.field(static=True, converter=plain, default=())
-    time_constant: Float[Array, "nz"] | None = eqx.field(
-        converter=floating_or_none, default=None, metadata=quantity("s", positive=True)
-    )
-    state_range: Float[Array, "nz 2"] | None = _optional(infinite=True)
+    time_constant: Float[Array, "lags"] | None = _optional("s", positive=True)
+    state_range: Float[Array, "lags 2"] | None = _optional(infinite=True)
+    delayed: tuple[int, ...] = eqx.field(static=True, converter=plain, default=())
+    delay: Float[Array, "delays"] | None = _optional("s", positive=True)
     effort_range: Float[Array, "nv 2"] | None = _optional(infinite=True)
     pulling: tuple[int, ...] = eqx.field(static=True, converter=plain, default=())
     paths: tuple[Path, ...] = ()
@@ -260,6 +267,7 @@ class Actuators(Drives):
         pushing, bodies, *vectors = zip(*thrusters, strict=True) if thrusters else ((), (), (), (), ())
         stateful = [control for control, actuator in enumerate(actuators) if actuator.time_constant]
         of_states = [actuators[control] for control in stateful]
+        delayed = [control for control, actuator in enumerate(actuators) if actuator.delay]
         bounds = np.tile(_ANY, (model.nv, 1))
         for joint, pair in (effort_range or {}).items():
             bounds[[column for column, _ in arms_of_joints(model.topology, {joint: (1.0,)}, "effort_range")]] = pair
@@ -275,8 +283,10 @@ class Actuators(Drives):
             gain=np.array([actuator.gain for actuator in actuators], float),
             stateful=tuple(stateful),
             integrates=tuple(x.integrates for x in of_states),
-            time_constant=_unless(0.0, [x.time_constant for x in of_states]),
+            time_constant=floating_or_none(_unless(0.0, [x.time_constant for x in of_states])),
             state_range=floating_or_none(_unless(_ANY, [x.state_range for x in of_states])),
+            delayed=tuple(delayed),
+            delay=floating_or_none(_unless(0.0, [actuators[control].delay for control in delayed])),
             effort_range=jnp.asarray(bounds, float) if effort_range else None,
             pulling=tuple(paths),
             paths=tuple(paths.values()),
@@ -301,6 +311,8 @@ class Actuators(Drives):
                 for key in ("time_constant", "state_range"):
                     if getattr(self, key) is not None:
                         values[key] = np.asarray(getattr(self, key))[k].tolist()
+            if control in self.delayed:
+                values["delay"] = float(np.asarray(self.delay)[self.delayed.index(control)])
             own = [k for k, owner in enumerate(self.controls) if owner == control]
             joints = joints_of_arms(topology, [self.columns[k] for k in own], np.asarray(self.arms)[own].tolist())
             if control in self.pulling:
@@ -335,44 +347,74 @@ class Actuators(Drives):
 
     @property
     def state_count(self) -> int:
-        return len(self.stateful)
+        return POINTS * len(self.delayed) + len(self.stateful)
 
     @property
     def state_bounds(self) -> tuple[States, States] | None:
-        return None if self.state_range is None else (self.state_range[:, 0], self.state_range[:, 1])
+        if self.state_range is None:
+            return None
+        low, high = self.state_range[:, 0], self.state_range[:, 1]
+        if not self.delayed:
+            return low, high
+        free = jnp.full(POINTS * len(self.delayed), np.inf, low.dtype)
+        return jnp.concatenate([-free, low]), jnp.concatenate([free, high])
 
     def rates(self, model: Model, q: Coordinates, v: Velocities, z: States, u: Controls) -> States:
-        drive, T = self._drive(z, u)
-        return drive / T  # (H22)
+        late, z = self._parts(z)
+        u, changes = self._commands(u), []
+        if self.delay is not None:
+            changes.append(jax.vmap(delays.rates)(late, u[np.array(self.delayed)], self.delay).ravel())
+            u = self._after_delays(late, u)
+        if self.time_constant is not None:
+            changes.append(self._drive(z, u) / self.time_constant)  # (H22)
+        return jnp.concatenate(changes)
 
     def states_over_step(
         self, model: Model, q: Coordinates, v: Velocities, z: States, u: Controls, step: Scalar | float
     ) -> tuple[States, States]:
-        drive, T = self._drive(z, u)
-        x, integrates = step / T, np.array(self.integrates)
-        share = jnp.where(integrates, x, -jnp.expm1(-x))
-        # The quotient cancels in short steps, and is 0/0 in a step of length zero.
-        short = jnp.abs(x) < _SHORT
-        series = x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x * (1 / 120 - x / 720))))
-        lag = jnp.where(short, series, 1.0 - share / jnp.where(short, 1.0, x))
-        mean = jnp.where(integrates, 0.5 * x, lag)
-        return z + mean * drive, z + share * drive  # (H23)
+        late, z = self._parts(z)
+        u, means, ends = self._commands(u), [], []
+        if self.delay is not None:
+            move = jax.vmap(delays.over_step, in_axes=(0, 0, 0, None))
+            mean, end = move(late, u[np.array(self.delayed)], self.delay, step)
+            means, ends, u = [mean.ravel()], [end.ravel()], self._after_delays(mean, u)
+        if self.time_constant is not None:
+            drive = self._drive(z, u)
+            x, integrates = step / self.time_constant, np.array(self.integrates)
+            share = jnp.where(integrates, x, -jnp.expm1(-x))
+            # The quotient cancels in short steps, and is 0/0 in a step of length zero.
+            short = jnp.abs(x) < _SHORT
+            series = x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x * (1 / 120 - x / 720))))
+            lag = jnp.where(short, series, 1.0 - share / jnp.where(short, 1.0, x))
+            mean = jnp.where(integrates, 0.5 * x, lag)
+            means, ends = [*means, z + mean * drive], [*ends, z + share * drive]  # (H23)
+        return jnp.concatenate(means), jnp.concatenate(ends)
 
     def steady_states(self, u: Controls) -> States | None:
-        return None if any(self.integrates) else self._commands(u)
+        u = self._commands(u)
+        steady = [*np.repeat(self.delayed, POINTS), *self.stateful]
+        return None if any(self.integrates) else u[np.array(steady, int)]
 
     def acting(self, z: States, u: Controls) -> Controls:
-        return u.at[np.array(self.stateful, int)].set(z)
+        late, z = self._parts(z)
+        u = self._after_delays(late, u)
+        return u.at[np.array(self.stateful, int)].set(z) if self.stateful else u
 
-    def _drive(self, z: States, u: Controls) -> tuple[States, States]:
-        """Rates of the states times the time constants, and these."""
-        assert self.time_constant is not None  # see `validate`
-        return self._commands(u) - jnp.where(np.array(self.integrates), 0.0, z), self.time_constant
+    def _parts(self, z: States) -> tuple[Float[Array, "delays points"], Float[Array, "lags"]]:
+        """States of the delays, and those of lags and integrals."""
+        of_delays = POINTS * len(self.delayed)
+        return z[:of_delays].reshape(len(self.delayed), POINTS), z[of_delays:]
 
-    def _commands(self, u: Controls) -> States:
-        """Bounded control of each state."""
-        u = u if self.control_range is None else jnp.clip(u, self.control_range[:, 0], self.control_range[:, 1])
-        return u[np.array(self.stateful, int)]
+    def _after_delays(self, late: Float[Array, "delays points"], u: Controls) -> Controls:
+        return u.at[np.array(self.delayed)].set(late[:, -1]) if self.delayed else u
+
+    def _drive(self, z: Float[Array, "lags"], u: Controls) -> Float[Array, "lags"]:
+        """Rates of lags and integrals times their time constants."""
+        return u[np.array(self.stateful, int)] - jnp.where(np.array(self.integrates), 0.0, z)
+
+    def _commands(self, u: Controls) -> Controls:
+        """Bounded controls."""
+        return u if self.control_range is None else jnp.clip(u, self.control_range[:, 0], self.control_range[:, 1])
 
     @property
     def unbounded(self) -> "Actuators":
@@ -383,10 +425,9 @@ class Actuators(Drives):
         return self.names
 
     def row_names(self, model: Model, axis: str) -> tuple[str, ...] | None:
-        if axis == "nz":
-            return tuple(self.names[control] for control in self.stateful)
-        if axis == "nt":
-            return tuple(self.names[control] for control in self.thrusters)
+        owners = {"lags": self.stateful, "delays": self.delayed, "nt": self.thrusters}
+        if axis in owners:
+            return tuple(self.names[control] for control in owners[axis])
         if axis != "arms":
             return super().row_names(model, axis)
         known, owners = velocity_names(model), zip(self.controls, self.columns, strict=True)
@@ -398,13 +439,14 @@ class Actuators(Drives):
         if wrong is None and GROUND in self.bodies:
             wrong = "an actuator on the ground has no effect; give a body"
         sizes = {"nu": self.count, "nv": model.nv, "arms": len(self.columns), "nt": len(self.bodies)}
-        sizes["nz"] = len(self.stateful)
-        owners = (*self.controls, *self.thrusters, *self.pulling, *self.stateful)
+        sizes |= {"lags": len(self.stateful), "delays": len(self.delayed)}
+        owners = (*self.controls, *self.thrusters, *self.pulling, *self.stateful, *self.delayed)
         counts = len(self.pulling) == len(self.paths) and len(self.integrates) == len(self.stateful)
         if wrong is None and not (counts and all(0 <= k < self.count for k in owners)):
             wrong = "its paths, states and moment arms do not belong to its controls; make it by Actuators.of"
-        if wrong is None and self.stateful and self.time_constant is None:
-            wrong = "its states have no time constants; make it by Actuators.of"
+        timed = ((self.stateful, self.time_constant), (self.delayed, self.delay))
+        if wrong is None and any(bool(owners) and times is None for owners, times in timed):
+            wrong = "its states have no time constants or delays; make it by Actuators.of"
         wrong = wrong or next((problem for path in self.paths if (problem := path.validate(model))), None)
         return wrong or invalid(self, sizes)
 
@@ -467,7 +509,7 @@ class Actuators(Drives):
             return self.control_range
         unlimited = jnp.asarray(np.tile(_ANY, (self.count, 1)), self.gain.dtype)
         bounds = unlimited if self.control_range is None else self.control_range
-        own = unlimited[: self.state_count] if self.state_range is None else self.state_range
+        own = unlimited[: len(self.stateful)] if self.state_range is None else self.state_range
         return bounds.at[np.array(self.stateful, int)].set(own)
 
     def _bounded(self, tau: Float[Array, "nv"]) -> Float[Array, "nv"]:
@@ -501,7 +543,7 @@ _RESISTING = ("stiffness", "damping", "controlled_stiffness", "controlled_dampin
 
 
 _SHORT = 0.05  # step over time constant
-_OF_STATE = ("time_constant", "integrates", "state_range")
+_OF_STATE = ("time_constant", "integrates", "state_range", "delay")
 
 
 _OPTIONAL = {

@@ -224,7 +224,7 @@ def _array(array: np.ndarray | None, dtype: Any, shape: Any, path: str) -> jax.A
 _ADDED = {
     ("System", "unused_colliders"),
     ("State", "z"),
-    *(("Actuators", name) for name in ("stateful", "integrates", "time_constant", "state_range")),
+    *(("Actuators", name) for name in ("stateful", "integrates", "time_constant", "state_range", "delayed", "delay")),
     ("GroundContact", "axes"),
     ("Uncertainty", "undetermined"),
     ("Uncertainty", "held_out"),
