@@ -30,6 +30,7 @@ SPLIT = {
     "README.md": ["Changes and citation"],
     "jaxdyn/README.md": [],
     "experiments/README.md": [],
+    "jaxdyn/dynamics/README.md": ["Drives and sensors"],
 }  # [] for all sections
 THEORY = ["jaxdyn/theory.md", "jaxdyn/equations.md"]
 
@@ -113,6 +114,7 @@ def navigation() -> list:
     """The tabs of the site and the pages below each. A guide that has no place elsewhere is below Project."""
     texts = guides()
     parts = [page for page in texts if page not in THEORY and posixpath.dirname(page) == "jaxdyn"]
+    parts.append(_section("jaxdyn/dynamics/README.md", "Drives and sensors"))
     tabs = {
         "Guide": [{"Getting started": "README.md"}, *parts],
         "Packages": [{package: f"jaxdyn/{package}/README.md"} for package in PACKAGES],
