@@ -19,16 +19,11 @@ STEP, NOISE = 0.005, np.array([2e-4, 2e-4, 0.02, 0.02])  # s; rad and A
 GEARS, CONSTANT = np.array([80.0, 50.0]), 0.06  # N m/A of the rotors
 CURVES = {"stall_force": np.array([0.45, 0.2]), "no_load_speed": np.array([180.0, 260.0])}  # N m, rad/s
 DELAY = np.array([0.023, 0.031])  # s
-FACTORS = {  # guesses over values; charts are logarithms
-    "system.drives.stall_force": 1.3,
-    "system.drives.no_load_speed": 0.8,
-    "system.drives.delay": 0.5,
-    "system.drives.gain": 1.1,
-    "sensors.observe.1.torque_constant": 0.9,
-    "system.model.mass": 1.2,
-    "system.model.armature": 0.8,
-    "system.forces.0.viscous": 1.5,
-}
+DRIVES = {"stall_force": 1.3, "no_load_speed": 0.8, "delay": 0.5, "gain": 1.1}
+FACTORS = {f"system.drives.{name}": factor for name, factor in DRIVES.items()}  # guesses over values
+FACTORS |= {"sensors.observe.1.torque_constant": 0.9, "system.forces.0.viscous": 1.5}
+FACTORS |= {"system.model.mass": 1.2, "system.model.armature": 0.8}
+FREE = [Parameter(path, chart=Positive()) for path in FACTORS]  # logarithms of values
 
 
 def recorded(seed: int, seconds: float = 2.5) -> Recording:
@@ -63,11 +58,9 @@ def test_curves_delays_constants_and_the_mechanism_are_inside_their_intervals():
     system = system.changed(drives=Actuators.of(system.model, motors))
     sensors = Sensors(NOISE, observe=(JointEncoders(), MotorCurrents(GEARS * CONSTANT)))
     truth = Plant(system, sensors)
-    parameters = Parameters(truth, [Parameter(path, chart=Positive()) for path in FACTORS])
+    parameters = Parameters(truth, FREE)
     off = np.log(np.repeat(list(FACTORS.values()), 2))
-    parameters = Parameters(
-        parameters.place(parameters.initial + off), [Parameter(path, chart=Positive()) for path in FACTORS]
-    )
+    parameters = Parameters(parameters.place(parameters.initial + off), FREE)
     expected = parameters.values(parameters.unconstrained(truth))
     windows = cut([recorded(seed) for seed in range(2)], duration=0.25, interval=STEP, lead=0.1, first=0.1)
     problem = OutputError(parameters, windows)
