@@ -1,4 +1,4 @@
-"""Forces on single bodies; theory.md (H1), (H24)."""
+"""Forces on single bodies; theory.md (H1), (H26)."""
 
 from typing import ClassVar
 
@@ -117,7 +117,7 @@ class BoxDrag(BodyForce):
         system = jaxdyn.System(model, (drag,))
         ```
 
-    Source: theory.md (H24).
+    Source: theory.md (H26).
     """
 
     conservative: ClassVar[bool] = False
@@ -145,7 +145,7 @@ class BoxDrag(BodyForce):
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
         lines, speeds, viscous, quadratic = self._along_edges(moving)
-        return on_body(model, self.body, -dot(lines.T, (viscous + quadratic * jnp.abs(speeds)) * speeds))  # (H24)
+        return on_body(model, self.body, -dot(lines.T, (viscous + quadratic * jnp.abs(speeds)) * speeds))  # (H26)
 
     def over_step(self, model: Model, moving: Motion, t: Scalar, step: Scalar | float) -> OverStep:
         lines, speeds, viscous, quadratic = self._along_edges(moving)
