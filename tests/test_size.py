@@ -15,8 +15,8 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 35_310, "jaxdyn/lanes": 7_000, "tests": 38_670, "experiments": 6_700}
-PUBLIC_NAMES = 410  # of all packages together, each counted once
+BUDGETS = {"jaxdyn": 35_640, "jaxdyn/lanes": 7_000, "tests": 39_050, "experiments": 6_700}
+PUBLIC_NAMES = 411  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
     tokenize.NL,
