@@ -163,6 +163,16 @@ def first_barrier(problem: ControlProblem, value: float = FIRST_BARRIER) -> Floa
     return jnp.where(bounded | limited, value, 0.0).astype(problem.lower.dtype)
 
 
+def inequality_count(problem: ControlProblem) -> Float[Array, ""]:
+    """Number of inequalities of a problem, bounds included."""
+    path, end = inequalities(problem)
+    of_controls, of_design = (
+        jnp.sum(jnp.isfinite(jnp.concatenate(bounds)))
+        for bounds in ((problem.lower, problem.upper), problem.design_bounds)
+    )
+    return (problem.steps * (of_controls + path.sum()) + of_design + end.sum()).astype(problem.lower.dtype)
+
+
 def first_slacks(problem: ControlProblem, found: Outcome, distance: float = INSIDE) -> Slacks:
     """Slacks of the inequality constraints of a plan where a search begins."""
     inequality_path, inequality_end = inequalities(problem)

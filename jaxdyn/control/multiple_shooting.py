@@ -29,6 +29,7 @@ from jaxdyn.control.interior_point import (
     first_barrier,
     first_multipliers,
     first_slacks,
+    inequality_count,
     infeasibility,
     optimality_error,
     push_inside_bounds,
@@ -51,7 +52,8 @@ from jaxdyn.mechanism.quantity import POSITIVE, plain
 
 _BARRIER_FACTOR, _BARRIER_POWER = 0.2, 1.5
 _LEAST_COST, _MOST_COST = 0.1, 100.0  # range of magnitudes in which costs are not scaled
-_LEAST_BARRIER = 0.1  # in units of the tolerance
+_LEAST_BARRIER, _SMALLEST_BARRIER = 0.1, 1e-4  # in units of the tolerance: usually, and where costs are small
+_GAP = 1e3  # largest duality gap of a solution relative to its cost, in units of the tolerance
 _SOLVED_ENOUGH = 10.0  # error, in units of the barrier parameter, below which the barrier parameter is decreased
 _MEMORY = 16  # plans in the filter, on which later plans must improve in infeasibility or in cost
 _FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e-6, 1e10
@@ -69,9 +71,10 @@ class MultipleShooting(IterativeSolver):
     the linear-quadratic problem. If this problem is not convex, the second derivatives of dynamics and constraints are omitted for
     some iterations. If it is not convex even without them, or only a small share of a step is accepted, steps are damped. If steps
     stay short far from feasibility, a restoration phase reduces the infeasibility alone. A search also ends as solved if cost and
-    violation have converged and the KKT residual is at most 100 times the tolerance, which rounding permits for long motions. Costs
-    whose derivatives at the initial guess are very small or very large are scaled during the search to match the initial barrier
-    parameter of 0.1.
+    violation have converged and the KKT residual is at most 100 times the tolerance, which rounding permits for long motions.
+    Otherwise the duality gap of a solution is at most 1e-5, or 0.1 in single precision, of its cost, unless the cost is almost
+    zero. Costs whose derivatives at the initial guess are very small or very large are scaled during the search to match the
+    initial barrier parameter of 0.1.
 
     Attributes:
         parallel: If true, the Riccati recursion is computed by associative scans, in O(log N) parallel rounds instead of N
@@ -149,8 +152,9 @@ class MultipleShooting(IterativeSolver):
         error = optimality_error(problem, search, cost_model, expansion, jnp.zeros_like(search.barrier))
         # Rounding may prevent a smaller error in long motions, where cost and violation have converged.
         enough = jnp.where(search.flat >= _FLAT, _LESS_EXACT, 1.0) * self._tolerance(search.barrier.dtype)
-        solved = (error <= enough) & ~restoring
-        search = self._lowered(search, optimality_error(problem, search, cost_model, expansion, search.barrier))
+        least = self._least_barrier(problem, search)
+        solved = (error <= enough) & ((search.barrier <= least) | (search.flat >= _FLAT)) & ~restoring
+        search = self._lowered(search, least, optimality_error(problem, search, cost_model, expansion, search.barrier))
         terms = eliminate_slacks(problem, search)
         step = self._step(problem, search, with_constraint_terms(cost_model, expansion, terms), expansion, terms)
         after, length = line_search(problem, search, cost_model, step)
@@ -168,13 +172,16 @@ class MultipleShooting(IterativeSolver):
     def _tolerance(self, dtype: Any) -> float:
         return in_precision(self.tolerance, dtype, 1e-8, 1e-4)
 
-    def _lowered(self, search: InteriorSearch, error: Float[Array, ""]) -> InteriorSearch:
+    def _least_barrier(self, problem: ControlProblem, search: InteriorSearch) -> Float[Array, ""]:
+        """The barrier parameter of a solution. Each inequality adds as much to the duality gap, which bounds the excess cost."""
+        tolerance = self._tolerance(search.barrier.dtype)
+        allowed = _GAP * jnp.abs(search.cost) / jnp.maximum(inequality_count(problem), 1.0)
+        return tolerance * jnp.clip(allowed, _SMALLEST_BARRIER, _LEAST_BARRIER)
+
+    def _lowered(self, search: InteriorSearch, least: Float[Array, ""], error: Float[Array, ""]) -> InteriorSearch:
         """Decrease the barrier parameter and empty the filter if the present barrier problem is solved accurately enough."""
         now = search.barrier
-        lower = jnp.maximum(
-            _LEAST_BARRIER * self._tolerance(search.barrier.dtype),
-            jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER),
-        )
+        lower = jnp.maximum(least, jnp.minimum(_BARRIER_FACTOR * now, now**_BARRIER_POWER))
         enough = (error <= _SOLVED_ENOUGH * now) & (lower < now) & ~search.restoring
         memory = jnp.where(enough, jnp.inf, search.filter)
         return dataclasses.replace(search, barrier=jnp.where(enough, lower, now), filter=memory)

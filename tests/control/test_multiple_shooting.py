@@ -388,6 +388,27 @@ def test_bounded_mass_is_solved_from_every_mixed_guess():
     assert float(found.cost[0]) == pytest.approx(4.0, rel=1e-3)
 
 
+def test_small_costs_are_as_exact_as_large_ones():
+    """The cost of a motion in millimeters is a millionth of that in meters, so that a barrier of fixed size counts for more."""
+
+    def relative_cost(unit):
+        problem = control.ControlProblem(
+            control.ContinuousDynamics(lambda x, u, t: jnp.array([x[1], u[0]]), 2, 1),
+            jnp.array([0.0, unit]),
+            duration=1.0,
+            steps=50,
+            running=control.Effort(),
+            constraints=control.Inequality(
+                control.StateBounds(jnp.zeros(2), upper=np.array([unit / 9.0, np.inf]), nx=2)
+            ),
+            final_constraints=control.Equality(lambda dynamics, t, x, u: x - jnp.array([0.0, -unit])),
+        )
+        start = rollout_controls(problem, jnp.zeros((50, 1)))
+        return float(solved(problem, MultipleShooting(), start).cost) / unit**2
+
+    np.testing.assert_allclose([relative_cost(1e-2), relative_cost(1e-3)], relative_cost(1.0), rtol=2e-5)
+
+
 def test_least_time_is_solved_from_every_mixed_guess():
     """First steps shorten the free duration so much that no plan arrives; the restoration phase lengthens it again."""
     problem = control.ControlProblem(
