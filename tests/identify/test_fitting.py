@@ -3,12 +3,15 @@
 import dataclasses
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from recorded import pendulum_plant, simulated
+from recorded import STEP, double_pendulum_plant, pendulum_plant, simulated
 
+from jaxdyn.dynamics import Tendon, Waypoint
 from jaxdyn.identify import fitting
 from jaxdyn.identify.charts import Positive, Real
 from jaxdyn.identify.covariance import uncertainty
@@ -134,3 +137,20 @@ class TestSeveralProblems:
         alone = fit([problem, problem], initial=Unknowns(x[1], problem.initial.local), progress=False)
         assert batch.unknowns.x.shape == (2, 1)
         np.testing.assert_allclose(batch.unknowns.x[1], alone.unknowns.x, atol=1e-6)
+
+
+@pytest.mark.thorough
+def test_a_cable_and_the_length_at_which_it_pulls_are_identified():
+    """A cable that a double pendulum pulls taut now and then, with dry friction; all numbers of it are wrong at first."""
+    plant = double_pendulum_plant()
+    model = plant.system.model
+    line = (Waypoint("ground", (0.3, 0.0, 0.2)), Waypoint(model.topology.body_names[-1], (0.0, 0.1, 0.0)))
+    cable = Tendon.of(model, path=line, stiffness=8.0, damping=0.3, rest=(0.0, 0.45), friction=0.2)
+    plant = eqx.tree_at(lambda p: p.system, plant, plant.system.changed(forces=(*plant.system.forces, cable)))
+    free = [Parameter(f"system.forces.1.{name}") for name in ("stiffness", "damping", "friction")]
+    free.append(Parameter("system.forces.1.rest", entries=(1,)))
+    truth = Parameters(plant, free)
+    wrong = truth.place(truth.initial + jnp.array([0.4, -0.5, 0.5, 0.04]))
+    windows = cut([simulated(plant, 1.0, seed) for seed in range(3)], duration=0.5, interval=STEP, lead=0.05)
+    found = fit(OutputError(Parameters(wrong, free), windows), progress=False)
+    np.testing.assert_allclose(truth.values(found.unknowns.x), truth.values(truth.initial), rtol=2e-3)
