@@ -26,6 +26,7 @@ from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf.reader import load_mjcf
 from jaxdyn.io.runs.directory import MECHANISM
 from jaxdyn.io.shapes.colliders import ContactUse
+from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.io.urdf.reader import load_urdf
 from jaxdyn.io.urdf.writer import save_urdf
 from jaxdyn.io.xml import EXPAND_XACRO, IgnoredContent, read_xml
@@ -141,7 +142,12 @@ def _in_run(path: Path) -> Path:
 
 
 def save_system(
-    system: System, path: Path | str, *, source: str = "written by jaxdyn.io.save_system", drop: Sequence[str] = ()
+    system: System,
+    path: Path | str,
+    *,
+    source: str = "written by jaxdyn.io.save_system",
+    drop: Sequence[str] = (),
+    visuals: Sequence[Visual] = (),
 ) -> None:
     """Write a system in the format that the suffix of the file name selects.
 
@@ -150,6 +156,7 @@ def save_system(
         path: Path of the file.
         source: Origin of the values; it is written to mechanism files (.toml) only.
         drop: Parts that are left out of a URDF file, see `save_urdf`: for example ("actuator",), or ("jaxdyn",) for a plain file.
+        visuals: Shapes of bodies for a URDF file, see `save_urdf`; other formats have none.
 
     Raises:
         UnknownName: There is no such part to drop.
@@ -158,15 +165,16 @@ def save_system(
         MechanismError: The parameters are not physically valid.
     """
     path = Path(path)
-    if drop and path.suffix.lower() != ".urdf":
-        raise ConfigError(f"{path}: drop is an option of URDF files; leave it out")
+    for name, given in (("drop", drop), ("visuals", visuals)):
+        if given and path.suffix.lower() != ".urdf":
+            raise ConfigError(f"{path}: {name} is an option of URDF files; leave it out")
     match path.suffix.lower():
         case ".toml":
             save_mechanism(system, path, source=source)
         case ".json" | ".npz":
             save_archive(system, path)
         case ".urdf":
-            save_urdf(system, path, drop=drop)
+            save_urdf(system, path, drop=drop, visuals=visuals)
         case other:
             raise ConfigError(f"{path}: {_ending(other)}; a mechanism is written to {_WRITTEN}")
 

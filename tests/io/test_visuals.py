@@ -15,6 +15,8 @@ from jaxdyn.io import IgnoredContent, load_system, load_visuals
 from jaxdyn.io.shapes.solids import box, capsule, cylinder, simplified, sphere, with_sharp_edges
 from jaxdyn.io.shapes.visual_files import MOST_TRIANGLES
 from jaxdyn.io.shapes.visuals import Visual, with_fewer_triangles
+from jaxdyn.jobs.commands.arguments import ConvertArguments
+from jaxdyn.jobs.commands.convert import convert
 from jaxdyn.spatial.plain import rotation_matrix
 
 INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
@@ -358,3 +360,37 @@ def test_geoms_of_an_mjcf_file_lie_where_mujoco_puts_them(tmp_path):
     assert np.linalg.norm(found[:, None] - expected[None], axis=-1).min(axis=0).max() < 1e-6
     trunk = data.geom_xpos[mujoco.mj_name2id(theirs, mujoco.mjtObj.mjOBJ_GEOM, "trunk")]
     np.testing.assert_allclose(origins[other.body] + turns[other.body] @ other.position, trunk, atol=1e-6)
+
+
+def test_shapes_of_an_mjcf_file_stay_in_place_in_a_urdf_file(tmp_path, capsys):
+    """Meshes by reference, which MuJoCo moves to their principal axes, and solids; the URDF file is in another folder."""
+    for package in ("trimesh", "mujoco"):
+        pytest.importorskip(package)
+    (tmp_path / "meshes").mkdir()
+    (tmp_path / "meshes" / "tip.stl").write_bytes(stl())
+    robot = tmp_path / "robot.xml"
+    robot.write_text(
+        '<mujoco><compiler meshdir="meshes"/><default><geom contype="0" conaffinity="0"/></default>'
+        '<asset><mesh name="tip" file="tip.stl" scale="1 2 3"/></asset><worldbody>'
+        '<geom type="box" size="1 2 3" rgba="1 0 0 0.5"/><body pos="0 0 1"><joint/>'
+        '<geom type="mesh" mesh="tip" pos="0.1 0.2 0.3" quat="0.5 0.5 0.5 -0.5" rgba="0 1 0 1"/>'
+        '<geom type="cylinder" size="0.1 0.4" euler="30 40 50"/><geom type="ellipsoid" size="1 2 3"/></body>'
+        "</worldbody></mujoco>"
+    )
+    target = tmp_path / "urdf" / "robot.urdf"
+    target.parent.mkdir()
+    convert(ConvertArguments(source=robot, target=target))
+    assert "left out visual ellipsoid" in capsys.readouterr().out
+    before, after = load_visuals(robot, load_system(robot)), load_visuals(target, load_system(target), folder=tmp_path)
+    assert [visual.shape.kind for visual in after] == ["box", "mesh", "cylinder"]
+    assert after[1].shape.file == tmp_path / "meshes" / "tip.stl"
+
+    def corners(points):
+        return np.unique(points.round(6), axis=0)
+
+    stated = (CORNERS * (1.0, 2.0, 3.0)) @ rotation_matrix(np.array([0.5, 0.5, 0.5, -0.5])).T + (0.1, 0.2, 0.3)
+    np.testing.assert_allclose(corners(before[1].points()), corners(stated), atol=3e-6)
+    for old, new in zip(before[:3], after, strict=True):
+        assert old.body == new.body
+        assert old.color == pytest.approx(new.color)
+        np.testing.assert_allclose(corners(old.points()), corners(new.points()), atol=3e-6)

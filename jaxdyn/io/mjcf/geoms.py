@@ -1,13 +1,16 @@
 """Geoms of MJCF files, as MuJoCo has compiled them: the shapes that are drawn or touch the ground."""
 
+import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdyn.io.shapes.solids import Mesh
-from jaxdyn.io.shapes.visuals import Omitted, Place, placed
+from jaxdyn.io.shapes.visuals import Omitted, Place, Shape, placed
 from jaxdyn.mechanism.model import Model
+from jaxdyn.spatial.plain import rotation_matrix, rotation_quaternion
 
 # Factors from the sizes of MuJoCo, some of which are half of a length, to those of `solids.solid`.
 _FACTORS = {
@@ -30,6 +33,7 @@ class MjcfGeoms(NamedTuple):
             axes of this body or frame.
         missing: Paths of mesh files that do not exist, by the names of the meshes.
         omitted: Collects the geoms that are left out.
+        files: Paths of the mesh files, by their names in the compiled model.
     """
 
     mujoco: Any
@@ -38,6 +42,7 @@ class MjcfGeoms(NamedTuple):
     carriers: Mapping[int, tuple[str, np.ndarray]]
     missing: Mapping[str, str]
     omitted: Omitted
+    files: Mapping[str, Path] = types.MappingProxyType({})
 
     def kind(self, geom: int) -> str:
         """Kind of a geom, such as "box"."""
@@ -58,7 +63,7 @@ class MjcfGeoms(NamedTuple):
         return None
 
     def mesh(self, index: int) -> Mesh:
-        """Triangles of a mesh."""
+        """Triangles of a mesh, on the axes of a geom: MuJoCo moves meshes to their principal axes."""
         compiled = self.compiled
         first, count = compiled.mesh_vertadr[index], compiled.mesh_vertnum[index]
         points = np.array(compiled.mesh_vert[first : first + count], float)
@@ -73,6 +78,29 @@ class MjcfGeoms(NamedTuple):
         """
         name, offset = self.carriers[int(self.compiled.geom_bodyid[geom])]
         return placed(self.model, name, self.compiled.geom_pos[geom] + offset, self.compiled.geom_quat[geom])
+
+    def stated(self, geom: int) -> Shape:
+        """Shape of a geom as the file states it."""
+        if self.kind(geom) != "mesh":
+            return Shape(self.kind(geom), tuple(self.sizes(geom).tolist()))
+        index = self.compiled.geom_dataid[geom]
+        name = self.compiled.paths[self.compiled.mesh_pathadr[index] :].split(b"\0")[0].decode()
+        return Shape("mesh", tuple(self.compiled.mesh_scale[index].tolist()), self.files.get(name))
+
+    def mesh_of_file(self, index: int) -> Mesh:
+        """Triangles of a mesh on the axes of its file."""
+        points, faces = self.mesh(index)
+        turn = rotation_matrix(self.compiled.mesh_quat[index])
+        return points @ turn.T + self.compiled.mesh_pos[index], faces
+
+    def place_of_file(self, geom: int) -> Place:
+        """Placement of the axes of the file of a mesh; the placement of any other geom."""
+        body, position, quaternion = self.place(geom)
+        if self.kind(geom) != "mesh":
+            return Place(body, position, quaternion)
+        index = self.compiled.geom_dataid[geom]
+        axes = rotation_matrix(quaternion) @ rotation_matrix(self.compiled.mesh_quat[index]).T
+        return Place(body, position - axes @ self.compiled.mesh_pos[index], rotation_quaternion(axes))
 
 
 def collides(compiled: Any) -> np.ndarray:

@@ -216,7 +216,8 @@ def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitt
     text, files = read_mjcf(path, folder)
     reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), kinematic=True)
     reader.system(path.stem)
-    return MjcfGeoms(mujoco, reader.compiled, model, reader.carriers, files.missing, omitted)
+    paths = {name: file for file, name in files.names.items()}
+    return MjcfGeoms(mujoco, reader.compiled, model, reader.carriers, files.missing, omitted, paths)
 
 
 def _mujoco() -> Any:

@@ -25,7 +25,7 @@ def mjcf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
     except ImportError:
         omitted.add('drawing shapes of MJCF files needs mujoco; pip install "jaxdyn[mjcf]"', "all shapes")
         return []
-    with_edges = functools.cache(lambda index: with_sharp_edges(geoms.mesh(index)))
+    with_edges = functools.cache(lambda index: with_sharp_edges(geoms.mesh_of_file(index)))
     visuals = []
     for geom in _drawn(geoms):
         if geoms.kind(geom) == "mesh":
@@ -36,10 +36,10 @@ def mjcf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
         if shape is None:
             continue
         try:
-            place = geoms.place(geom)
+            place = geoms.place_of_file(geom)
         except UnknownName as error:
             raise ConfigError(f"{path}: {error}; give the mechanism of this file") from None
-        visuals.append(Visual(*place, *shape, _color(geoms.compiled, geom)))
+        visuals.append(Visual(*place, *shape, _color(geoms.compiled, geom), geoms.stated(geom)))
     return visuals
 
 

@@ -33,6 +33,20 @@ class Place(NamedTuple):
     quaternion: Float[np.ndarray, "4"]
 
 
+class Shape(NamedTuple):
+    """A shape as a robot file states it, for files that refer to it.
+
+    Attributes:
+        kind: "mesh", or the kind of a solid, see `solids.solid`.
+        sizes: Sizes of a solid as `solids.solid` takes them, or scale factors of a mesh.
+        file: Path of the file of a mesh.
+    """
+
+    kind: str
+    sizes: tuple[float, ...]
+    file: Path | None = None
+
+
 class Visual(NamedTuple):
     """One shape of one color on a body.
 
@@ -43,6 +57,7 @@ class Visual(NamedTuple):
         mesh: Triangles of the shape. Visuals of the same mesh file share this object.
         scale: Scale factors of the three coordinates of the mesh.
         color: Red, green, blue and opacity, 0 to 1.
+        shape: The shape as its file states it, in the same place; None for triangles of a program.
     """
 
     body: int
@@ -51,6 +66,7 @@ class Visual(NamedTuple):
     mesh: Mesh
     scale: Float[np.ndarray, "3"]
     color: Color
+    shape: Shape | None = None
 
     def points(self) -> Float[np.ndarray, "vertices 3"]:
         """Vertices of the mesh in the frame of the body, m."""

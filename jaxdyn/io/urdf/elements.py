@@ -28,6 +28,14 @@ JOINT_TYPES: dict[str, type[Joint]] = {
     "fixed": Fixed,
 }
 INERTIA_ENTRIES = ("ixx", "iyy", "izz", "ixy", "ixz", "iyz")
+# Attributes with the sizes of each shape, in the order of `solids.solid`; a mesh has others.
+SIZES = {
+    "mesh": (),
+    "box": ("size",),
+    "sphere": ("radius",),
+    "cylinder": ("radius", "length"),
+    "capsule": ("radius", "length"),
+}
 
 
 def origin(element: Element | None) -> tuple[tuple[float, ...], tuple[float, ...]]:

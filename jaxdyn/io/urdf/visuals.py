@@ -11,22 +11,14 @@ from jaxdyn.errors import UnknownName
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.shapes.mesh_files import MESH_FILES, Color, MeshPart, missing_package, read_mesh_file
 from jaxdyn.io.shapes.solids import solid
-from jaxdyn.io.shapes.visuals import Omitted, Visual, placed
-from jaxdyn.io.urdf.elements import origin
+from jaxdyn.io.shapes.visuals import Omitted, Shape, Visual, placed
+from jaxdyn.io.urdf.elements import SIZES, origin
 from jaxdyn.io.xml import Element, read_xml
 from jaxdyn.mechanism.model import Model
 
 GRAY: Color = (0.72, 0.74, 0.77, 1.0)  # of shapes whose color the file does not state
 _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 _MOST_BYTES = 2**28  # of all mesh files of a robot
-# Attributes with the sizes of each shape, in the order of `solids.solid`; a mesh has others.
-_SIZES = {
-    "mesh": (),
-    "box": ("size",),
-    "sphere": ("radius",),
-    "cylinder": ("radius", "length"),
-    "capsule": ("radius", "length"),
-}
 
 
 def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> list[Visual]:
@@ -38,7 +30,7 @@ def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
     for link in robot.all("link"):
         for element in link.all("visual"):
             try:
-                parts, scale = _shape(element, files)
+                parts, scale, shape = _shape(element, files)
                 pose = origin(next(iter(element.all("origin")), None))
                 color = _color(element, materials) or GRAY
             except ConfigError as error:  # a wrong value of a shape does not spoil the mechanism
@@ -52,31 +44,33 @@ def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted
                 raise link.error(
                     f"mechanism {model.name!r} has no such body; give the mechanism of this file"
                 ) from None
-            visuals += [Visual(*place, part.mesh, scale, part.color or color) for part in parts]
+            visuals += [Visual(*place, part.mesh, scale, part.color or color, shape) for part in parts]
     return visuals
 
 
-def _shape(visual: Element, files: "UrdfMeshes") -> tuple[list[MeshPart], np.ndarray]:
-    """Triangles of a <visual>, none if it cannot be read, and their scale factors."""
+def _shape(visual: Element, files: "UrdfMeshes") -> tuple[list[MeshPart], np.ndarray, Shape | None]:
+    """Triangles of a <visual>, none if it cannot be read, their scale factors, and the shape as it is stated."""
     shape = geometry_of(visual)
     if shape is None:
-        return [], np.ones(3)
-    drawn = solid(shape.tag, sizes_of(shape))
+        return [], np.ones(3), None
+    sizes = sizes_of(shape)
+    drawn = solid(shape.tag, sizes)
     if drawn is not None:
-        return [MeshPart(drawn[0], None)], drawn[1]
-    return files.parts(shape.text("filename")) or [], mesh_scale(shape)
+        return [MeshPart(drawn[0], None)], drawn[1], Shape(shape.tag, tuple(sizes))
+    name, scale = shape.text("filename"), mesh_scale(shape)
+    return files.parts(name) or [], scale, Shape("mesh", tuple(scale.tolist()), files.found(name))
 
 
 def geometry_of(element: Element) -> Element | None:
     """The shape of a <visual> or a <collision>: the first one of a known kind, or None."""
     shapes = (shape for geometry in element.all("geometry") for shape in geometry.children)
-    return next((shape for shape in shapes if shape.tag in _SIZES), None)
+    return next((shape for shape in shapes if shape.tag in SIZES), None)
 
 
 def sizes_of(shape: Element) -> list[float]:
     """Sizes of a shape as `solids.solid` takes them; empty for a mesh."""
     sizes: list[float] = []
-    for name in _SIZES[shape.tag]:
+    for name in SIZES[shape.tag]:
         values = shape.vector(name, 3) if name == "size" else (shape.number(name),)
         if min(values) < 0.0:
             raise shape.error(f"{name} = {min(values):g} is negative; give a positive value")
@@ -129,6 +123,10 @@ class UrdfMeshes:
         if path is not None and path not in self._read:
             self._read[path] = self._parts(path, name)
         return None if path is None else self._read[path]
+
+    def found(self, name: str) -> Path | None:
+        """Path of a mesh file by its name in the URDF file; None if it is not in the folder."""
+        return self._found(name, [self._home], report=False)
 
     def _parts(self, path: Path, name: str) -> list[MeshPart] | None:
         self._left -= path.stat().st_size

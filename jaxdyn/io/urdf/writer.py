@@ -5,6 +5,7 @@ and dry friction) are written to the <jaxdyn> element that `jaxdyn.io.urdf` desc
 """
 
 import math
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling
@@ -26,21 +28,24 @@ from jaxdyn.io.mechanism.joints import joint_limits_table
 from jaxdyn.io.mechanism.parts import part_classes, part_table
 from jaxdyn.io.mechanism.writer import drive_tables, rotor_tables
 from jaxdyn.io.placements import rpy_from_quaternion
+from jaxdyn.io.shapes.mesh_files import Color
+from jaxdyn.io.shapes.visuals import Shape, Visual
 from jaxdyn.io.tables import Place
 from jaxdyn.io.toml import toml_value
-from jaxdyn.io.urdf.elements import INERTIA_ENTRIES, JOINT_TYPES, across
+from jaxdyn.io.urdf.elements import INERTIA_ENTRIES, JOINT_TYPES, SIZES, across
 from jaxdyn.io.urdf.reader import system_from_robot
 from jaxdyn.io.xml import IgnoredContent, parse_xml, problem_with_name, shortened, unused
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
 from jaxdyn.mechanism.joints import Planar, Prismatic, Revolute
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.transform import RigidTransform
 
 # Value for "no limit", for readers that do not support infinity; `load_urdf` reads it as no limit.
 _UNLIMITED = 1e30
 
 
-def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = ()) -> None:
+def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = (), visuals: Sequence[Visual] = ()) -> None:
     """Write a system as URDF; `load_urdf` reads it back with every value accurate to 1e-12.
 
     Bodies keep their names and become links; frames become links without mass on fixed joints. In the system that is read back,
@@ -53,6 +58,8 @@ def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = ()) -> 
         drop: Parts that are left out, because URDF lacks them: names of tables such as "actuator", or "gravity", "joint" (armature,
             and limits of joints with several coordinates), the name of a class of the user, or "jaxdyn" for all of them, which
             makes a plain URDF file. One `IgnoredContent` warning names them.
+        visuals: Shapes of bodies, as `load_visuals` returns them, which become elements <visual>. Mesh files are not copied: the
+            file names them by their paths from its folder. Other shapes, such as ellipsoids, are left out with a warning.
 
     Raises:
         ConfigError: A name, a joint, or a force, constraint or drive of a class of the user cannot be written as URDF, or the model
@@ -61,7 +68,7 @@ def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = ()) -> 
         MechanismError: The parameters are not physically valid, so that the file could not be loaded.
     """
     path = Path(path)
-    writer = _Writer(system, path, drop)
+    writer = _Writer(system, path, drop, visuals)
     text = writer.text()
     system_from_robot(parse_xml(text.encode(), path))  # refuses values that readers would not accept
     write_content(path, text)
@@ -72,11 +79,18 @@ def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = ()) -> 
 
 
 class _Writer:
-    def __init__(self, system: System, path: Path, drop: Sequence[str]):
+    def __init__(self, system: System, path: Path, drop: Sequence[str], visuals: Sequence[Visual]):
         self.system, self.path, self.drop = system, path, drop
         self.dropped: list[str] = []
         self.model: Model = system.model
         self.topology = system.model.topology
+        self.drawn: dict[int, list[list[str]]] = {}
+        colors: dict[Any, set[Color]] = {}
+        for visual in visuals:
+            key = visual.body, *map(tuple, (visual.position.tolist(), visual.quaternion.tolist())), visual.shape
+            colors.setdefault(key, set()).add(visual.color)
+        for (body, position, turn, shape), found in colors.items():
+            self._draw(body, RigidTransform(jnp.asarray(turn), jnp.asarray(position)), shape, found)
         if self.model.mass.ndim != 1:
             raise ConfigError(
                 f"{path}: the model is a batch of shape {self.model.mass.shape[:-1]}; write one mechanism per file"
@@ -120,7 +134,7 @@ class _Writer:
         return self.topology.joint_names[self.topology.body_of_coordinate[coordinate]]
 
     def text(self) -> str:
-        parts = [_element("link", name="ground")]
+        parts = [_element("link", *self.drawn.get(GROUND, []), name="ground")]
         for body in range(self.model.nb):
             parts += [self._link(body), self._joint(body)]
         for index, (name, body) in enumerate(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True)):
@@ -143,11 +157,31 @@ class _Writer:
     def _link(self, body: int) -> list[str]:
         model = self.model
         name = self.topology.body_names[body]
+        drawn = self.drawn.get(body, [])
         if not model.mass[body]:
-            return _element("link", name=name)
+            return _element("link", *drawn, name=name)
         inertia = _element("inertia", **dict(zip(INERTIA_ENTRIES, model.inertia[body], strict=True)))
         center, mass = _element("origin", xyz=model.com[body]), _element("mass", value=model.mass[body])
-        return _element("link", _element("inertial", center, mass, inertia), name=name)
+        return _element("link", _element("inertial", center, mass, inertia), *drawn, name=name)
+
+    def _draw(self, body: int, frame: RigidTransform, shape: Shape | None, colors: set[Color]) -> None:
+        """Add an element <visual>; a mesh file with several colors states them itself."""
+        kind, sizes, file = shape or Shape("shape of a program", ())
+        if file is not None:
+            name = Path(os.path.relpath(file, os.path.realpath(self.path.parent))).as_posix()
+            drawn = _element("mesh", filename=name, scale=sizes)
+        elif kind in SIZES and kind != "mesh":
+            words = SIZES[kind]
+            drawn = _element(kind, **({words[0]: sizes} if len(words) == 1 else dict(zip(words, sizes, strict=True))))
+        else:
+            self.dropped.append(f"visual {kind}")
+            return
+        parts = [_element("origin", **_placement(frame)), _element("geometry", drawn)]
+        own = self.drawn.setdefault(body, [])
+        if len(colors) == 1:
+            color = _element("color", rgba=next(iter(colors)))
+            parts.append(_element("material", color, name=f"color {len(own)} of {self.topology.body_name(body)}"))
+        own.append(_element("visual", *parts))
 
     def _joint(self, body: int) -> list[str]:
         model, topology = self.model, self.topology

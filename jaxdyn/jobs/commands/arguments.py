@@ -93,7 +93,8 @@ class ConvertArguments(SourceOptions):
     """Convert a mechanism from one format to another.
 
     The suffix of a file name determines the format. If the target format cannot express a part of the mechanism, an error is
-    reported and no file is written. Only archives keep the settings method and stabilization of the computation.
+    reported and no file is written. Only archives keep the settings method and stabilization of the computation, and
+    only URDF files keep the shapes of bodies, with references to the same mesh files.
 
       jaxdyn convert robot.urdf robot.toml
       jaxdyn convert robot.toml robot.urdf --drop jaxdyn

@@ -1,6 +1,7 @@
 """The command `jaxdyn convert`: conversion of a mechanism to another file format."""
 
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.shapes.visual_files import load_visuals
 from jaxdyn.io.system_file import save_system
 from jaxdyn.jobs.commands.arguments import ConvertArguments
 from jaxdyn.jobs.notes import warnings_as_notes
@@ -14,7 +15,9 @@ def convert(arguments: ConvertArguments) -> None:
     system = load_source(arguments, arguments.source)
     source, drop = f"converted by jaxdyn from {arguments.source.name}", (arguments.drop or "").split(",")
     with warnings_as_notes():
-        save_system(system, arguments.target, source=source, drop=tuple(filter(None, drop)))
+        to_urdf = arguments.target.suffix.lower() == ".urdf"
+        visuals = load_visuals(arguments.source, system, folder=arguments.folder) if to_urdf else ()
+        save_system(system, arguments.target, source=source, drop=tuple(filter(None, drop)), visuals=visuals)
     if arguments.target.suffix not in (".json", ".npz") and (system.method, system.stabilization) != ("auto", None):
         print(
             f"method = {system.method} and stabilization = {system.stabilization} are not written, because only archives (.json) "
