@@ -32,6 +32,7 @@ Vector3 = Float[Array, "3"]
 JointArms = Mapping[str, Sequence[float]]
 
 _ZERO = (0.0, 0.0, 0.0)
+_ARC = 13  # points of an arc in a drawing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,16 +265,30 @@ class Path(eqx.Module):
         first = next((placed.reference[body] for body in self.bodies if body != GROUND), jnp.zeros_like(self.points[0]))
         return jnp.stack([arm for _, arm in both]), jnp.stack([(reference - first) + arm for reference, arm in both])
 
+    def pieces(self, x: Float[Array, "np 3"]) -> Float[Array, "pieces 2 3"]:
+        """Ends of straight pieces, of which a drawing of the lines consists; there are several of them along an arc.
+
+        Args:
+            x: Positions of all points.
+        """
+        found = [jnp.zeros((0, 2, 3), x.dtype)]
+        for k, (_, i, j, center, *_) in enumerate(self.parts):
+            points = x[np.array([i, j])] if center < 0 else x[center][None] + points_around(*self._obstacle(k, x))
+            found.append(jnp.stack([points[:-1], points[1:]], axis=1))
+        return jnp.concatenate(found)
+
     def _length_of_lines(self, x: Float[Array, "np 3"]) -> Scalar:
         total = jnp.zeros((), x.dtype)
-        for k, (line, i, j, center, *more) in enumerate(self.parts):
-            if center < 0:
-                length = zero_safe_norm(x[i] - x[j])[0]
-            else:
-                axis, side = (None if other < 0 else x[other] - x[center] for other in more)
-                length = length_around(x[i] - x[center], x[j] - x[center], self.radii[k], axis, side)
+        for k, (line, i, j, center, *_) in enumerate(self.parts):
+            length = zero_safe_norm(x[i] - x[j])[0] if center < 0 else length_around(*self._obstacle(k, x))
             total = total + self.factors[line] * length  # (H18)
         return total
+
+    def _obstacle(self, k: int, x: Float[Array, "np 3"]) -> tuple[Any, ...]:
+        """Arguments of `length_around` for a part of a line."""
+        _, i, j, center, *more = self.parts[k]
+        axis, side = (None if other < 0 else x[other] - x[center] for other in more)
+        return x[i] - x[center], x[j] - x[center], self.radii[k], axis, side
 
 
 @traced_once
@@ -312,6 +327,29 @@ def length_around(
     bent = outside & (arc > 0.0)
     planar = jnp.where(bent, sum(tangents) + radius * arc, straight)
     return planar if axis is None else zero_safe_norm(jnp.stack([planar, height]))[0]  # (H20)
+
+
+def points_around(
+    start: Vector3, end: Vector3, radius: Scalar, axis: Vector3 | None = None, side: Vector3 | None = None
+) -> Float[Array, "points 3"]:
+    """Points of the line with the length `length_around`, for the same arguments: both ends, and points along the arc.
+
+    The gradients of the length with respect to the ends are the directions of the line there, so a tangent touches at its point
+    that is nearest to the axis. If the line is straight, all points of the arc are this one.
+    """
+    length, slopes = jax.value_and_grad(length_around, (0, 1))(start, end, radius, axis, side)
+    axis = jnp.zeros_like(start) if axis is None else zero_safe_norm(axis)[1] * axis
+    flat = [x - dot(axis, x) * axis for x in (start, end, *slopes)]
+    per_length = zero_safe_norm(flat[2])[1]  # of the projection along the axis
+    reaches = [jnp.clip(dot(flat[k], flat[k + 2]) * per_length**2, 0.0, length) for k in (0, 1)]
+    first, last = (x - reach * slope for x, reach, slope in zip((start, end), reaches, slopes, strict=True))
+    radial = first - dot(axis, first) * axis
+    distance, per_distance = zero_safe_norm(radial)
+    share = np.linspace(0.0, 1.0, _ARC, dtype=start.dtype)
+    angle = share * (length - sum(reaches)) * zero_safe_norm(flat[2])[0] * per_distance
+    arc = jnp.outer(jnp.cos(angle), radial) - jnp.outer(jnp.sin(angle), distance * per_length * flat[2])
+    arc = arc + jnp.outer(dot(axis, first) + share * dot(axis, last - first), axis)
+    return jnp.concatenate([start[None], arc, end[None]])
 
 
 def _sums(owners: Sequence[int], count: int, values: Float[Array, "n *rest"]) -> Float[Array, "count *rest"]:

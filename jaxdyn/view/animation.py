@@ -23,7 +23,7 @@ from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.view import contacts, skeleton
 from jaxdyn.view.contacts import Touching
 from jaxdyn.view.figure import Figure
-from jaxdyn.view.pictures import ContactFigure, ShapeFigure, StickFigure, frame_axes
+from jaxdyn.view.pictures import ContactFigure, ForceLines, ShapeFigure, StickFigure, frame_axes
 from jaxdyn.view.recorded_samples import check_samples
 from jaxdyn.view.skeleton import Mechanism, Placed, Values
 from jaxdyn.view.style import GRAY, ORANGE
@@ -187,7 +187,7 @@ def _stage(
     frame_axes(axes, grounds, low, high)
     at_rest = axes.get_children()
     ghosts = StickFigure(axes, model, ghost=True)
-    colored: list[Any] = [ShapeFigure(axes, visuals)] if visuals else []
+    colored: list[Any] = [ForceLines(axes), *([ShapeFigure(axes, visuals)] if visuals else [])]
     if not skeleton.is_covered(model, visuals):
         colored.append(StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())))
     touches = None if touching is None else ContactFigure(axes, mechanism, float((high - low).max()))

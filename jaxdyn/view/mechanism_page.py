@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdyn.dynamics.paths import Path as ForcePath
 from jaxdyn.io.files import write_content
 from jaxdyn.io.shapes.solids import Mesh, cylinder, sphere
 from jaxdyn.io.shapes.visuals import Visual
@@ -23,7 +24,7 @@ from jaxdyn.view.contacts import Ground
 from jaxdyn.view.page import filled
 from jaxdyn.view.postures import Posture, Postures
 from jaxdyn.view.skeleton import Mechanism
-from jaxdyn.view.style import BLUE, MOTION_COLORS, RED, rgb
+from jaxdyn.view.style import BLUE, CYAN, MOTION_COLORS, RED, rgb
 
 _TEMPLATE = Path(__file__).with_name("mechanism_page.html")
 _ROWS = 20  # of a table, from the middle to either end of a slider
@@ -81,13 +82,20 @@ def _content(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
         "view": {"up": up, "side": side, "front": front},
         "yaw": float(np.arctan2(looking @ front, looking @ side)),
         "lines": _lines(grounds, up, low, high),
-        "colors": {"stick": _color(BLUE), "solid": _color(BLUE), "contact": _color(RED), "axes": _OF_FRAMES},
+        "colors": {
+            "stick": _color(BLUE),
+            "solid": _color(BLUE),
+            "contact": _color(RED),
+            "force": _color(CYAN),
+            "axes": _OF_FRAMES,
+        },
         "switches": [
             *([["visuals", True]] if visuals else []),
             ["sticks", bare],
             ["joint axes", bare],
             ["ellipsoids", bare],
             ["frames", False],
+            *([["lines of forces", True]] if skeleton.force_paths(system) else []),
             *([["contacts", True]] if contacts.contacts_of(system) else []),
         ],
         **_drawn(postures, visuals),
@@ -162,6 +170,7 @@ def _drawn(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
     )
     return {
         "sticks": [[nodes[a], p, nodes[b], r] for (a, b), (p, r) in zip(*sticks, strict=True)],
+        "forceLines": [line for path in skeleton.force_paths(system) for line in _force_lines(path, nodes)],
         "joints": [*map(list, zip(carriers, colors, strict=True))],
         "axes": [
             [node, direction, colors[body]]
@@ -188,6 +197,15 @@ def _drawn(postures: Postures, visuals: Sequence[Visual]) -> dict[str, Any]:
         ],
         "meshes": [_encoded(mesh) for mesh in (cylinder(), sphere(), *shapes.values())],
     }
+
+
+def _force_lines(path: ForcePath, nodes: Sequence[int]) -> list[dict[str, Any]]:
+    """Lines between two points on nodes; if they go around an obstacle, all points on it are on the node that carries it."""
+    at = [{"node": nodes[body], "at": point} for body, point in zip(path.bodies, np.asarray(path.points), strict=True)]
+    at.append({})  # of the index -1
+    names = ("from", "to", "center", "tip", "side")
+    lines = [dict(zip(names, (at[k] for k in indices), strict=True)) for _, *indices in path.parts]
+    return [line | {"radius": float(radius)} for line, radius in zip(lines, np.asarray(path.radii), strict=True)]
 
 
 def _direction(joint: Any) -> np.ndarray | None:

@@ -22,7 +22,7 @@ from jaxdyn.view.contacts import Ground, Touching
 from jaxdyn.view.figure import Figure
 from jaxdyn.view.skeleton import Ellipsoids, Mechanism, Placed, Values
 from jaxdyn.view.staging import round_length
-from jaxdyn.view.style import BLUE, GRAY, MOTION_COLORS, RED
+from jaxdyn.view.style import BLUE, CYAN, GRAY, MOTION_COLORS, RED
 
 _FULL_VIEW = 0.185  # visible width and height of 3-D axes of matplotlib, in projected coordinates
 _MOST_TRIANGLES = 8_000
@@ -71,6 +71,17 @@ class StickFigure:
             center = placed.origins[samples, time][..., owners, :]
             along = self._half * placed.axes[samples, time][..., shown, :]
             line.set_data_3d(*_broken(np.stack([center - along, center + along], axis=-2)))
+
+
+class ForceLines:
+    """Lines along which forces act on one mechanism, as one artist of 3-D axes."""
+
+    def __init__(self, axes: Any):
+        self._lines = axes.plot([], [], [], color=CYAN, lw=1.2, zorder=4)[0]
+
+    def move(self, placed: Placed, sample: int, time: int) -> None:
+        """Show this sample at the record with index `time`."""
+        self._lines.set_data_3d(*_broken(placed.force_lines[sample, time]))
 
 
 class ShapeFigure:
@@ -212,6 +223,8 @@ def mechanism_picture(mechanism: Mechanism, q: Values, *, time: float = 0.0) -> 
         handles.append(Patch(color=BLUE, alpha=0.25, lw=0, label="inertia ellipsoid"))
     if contacts.contacts_of(mechanism):
         handles.append(Line2D([], [], color=GRAY, ls="", marker="o", ms=3.5, label="contact"))
+    if skeleton.force_paths(mechanism):
+        handles.append(Line2D([], [], color=CYAN, lw=1.2, label="line of a force"))
     figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, fontsize=8.5)
     count = len(mechanism.constraints) if isinstance(mechanism, System) else 0
     size = f"{model.nb} bodies, nv = {model.nv}" + (f", constraints: {count}" if count else "")
@@ -220,8 +233,8 @@ def mechanism_picture(mechanism: Mechanism, q: Values, *, time: float = 0.0) -> 
 
 
 def draw_mechanism(axes: Any, mechanism: Mechanism, q: Values, *, time: float = 0.0, fill: float = 0.82) -> None:
-    """Draw sticks, joints, inertia ellipsoids, contact points and the ground into 3-D axes, with limits that show the whole
-    mechanism.
+    """Draw sticks, joints, inertia ellipsoids, lines of forces, contact points and the ground into 3-D axes, with limits that show
+    the whole mechanism.
 
     Args:
         axes: 3-D axes.
@@ -240,6 +253,7 @@ def draw_mechanism(axes: Any, mechanism: Mechanism, q: Values, *, time: float = 
     for surface in _surfaces(placed, solids):
         axes.plot_surface(*np.moveaxis(surface, -1, 0), color=BLUE, alpha=0.13, lw=0, zorder=1)
     StickFigure(axes, model, axis_length=_AXIS_SHARE * float((high - low).max())).move(placed, 0, 0)
+    ForceLines(axes).move(placed, 0, 0)
 
 
 def _surfaces(placed: Placed, solids: Ellipsoids) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ from jaxdyn.mechanism.components import coordinate_names, coordinate_units
 from jaxdyn.mechanism.model import Model
 from jaxdyn.view import contacts
 from jaxdyn.view.figure import Figure, draw_bands, draw_limits, panels, with_unit
-from jaxdyn.view.pictures import StickFigure, frame_axes, scale_bar
+from jaxdyn.view.pictures import ForceLines, StickFigure, frame_axes, scale_bar
 from jaxdyn.view.skeleton import Mechanism, Values, box_around, model_of, place
 from jaxdyn.view.style import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED
 
@@ -114,6 +114,7 @@ def stick_figure_strip(mechanism: Mechanism, time: Values, q: Values, *, frames:
         frame_axes(axis, grounds, low, high, fill=0.88)
         StickFigure(axis, model, ghost=True).move(placed, slice(1, None), column)
         StickFigure(axis, model).move(placed, 0, column)
+        ForceLines(axis).move(placed, 0, column)
         axis.set_axis_off()
         if column == 0:
             scale_bar(axis, low, high)

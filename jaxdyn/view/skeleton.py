@@ -16,7 +16,11 @@ from jaxtyping import Array, Float, Int
 from jaxdyn.compute import per_sample, stored_jit
 from jaxdyn.constraints.kinds import Distance, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
+from jaxdyn.dynamics.drives import Actuators
+from jaxdyn.dynamics.forces import Damper, Spring
+from jaxdyn.dynamics.forces.tendons import Tendon
 from jaxdyn.dynamics.kinematics import forward_kinematics
+from jaxdyn.dynamics.paths import Path
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.mechanism import configuration
@@ -70,6 +74,7 @@ class Placed(NamedTuple):
         rotations: Rotation matrix of each body.
         lines: Ends of each of the `sticks`, m.
         axes: Unit vectors of the `joint_axes`.
+        force_lines: Ends of straight pieces of the `force_paths`, m.
     """
 
     quaternions: Float[np.ndarray, "samples times nb 4"]
@@ -77,6 +82,7 @@ class Placed(NamedTuple):
     rotations: Float[np.ndarray, "samples times nb 3 3"]
     lines: Float[np.ndarray, "samples times sticks 2 3"]
     axes: Float[np.ndarray, "samples times axes 3"]
+    force_lines: Float[np.ndarray, "samples times pieces 2 3"]
 
 
 def model_of(mechanism: Mechanism) -> Model:
@@ -124,6 +130,35 @@ def _loop_lines(constraint: Constraint) -> list[tuple[int, np.ndarray, int, np.n
         markers = (constraint.body_a, constraint.frame_a), (constraint.body_b, constraint.frame_b)
         return [(body, np.zeros(3), body, np.asarray(frame.translation)) for body, frame in markers]
     return []
+
+
+def force_paths(mechanism: Mechanism) -> tuple[Path, ...]:
+    """The lines along which forces act: paths of tendons and actuators, springs and dampers between points, and an arrow for the
+    force of each actuator on a body, half as long as the longest semi-axis of all inertia ellipsoids.
+    """
+    found: list[Path] = []
+    for force in getattr(mechanism, "forces", ()):
+        if isinstance(force, Tendon):
+            found.append(force.path)
+        elif isinstance(force, Spring | Damper):
+            found.append(_straight((force.body_a, force.body_b), [force.point_a, force.point_b]))
+    drives = getattr(mechanism, "drives", None)
+    if isinstance(drives, Actuators):
+        found += drives.paths
+        length = 0.5 * inertia_ellipsoids(model_of(mechanism)).radii.max(initial=0.0)
+        for body, start, push in zip(drives.bodies, np.asarray(drives.points), np.asarray(drives.pushes), strict=True):
+            along = length * push / (np.linalg.norm(push) or 1.0)
+            side = 0.2 * np.cross(along, np.eye(3)[np.abs(push).argmin()])
+            tip, barb = start + along, start + 0.7 * along
+            found.append(_straight(4 * (body,), [tip, start, barb + side, barb - side]))
+    return tuple(path for path in found if path.bodies)
+
+
+def _straight(bodies: tuple[int, ...], points: Sequence[Values]) -> Path:
+    """Straight lines from the first point on a body to each of the other ones."""
+    others = range(1, len(bodies))
+    parts = tuple((0, 0, k, -1, -1, -1) for k in others)
+    return Path((), np.zeros(0), bodies, np.stack(points), parts, np.zeros(len(parts)), np.ones(1))
 
 
 def inertia_ellipsoids(model: Model) -> Ellipsoids:
@@ -189,7 +224,8 @@ def box_around(
         solid: The mechanism, if its inertia ellipsoids are in the picture; they are included unless visuals replace them.
         visuals: Shapes of the bodies.
     """
-    parts = [part for placed in motions for part in (placed.lines, placed.origins, visual_corners(placed, visuals))]
+    parts = [part for placed in motions for part in (placed.lines, placed.origins, placed.force_lines)]
+    parts += [visual_corners(placed, visuals) for placed in motions]
     if solid is not None and not is_covered(solid, visuals):
         solids = inertia_ellipsoids(solid)
         parts += [ellipsoid_corners(placed, solids) for placed in motions]
@@ -238,7 +274,8 @@ def place(mechanism: Mechanism, time: Values, q: Values) -> Placed:
     q = np.asarray(q)
     times = np.broadcast_to(np.asarray(time), q.shape[:2])
     drawn = (tuple(map(tuple, lines.bodies.tolist())), joint_axes(model))
-    placed = Placed(*by_rows(_placed, model, (model, drawn, np.asarray(lines.points, model.dtype)), times, q))
+    points, paths = jax.tree.map(lambda x: np.asarray(x, model.dtype), (lines.points, force_paths(mechanism)))
+    placed = Placed(*by_rows(_placed, model, (model, drawn, points, paths), times, q))
     norm = np.linalg.norm(placed.quaternions, axis=-1, keepdims=True)
     return placed._replace(quaternions=placed.quaternions / norm)
 
@@ -262,11 +299,11 @@ def by_rows(function: Callable, model: Model, of_all: tuple, *arrays: np.ndarray
 
 
 @stored_jit
-def _placed(model, drawn, points, time, q):
-    return jax.vmap(per_sample(functools.partial(_placed_once, model, drawn, points)))(time, q)
+def _placed(model, drawn, points, paths, time, q):
+    return jax.vmap(per_sample(functools.partial(_placed_once, model, drawn, points, paths)))(time, q)
 
 
-def _placed_once(model, drawn, points, t, q):
+def _placed_once(model, drawn, points, paths, t, q):
     stick_bodies, axis_bodies = drawn
     bodies = np.array(stick_bodies, dtype=int).reshape(-1, 2)
     model = model.at(t)
@@ -278,7 +315,11 @@ def _placed_once(model, drawn, points, t, q):
     direction = jnp.where(jnp.any(columns[:, :3] != 0, axis=1, keepdims=True), columns[:, :3], columns[:, 3:])
     direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
     axes = jnp.einsum("aij,aj->ai", rotation[np.array(axis_bodies, dtype=int)], direction)
-    return poses.quaternion, poses.translation, rotation[:-1], lines, axes
+    pieces = [jnp.zeros((0, 2, 3), q.dtype)]
+    for path in paths:
+        held = np.array(path.bodies)
+        pieces.append(path.pieces(origin[held] + jnp.einsum("pij,pj->pi", rotation[held], path.points)))
+    return poses.quaternion, poses.translation, rotation[:-1], lines, axes, jnp.concatenate(pieces)
 
 
 def _axis_twists(model, q, axis_bodies):

@@ -3,17 +3,22 @@
 import json
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from browsers import chromium
 from mixed_mechanisms import every_joint
 
 import jaxdyn
+from jaxdyn import Spring
 from jaxdyn.cli import main
 from jaxdyn.constraints import Distance
+from jaxdyn.dynamics import Actuator, Actuators, Tendon, Waypoint, kinematics
 from jaxdyn.io import ConfigError
 from jaxdyn.mechanism.joints import Rheonomic
 from jaxdyn.mechanism.prescribed import ConstantRate
+from jaxdyn.view import skeleton
 from jaxdyn.view.mechanism_page import write_mechanism_page
 from jaxdyn.view.postures import Postures
 
@@ -28,6 +33,29 @@ def ladder(length: float = LENGTH) -> jaxdyn.System:
         builder.add_body(name, joint=joint, position=start, mass=1.0, inertia=(0.01, 0.01, 0.01), joint_name=name)
     rod = Distance("rod", 0, np.zeros(3), 1, np.zeros(3), length)
     return jaxdyn.System(builder.build(), constraints=(rod,))
+
+
+def crane() -> jaxdyn.System:
+    """A jib with a cable over a pulley and another one around a ball, a spring between jib and hook, and a jet on the hook."""
+    builder, given = jaxdyn.MechanismBuilder("crane"), {"mass": 1.0, "inertia": (0.1, 0.1, 0.1)}
+    builder.add_body("jib", joint=jaxdyn.Revolute((0, -1, 0)), position=(0, 0, 1), **given)
+    builder.add_body(
+        "hook", joint=jaxdyn.Revolute((0, 1, 0)), parent="jib", position=(1, 0, 0), com=(0, 0, -1), **given
+    )
+    model = builder.build()
+    pulley = Waypoint("jib", (1.0, 0.0, 0.0), radius=0.1, axis=(0.1, 1.0, 0.0), side=(1.5, 0.0, 1.0))
+    cable = (Waypoint("ground", (-0.5, 0.0, 0.2)), pulley, Waypoint("hook", (0.2, 0.0, -0.8)))
+    ball = (
+        Waypoint("jib", (0.2, 0.0, 0.1)),
+        Waypoint("jib", (0.5, 0.0, 0.0), radius=0.15),
+        Waypoint("hook", (-0.2, 0.1, 0.0)),
+    )
+    forces = (
+        Tendon.of(model, path=cable),
+        Spring(*model.locate("hook", (0.0, 0.0, -0.5)), *model.locate("jib", (0.5, 0.0, 0.0)), 9.0),
+    )
+    jet = Actuator("jet", body="hook", point=(0.0, 0.0, -1.0), force=(0.0, 2.0, 0.0))
+    return jaxdyn.System(model, forces, Actuators.of(model, [Actuator("winch", path=ball), jet]))
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +134,29 @@ def test_a_prescribed_motion_has_a_slider_of_time():
     np.testing.assert_allclose(placed.quaternions[0, :, 0], expected, atol=1e-12)
 
 
+def test_lines_of_forces_go_through_their_points_and_touch_their_obstacles():
+    system, q = crane(), jnp.array([0.3, 0.4])
+    pieces = skeleton.place(system, np.zeros(1), q[None, None]).force_lines[0, 0]
+    cable, spring, ball, arrow = np.split(pieces, [14, 15, 29])
+    poses, (winch,) = jaxdyn.forward_kinematics(system.model, q), system.drives.paths
+    rotations, origins = np.asarray(poses.rotation), np.asarray(poses.translation)
+    on_jib, on_hook = (lambda *x, k=k: origins[k] + rotations[k] @ np.array(x) for k in (0, 1))
+    np.testing.assert_allclose(cable[[0, -1], [0, 1]], [[-0.5, 0, 0.2], on_hook(0.2, 0, -0.8)], atol=1e-12)
+    np.testing.assert_allclose(ball[[0, -1], [0, 1]], [on_jib(0.2, 0, 0.1), on_hook(-0.2, 0.1, 0)], atol=1e-12)
+    np.testing.assert_allclose(spring[0], [on_hook(0, 0, -0.5), on_jib(0.5, 0, 0)], atol=1e-12)
+    start, tip = arrow[0, ::-1]
+    np.testing.assert_allclose([start, np.cross(tip - start, [0, 1, 0])], [on_hook(0, 0, -1), np.zeros(3)], atol=1e-12)
+    axis = rotations[0] @ np.array([0.1, 1, 0]) / np.hypot(0.1, 1)
+    for line, path, center, radius, flat in (
+        (cable, system.forces[0].path, on_jib(1, 0, 0), 0.1, np.eye(3) - np.outer(axis, axis)),
+        (ball, winch, on_jib(0.5, 0, 0), 0.15, np.eye(3)),
+    ):
+        np.testing.assert_array_equal(line[:-1, 1], line[1:, 0])
+        np.testing.assert_allclose(np.linalg.norm((line[1:, 0] - center) @ flat, axis=1), radius, rtol=1e-9)
+        length = jax.jit(lambda q, path=path: path.length(system.model, q, kinematics.placements(system.model, q)))(q)
+        np.testing.assert_allclose(np.linalg.norm(line[:, 1] - line[:, 0], axis=1).sum(), length, rtol=2e-3)
+
+
 # --- the page without a server ---
 
 
@@ -138,6 +189,22 @@ def test_the_page_places_all_bodies_as_the_library_does(mixed, browser, tmp_path
     assert page.evaluate("values.every((value, k) => sliders[k].low <= value && value <= sliders[k].high)")
     page.get_by_text("neutral", exact=True).click()
     assert page.evaluate("values.every((value) => value === 0)")
+    assert not problems
+    page.context.close()
+
+
+def test_the_page_draws_lines_of_forces_as_the_library_does(browser, tmp_path):
+    path, system = tmp_path / "crane.html", crane()
+    write_mechanism_page(system, path)
+    page, problems = opened(browser, path)
+    lines = page.evaluate(
+        "() => { values = [0.3, 0.4]; const found = poses();"
+        "return content.forceLines.map((line) => pointsOf(line, (k) => (k < 0 ? GROUND : found[k]))); }"
+    )
+    expected = skeleton.place(system, np.zeros(1), np.array([[[0.3, 0.4]]])).force_lines[0, 0]
+    pieces = [np.stack([points[:-1], points[1:]], axis=1) for points in map(np.array, lines)]
+    np.testing.assert_allclose(np.concatenate(pieces), expected, atol=1e-9)
+    assert page.get_by_label("lines of forces").is_checked()
     assert not problems
     page.context.close()
 
