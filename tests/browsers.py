@@ -1,18 +1,20 @@
-"""A Chromium without a window, and a websocket handshake as a browser sends it."""
+"""A Chromium without a window, and what a page contains."""
 
 import base64
 import contextlib
+import json
+import re
 import shutil
-import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 _CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _FLAGS = "--headless --no-sandbox --disable-gpu --use-gl=angle --use-angle=swiftshader --enable-unsafe-swiftshader"
 _FLAGS += " --no-first-run --disable-background-networking --disable-component-update --disable-sync"
-FIRST_PICTURE = 60_000  # ms; rendering in software takes its time
 
 
 @contextlib.contextmanager
@@ -27,16 +29,17 @@ def chromium() -> Iterator[Any]:
         opened.close()
 
 
-def handshake_status(port: int, name: str, origin: str | None) -> str:
-    """The answer of a server to a websocket handshake of a page, as a browser would send it."""
-    origins = f"Origin: {origin}\r\n" if origin is not None else ""
-    request = (
-        f"GET / HTTP/1.1\r\nHost: {name}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{origins}"
-        f"Sec-WebSocket-Key: {base64.b64encode(bytes(16)).decode()}\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-        connection.sendall(request.encode())
-        return connection.recv(4096).decode(errors="replace").split("\r\n", 1)[0]
+def content_of(path: Path) -> dict[str, Any]:
+    """What the script of a page shows."""
+    found = re.search(r'<script id="content" type="application/json">(.*?)</script>', path.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def numbers_of(content: dict[str, Any], sample: int, name: str, size: int) -> np.ndarray:
+    """Numbers of a sample of a replay, (instants, groups, size)."""
+    values = np.frombuffer(base64.b64decode(content["motions"][str(sample)][name]), "<f4")
+    return values.reshape(len(content["instants"]), -1, size)
 
 
 def wait_until(page: Any, holds: Callable[[], bool]) -> None:

@@ -161,4 +161,4 @@ def test_import_changes_no_setting_and_starts_no_device():
     assert "jax_enable_x64" in before["jax settings"]
     assert after == before
     assert after["backend started"] is False
-    assert not {"matplotlib", "mujoco", "pinocchio", "pytest", "viser"} & set(loaded)  # not needed to use the library
+    assert not {"matplotlib", "mujoco", "pinocchio", "pytest"} & set(loaded)  # not needed to use the library

@@ -340,14 +340,14 @@ def points_around(
     length, slopes = jax.value_and_grad(length_around, (0, 1))(start, end, radius, axis, side)
     axis = jnp.zeros_like(start) if axis is None else zero_safe_norm(axis)[1] * axis
     flat = [x - dot(axis, x) * axis for x in (start, end, *slopes)]
-    per_length = zero_safe_norm(flat[2])[1]  # of the projection along the axis
-    reaches = [jnp.clip(dot(flat[k], flat[k + 2]) * per_length**2, 0.0, length) for k in (0, 1)]
-    first, last = (x - reach * slope for x, reach, slope in zip((start, end), reaches, slopes, strict=True))
+    slope, per_slope = zero_safe_norm(flat[2])  # of the projection along the axis
+    reaches = [jnp.clip(dot(flat[k], flat[k + 2]) * per_slope**2, 0.0, length) for k in (0, 1)]
+    first, last = start - reaches[0] * slopes[0], end - reaches[1] * slopes[1]
     radial = first - dot(axis, first) * axis
     distance, per_distance = zero_safe_norm(radial)
     share = np.linspace(0.0, 1.0, _ARC, dtype=start.dtype)
-    angle = share * (length - sum(reaches)) * zero_safe_norm(flat[2])[0] * per_distance
-    arc = jnp.outer(jnp.cos(angle), radial) - jnp.outer(jnp.sin(angle), distance * per_length * flat[2])
+    angle = share * (length - sum(reaches)) * slope * per_distance
+    arc = jnp.outer(jnp.cos(angle), radial) - jnp.outer(jnp.sin(angle), distance * per_slope * flat[2])
     arc = arc + jnp.outer(dot(axis, first) + share * dot(axis, last - first), axis)
     return jnp.concatenate([start[None], arc, end[None]])
 

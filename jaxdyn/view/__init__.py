@@ -1,4 +1,4 @@
-"""Views: tables and trees as text, pictures and animations (needs matplotlib), interactive replays (needs viser).
+"""Views: tables and trees as text, pictures and animations (needs matplotlib), interactive replays.
 
 Functions take arrays and return text or figures, or write files. They do not open windows and do not change global state. Optional
 packages are imported when they are first needed: `pip install "jaxdyn[pictures]"`, `pip install "jaxdyn[view]"`.
@@ -23,6 +23,5 @@ if TYPE_CHECKING:
     from jaxdyn.view.replay import Replay as Replay
     from jaxdyn.view.tree import tree_text as tree_text
 else:
-    _matplotlib, _viser = ("matplotlib", "pictures"), ("viser", "view")
-    _pictures = dict.fromkeys(("animation", "motion", "pictures", "plots"), _matplotlib)
-    __getattr__, __dir__, __all__ = lazy_names(__name__, extras=_pictures | {"replay": _viser})
+    _pictures = dict.fromkeys(("animation", "motion", "pictures", "plots"), ("matplotlib", "pictures"))
+    __getattr__, __dir__, __all__ = lazy_names(__name__, extras=_pictures)

@@ -207,8 +207,8 @@ class Arrows(NamedTuple):
 
 
 def arrow() -> Mesh:
-    """Arrow of length 1 along the z-axis from the origin, with a shaft of radius 1."""
-    profile = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.72], [2.6, 0.72], [0.0, 1.0]])
+    """Arrow of length 1 along the z-axis around the origin, with a shaft of radius 1."""
+    profile = np.array([[0.0, -0.5], [1.0, -0.5], [1.0, 0.22], [2.6, 0.22], [0.0, 0.5]])
     return revolved(profile, sides=12)
 
 

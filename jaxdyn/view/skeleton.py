@@ -136,28 +136,24 @@ def force_paths(mechanism: Mechanism) -> tuple[Path, ...]:
     """The lines along which forces act: paths of tendons and actuators, springs and dampers between points, and an arrow for the
     force of each actuator on a body, half as long as the longest semi-axis of all inertia ellipsoids.
     """
-    found: list[Path] = []
-    for force in getattr(mechanism, "forces", ()):
-        if isinstance(force, Tendon):
-            found.append(force.path)
-        elif isinstance(force, Spring | Damper):
-            found.append(_straight((force.body_a, force.body_b), [force.point_a, force.point_b]))
-    drives = getattr(mechanism, "drives", None)
+    forces, drives = getattr(mechanism, "forces", ()), getattr(mechanism, "drives", None)
+    found = [force.path for force in forces if isinstance(force, Tendon)]
+    pairs = [pair for pair in forces if isinstance(pair, Spring | Damper)]
+    found += [_straight((pair.body_a, pair.body_b), [pair.point_a, pair.point_b]) for pair in pairs]
     if isinstance(drives, Actuators):
         found += drives.paths
         length = 0.5 * inertia_ellipsoids(model_of(mechanism)).radii.max(initial=0.0)
         for body, start, push in zip(drives.bodies, np.asarray(drives.points), np.asarray(drives.pushes), strict=True):
             along = length * push / (np.linalg.norm(push) or 1.0)
             side = 0.2 * np.cross(along, np.eye(3)[np.abs(push).argmin()])
-            tip, barb = start + along, start + 0.7 * along
-            found.append(_straight(4 * (body,), [tip, start, barb + side, barb - side]))
+            ends = [along, np.zeros(3), 0.7 * along + side, 0.7 * along - side]
+            found.append(_straight(4 * (body,), [start + end for end in ends]))
     return tuple(path for path in found if path.bodies)
 
 
 def _straight(bodies: tuple[int, ...], points: Sequence[Values]) -> Path:
     """Straight lines from the first point on a body to each of the other ones."""
-    others = range(1, len(bodies))
-    parts = tuple((0, 0, k, -1, -1, -1) for k in others)
+    parts = tuple((0, 0, k, -1, -1, -1) for k in range(1, len(bodies)))
     return Path((), np.zeros(0), bodies, np.stack(points), parts, np.zeros(len(parts)), np.ones(1))
 
 
@@ -316,8 +312,7 @@ def _placed_once(model, drawn, points, paths, t, q):
     direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
     axes = jnp.einsum("aij,aj->ai", rotation[np.array(axis_bodies, dtype=int)], direction)
     pieces = [jnp.zeros((0, 2, 3), q.dtype)]
-    for path in paths:
-        held = np.array(path.bodies)
+    for held, path in ((np.array(path.bodies), path) for path in paths):
         pieces.append(path.pieces(origin[held] + jnp.einsum("pij,pj->pi", rotation[held], path.points)))
     return poses.quaternion, poses.translation, rotation[:-1], lines, axes, jnp.concatenate(pieces)
 

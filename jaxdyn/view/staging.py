@@ -1,10 +1,9 @@
-"""Floor and point of view of a scene, and rotations and lengths that scenes need."""
+"""Floor and point of view of a scene, and its round lengths."""
 
 import numpy as np
 from jaxtyping import Float
 
 from jaxdyn.mechanism.model import Model
-from jaxdyn.spatial.plain import rotation_quaternion
 
 
 def upward(model: Model) -> Float[np.ndarray, "3"]:
@@ -34,27 +33,6 @@ def floor_under(
 ) -> Float[np.ndarray, "3"]:
     """The point (m) of the floor below the middle of a box."""
     return 0.5 * (low + high) - up * 0.5 * float(np.abs(up) @ (high - low))
-
-
-def quaternions_to(direction: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 4"]:
-    """Rotations that turn the z axis into given unit vectors, about an axis perpendicular to both."""
-    x, y, z = np.moveaxis(direction, -1, 0)
-    w = 1.0 + z
-    opposite = w < 1e-9  # any half turn about a horizontal axis is a solution
-    found = np.stack([np.where(opposite, 0.0, w), np.where(opposite, 1.0, -y), np.where(opposite, 0.0, x), 0.0 * z], -1)
-    return found / np.linalg.norm(found, axis=-1, keepdims=True)
-
-
-def quaternions_of(rotations: Float[np.ndarray, "n 3 3"]) -> Float[np.ndarray, "n 4"]:
-    """Unit quaternions of rotation matrices."""
-    return np.array([rotation_quaternion(rotation) for rotation in rotations]).reshape(-1, 4)
-
-
-def product(a: Float[np.ndarray, "n 4"], b: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n 4"]:
-    """Quaternion products a b."""
-    scalar = a[:, :1] * b[:, :1] - np.sum(a[:, 1:] * b[:, 1:], axis=1, keepdims=True)
-    vector = a[:, :1] * b[:, 1:] + b[:, :1] * a[:, 1:] + np.cross(a[:, 1:], b[:, 1:])
-    return np.concatenate([scalar, vector], axis=1)
 
 
 def round_length(length: float) -> float:

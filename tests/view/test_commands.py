@@ -1,12 +1,12 @@
 """The commands `show`, `animate` and `view`: what they print, what they leave, and one line for bad input."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from browsers import content_of, numbers_of
 
 import jaxdyn
 from jaxdyn.cli import main
@@ -102,17 +102,14 @@ def test_a_motion_without_masses_is_refused_before_anything_is_simulated(tmp_pat
 
 
 def test_view_writes_a_page_into_the_run(run, capsys):
-    pytest.importorskip("viser", reason="the replay needs viser")
     assert main(["view", str(run), "--samples", "2", "0"]) == 0
     assert capsys.readouterr().out.startswith(str(run / "replay.html"))
-    text = (run / "replay.html").read_text()
-    start = text.index('type="application/json">') + len('type="application/json">')
-    content = json.loads(text[start : text.index("</script>", start)])
-    assert [sample["number"] for sample in content["samples"]] == [2, 0]
+    content = content_of(run / "replay.html")
+    assert [number for number, _ in content["samples"]] == [2, 0]
+    assert [chart["title"] for chart in content["charts"]] == ["energy", "shoulder", "elbow"]
     with np.load(run / "states.npz") as arrays:
-        curve = content["samples"][0]["charts"][1]
-        assert curve["title"] == "shoulder"
-        np.testing.assert_allclose(curve["curves"][0]["values"][-1], arrays["q"][2, -1, 0], rtol=1e-5)
+        curves = numbers_of(content, 2, "curves", 1)
+        np.testing.assert_allclose(curves[-1, -2:, 0], arrays["q"][2, -1], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +135,11 @@ def test_bad_input_is_one_line(words, fragments, run, tmp_path, monkeypatch, cap
 
 
 def test_missing_packages_are_named_with_the_remedy(run, monkeypatch, capsys):
-    for module in ("jaxdyn.view.replay", "jaxdyn.view.scene"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setitem(sys.modules, "viser", None)
-    assert main(["view", str(run)]) == 2
-    assert capsys.readouterr().err == 'jaxdyn: viser is not installed; pip install "jaxdyn[view]"\n'
+    for known, name in ((sys.modules, "jaxdyn.view.animation"), (vars(jaxdyn.view), "animation")):
+        monkeypatch.delitem(known, name, raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["animate", str(run)]) == 2
+    assert capsys.readouterr().err == 'jaxdyn: matplotlib is not installed; pip install "jaxdyn[pictures]"\n'
 
 
 def test_arguments_that_make_no_sense_are_refused(capsys):

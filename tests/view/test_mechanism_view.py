@@ -1,13 +1,12 @@
 """A mechanism with one slider per joint coordinate: the postures, and the page without a server."""
 
-import json
 import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from browsers import chromium
+from browsers import chromium, content_of
 from mixed_mechanisms import every_joint
 
 import jaxdyn
@@ -232,8 +231,7 @@ def test_names_of_strangers_stay_text_in_the_page(tmp_path):
     write_mechanism_page(builder.build(), path)
     text = path.read_text()
     assert "<script>alert" not in text
-    content = json.loads(re.search(r'id="content" type="application/json">(.*?)</script>', text, re.DOTALL)[1])
-    assert evil in content["title"]
+    assert evil in content_of(path)["title"]
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", text), "nothing is fetched from elsewhere"
     with pytest.raises(ConfigError, match="cannot be written"):
         write_mechanism_page(builder.build(), path / "inside.html")

@@ -1,13 +1,11 @@
-"""Visual geometry in the browser: on the mechanism page, in the scene of viser, and in the replay of a run."""
+"""Visual geometry in the browser: on the mechanism page, and in the replay of a run."""
 
 import base64
-import json
-import re
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from browsers import chromium
+from browsers import chromium, content_of, numbers_of
 from PIL import Image
 
 import jaxdyn
@@ -18,7 +16,7 @@ from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.io.xml import IgnoredContent
 from jaxdyn.view.animation import animate
 from jaxdyn.view.mechanism_page import write_mechanism_page
-from jaxdyn.view.recorded_samples import RecordedSamples
+from jaxdyn.view.replay import Replay
 
 URDF = """<robot name="pusher"><link name="base"/><link name="rod">
 <inertial><origin xyz="0 0 -0.2"/><mass value="1"/><inertia ixx="0.02" iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial>
@@ -33,11 +31,6 @@ def file(tmp_path):
     path = tmp_path / "pusher.urdf"
     path.write_text(URDF)
     return path
-
-
-def content_of(page) -> dict:
-    found = re.search(r'<script id="content" type="application/json">(.*?)</script>', page.read_text(), re.DOTALL)
-    return json.loads(found[1])
 
 
 def test_a_page_has_the_shapes_of_a_file_on_their_bodies(file, tmp_path, capsys):
@@ -82,7 +75,7 @@ def test_a_browser_shows_a_body_in_its_color(file, tmp_path):
         page.on("pageerror", lambda error: problems.append(str(error)))
         write_mechanism_page(load_system(file), tmp_path / "page.html", visuals=load_visuals(file, load_system(file)))
         page.goto((tmp_path / "page.html").as_uri())
-        page.wait_for_function("meshes.length === 3 && !drawing")
+        page.wait_for_function("meshes.length === 4 && !drawing")
         reds = page.evaluate(
             """() => {
               draw();
@@ -97,22 +90,16 @@ def test_a_browser_shows_a_body_in_its_color(file, tmp_path):
         assert reds > 1000
 
 
-def test_a_scene_moves_the_shapes_with_their_bodies_and_hides_the_sticks(file):
-    pytest.importorskip("viser")
-    from jaxdyn.view.replay import page_writer
-    from jaxdyn.view.scene import Scene
-
+def test_a_replay_moves_the_shapes_with_their_bodies_and_hides_the_sticks(file, tmp_path):
     system = load_system(file)
-    visuals = load_visuals(file, system)
-    recording = RecordedSamples(system, np.array([0.0, 1.0]), np.array([[[0.6], [0.6]]]))
-    with page_writer() as server:
-        scene = Scene(server, system, *recording.box(visuals), visuals)
-        scene.show(recording.sample(0).placed, [], 0)
-        assert scene.visuals.visible
-        assert not scene.skeleton.visible
-        poses = jaxdyn.forward_kinematics(system.model, jnp.array([0.6]))
-        np.testing.assert_allclose(scene._carriers[0].position, poses.translation[0], atol=1e-6)
-        np.testing.assert_allclose(scene._carriers[0].wxyz, poses.quaternion[0], atol=1e-6)
+    replay = Replay(system, np.array([0.0, 1.0]), np.array([[[0.6], [0.6]]]), visuals=load_visuals(file, system))
+    replay.write_html(tmp_path / "replay.html")
+    content = content_of(tmp_path / "replay.html")
+    assert {"visuals": True, "sticks": False}.items() <= dict(content["switches"]).items()
+    assert [shape["node"] for shape in content["visuals"]] == [0]
+    poses = jaxdyn.forward_kinematics(system.model, jnp.array([0.6]))
+    expected = np.concatenate([poses.quaternion[0], poses.translation[0]])
+    np.testing.assert_allclose(numbers_of(content, 0, "poses", 7)[0, 0], expected, atol=1e-6)
 
 
 def test_the_replay_of_a_run_has_the_shapes_of_the_file_it_was_started_with(file, tmp_path, capsys):

@@ -7,10 +7,10 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.runs.loaded import load_run
 from jaxdyn.io.shapes.visual_files import load_visuals, visuals_of_run
 from jaxdyn.jobs.commands.arguments import ViewArguments
-from jaxdyn.jobs.commands.command import needs
 from jaxdyn.jobs.notes import warnings_as_notes
 from jaxdyn.jobs.source import load_source
 from jaxdyn.view.mechanism_page import write_mechanism_page
+from jaxdyn.view.replay import Replay
 
 _SAMPLES = 4096  # samples that are read unless others are selected; further chunks of a larger run are not
 _OVERLAY = 3
@@ -25,8 +25,6 @@ def view(arguments: ViewArguments) -> None:
 
 def _view_run(path: Path, arguments: ViewArguments) -> None:
     run = load_run(path, samples=max([_SAMPLES, *(sample + 1 for sample in arguments.samples or [])]))
-    with needs("view"):
-        from jaxdyn.view.replay import Replay
     arrays = run.arrays
     with warnings_as_notes():
         visuals = visuals_of_run(run)
