@@ -22,6 +22,7 @@ from jaxdyn.dynamics.system import (
     dynamic_function,
     system_function,
 )
+from jaxdyn.dynamics.wrenches import Wrenches, checked_wrenches, with_wrenches
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.model import Model
 
@@ -170,6 +171,7 @@ def acceleration(
     t: Time = 0.0,
     *,
     correction: Float[Array, "m"] | None = None,
+    wrenches: Wrenches | None = None,
 ) -> Float[Array, "nv"]:
     """Generalized acceleration a of a system: M a + h = (all applied forces); rad/s^2 or m/s^2.
 
@@ -182,6 +184,8 @@ def acceleration(
         t: Time (s).
         correction: Required second time derivatives d^2 phi/dt^2 of the constraint residuals, from `stabilizing_correction`; zero
             if None.
+        wrenches: External moments (N m) about the origins of bodies or frames, followed by the forces (N), on ground axes, by the
+            names of these bodies or frames.
 
     Example:
         ```python
@@ -193,7 +197,8 @@ def acceleration(
 
     Source: theory.md (I1), (H1)-(H6), (N9).
     """
-    return acceleration_and_multipliers(system, instant(system, state, t), u, correction)[0]
+    pushed = with_wrenches(system, checked_wrenches(system, wrenches))
+    return acceleration_and_multipliers(pushed, instant(system, state, t), u, correction)[0]
 
 
 class Instant(NamedTuple):

@@ -32,6 +32,7 @@ from jaxdyn.dynamics.doors import check_masses
 from jaxdyn.dynamics.energy import kinetic_energy
 from jaxdyn.dynamics.equations_of_motion import total_potential_energy
 from jaxdyn.dynamics.system import State, System, check_drive_states, check_state, check_system
+from jaxdyn.dynamics.wrenches import Wrenches, checked_wrenches, with_wrenches
 from jaxdyn.mechanism import configuration
 from jaxdyn.mechanism.components import coordinate_names, velocity_names
 from jaxdyn.mechanism.messages import check_function, check_instance, checked_count, described
@@ -284,6 +285,7 @@ def rollout(
     stop: Callable[[Time, State], Array] | None = None,
     key: PRNGKeyArray | None = None,
     t0: float | Float[Array, ""] = 0.0,
+    wrenches: Wrenches | None = None,
     divergence_limit: float = 1e6,
     throw: bool = True,
     backend: Backend | None = None,
@@ -309,6 +311,8 @@ def rollout(
             until the end of the rollout.
         key: Random key of the policy: step k receives fold_in(key, k).
         t0: Time of the initial state, s.
+        wrenches: External moments (N m) about the origins of bodies or frames, followed by the forces (N), on ground axes: for the
+            name of each such body or frame an array with one row per step, which acts during the step.
         divergence_limit: Largest allowed velocity (rad/s, m/s). A sample that exceeds this limit has diverged and keeps its last
             valid state. The derivative of a diverged sample is meaningless but finite, so that a mask can exclude it from a sum. If
             the sample overflowed within a single step, the derivative is NaN.
@@ -362,11 +366,13 @@ def rollout(
         "divergence_limit": divergence_limit,
     }
     with compute.backend(backend):
-        saved, end, errors, served = _rollout(system, state, controls, dt, t0, key, (steps, bool(groups)), options)
+        counts = steps, bool(groups)
+        saved, end, errors, served = _rollout(system, state, controls, dt, t0, key, wrenches, counts, options)
     topology, result = system.model.topology, end.result
     if not compute.within_jit():  # else the result is a part of a larger program, and known only there
         result = report(result, end.steps, end.state.v, topology, throw, groups, errors)
-    times, passive = _times(t0, dt, steps, save_every, end.state.v.dtype), isinstance(controls, NoControls | None)
+    times = _times(t0, dt, steps, save_every, end.state.v.dtype)
+    passive = isinstance(controls, NoControls | None) and not wrenches
     return Trajectory(times, saved, end.state, end.cost, result, end.steps, topology, served.backend, passive)
 
 
@@ -390,7 +396,7 @@ def data_frame(columns: dict[str, np.ndarray], owner: str) -> Any:
 
 def _check_call(arguments: tuple, _: dict) -> None:
     """Check the arguments of `_rollout` that the caller has not checked."""
-    system, state, controls, _, _, key, (steps, _), options = arguments
+    system, state, controls, _, _, key, _, (steps, _), options = arguments
     check_masses(system.model, "rollout")
     check_state(system, state, "rollout")
     check_drive_states(system, state.z)
@@ -409,25 +415,26 @@ def _rollout(
     dt: float | Array,
     t0: float | Array,
     key: PRNGKeyArray | None,
+    wrenches: Wrenches | None,
     counts: tuple[int, bool],
     options: dict[str, Any],
 ) -> tuple[PyTree, "_Carry", Array | None, compute.Served]:
     """The records and the final data of a rollout, and the errors of the constraints at its start if they are wanted.
 
     Args:
-        system, state, controls, dt, t0, key: See `rollout`.
+        system, state, controls, dt, t0, key, wrenches: See `rollout`.
         counts: Number of steps, and whether the errors are wanted.
         options: Fields of `_Loop`.
     """
     steps, is_start_checked = counts
-    source = as_controls(controls, system, state, steps, key)
+    source, pushes = as_controls(controls, system, state, steps, key), checked_wrenches(system, wrenches, steps)
 
-    def simulate(state: State, controls: Controls, dt, t0, key) -> tuple[PyTree, _Carry, Array | None]:
+    def simulate(state: State, controls: Controls, dt, t0, key, pushes) -> tuple[PyTree, _Carry, Array | None]:
         dt, t0 = jnp.asarray(dt, state.v.dtype), jnp.asarray(t0, state.v.dtype)
-        loop = _Loop(system, controls, dt, dt / options["substeps"], t0, key, **options)
+        loop = _Loop(system, controls, dt, dt / options["substeps"], t0, key, pushes, **options)
         return *loop.run(state, steps), start_errors(system, state, t0, loop.h) if is_start_checked else None
 
-    (saved, end, errors), served = compute.run(simulate, (state, source, dt, t0, key), name="rollout")
+    (saved, end, errors), served = compute.run(simulate, (state, source, dt, t0, key, pushes), name="rollout")
     return saved, end, errors, compute.Served(served)
 
 
@@ -459,6 +466,7 @@ class _Loop:
     h: Time
     t0: Time
     key: PRNGKeyArray | None
+    wrenches: Wrenches | None
     integrator: Integrator
     substeps: int
     save_every: int
@@ -469,7 +477,7 @@ class _Loop:
 
     def run(self, state: State, steps: int) -> tuple[PyTree, _Carry]:
         """Compute all records, including those of the start and the end, and the data after the last step."""
-        schedule = (np.arange(steps), self.controls.rows())
+        schedule = (np.arange(steps), self.controls.rows(), self.wrenches)
         carry = self.start(state, schedule)
         blocks = jax.tree.map(lambda x: x.reshape(-1, self.save_every, *x.shape[1:]), schedule)
         if steps == self.save_every:
@@ -493,16 +501,16 @@ class _Loop:
 
     def block(self, carry: _Carry, schedule: PyTree) -> tuple[_Carry, PyTree]:
         """The steps from one record to the next, and the record at their start."""
-        index, row = jax.tree.map(lambda x: x[0], schedule)
+        index, row, _ = jax.tree.map(lambda x: x[0], schedule)
         record = self.record(jnp.asarray(index), row, carry)
         return _checkpointed_loop(self.advance, carry, schedule, self.save_every), record
 
-    def advance(self, carry: _Carry, scheduled: tuple[Array, PyTree]) -> _Carry:
+    def advance(self, carry: _Carry, scheduled: tuple[Array, PyTree, Wrenches | None]) -> _Carry:
         """One control step; a sample that has ended is held."""
-        index, row = scheduled
+        index, row, wrenches = scheduled
         t, state = self.time(index), carry.state
         control, memory = self.in_force(index, row, state, carry.memory)
-        new, solved = self.substep(state, control, t)
+        new, solved = self.substep(with_wrenches(self.system, wrenches), state, control, t)
         healthy = _is_healthy(self.system, state, new, self.divergence_limit)
         running = carry.result == RolloutResult.SUCCESSFUL
         good = running & healthy & solved
@@ -518,14 +526,14 @@ class _Loop:
             result = jnp.where(good & self.stop(self.time(index + 1), kept), RolloutResult.STOPPED.value, result)
         return _Carry(kept, total, result, carry.steps + good.astype(jnp.int32), memory)
 
-    def substep(self, state: State, control: Control, t: Time) -> tuple[State, Bool[Array, ""]]:
+    def substep(self, system: System, state: State, control: Control, t: Time) -> tuple[State, Bool[Array, ""]]:
         """The state after all steps of the integrator within a control step, and whether all of them succeeded."""
         if self.substeps == 1:
-            return self.integrator.step(self.system, state, control, t, self.h)
+            return self.integrator.step(system, state, control, t, self.h)
 
         def body(carry, k):
             state, solved = carry
-            state, ok = self.integrator.step(self.system, state, control, t + k.astype(t.dtype) * self.h, self.h)
+            state, ok = self.integrator.step(system, state, control, t + k.astype(t.dtype) * self.h, self.h)
             return (state, solved & ok), None
 
         start = (state, jnp.asarray(True))
