@@ -155,7 +155,7 @@ class Path(eqx.Module):
         terms = arms_of_joints(model.topology, joints, place)
         for column, _ in terms:
             body = model.topology.body_of_column[column]
-            if not _has_rates(model.topology.joint_classes[body]):
+            if not has_rates(model.topology.joint_classes[body]):
                 joint = model.topology.joint_names[body]
                 raise ValueError(
                     f"{place}: joint {joint!r} has no coordinates with these rates; give a path of waypoints"
@@ -387,12 +387,12 @@ def moved_along_columns(topology: Topology, q: Float[Array, "nq"]) -> Float[Arra
     """Coordinate whose rate is each velocity component; 0 for components of joints without such coordinates."""
     found = np.full(topology.nv, -1)
     for kind, column, coordinate in zip(topology.joint_classes, topology.v_starts, topology.q_starts, strict=False):
-        if _has_rates(kind):
+        if has_rates(kind):
             found[column : column + kind.nv] = np.arange(coordinate, coordinate + kind.nv)
     return jnp.where(found >= 0, q[np.maximum(found, 0)], 0.0)
 
 
-def _has_rates(kind: type[Joint]) -> bool:
+def has_rates(kind: type[Joint]) -> bool:
     """True if each velocity component of a joint is the rate of one of its coordinates."""
     return kind.velocity_is_rate and kind.nq == kind.nv
 

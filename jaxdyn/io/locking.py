@@ -15,6 +15,7 @@ from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import Actuators, Drives, JointDrives
 from jaxdyn.dynamics.forces import AppliedForce, Force, GravityCompensation, JointForce
 from jaxdyn.dynamics.forces.tendons import Tendon
+from jaxdyn.dynamics.paths import has_rates
 from jaxdyn.dynamics.system import System, checked_system
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mechanism.parts import part_table, read_parts
@@ -84,7 +85,7 @@ def lock_joints(system: System, positions: Positions) -> System:
                 table[several] = [one for one in table[several] if moves(one)]
                 gone = not table[several]
         if isinstance(part, Tendon):
-            table["joints"], length = _split(table["joints"], positions)
+            table["joints"], length = _split(table["joints"], before, positions)
             table["rest"] = [x - length for x in table["rest"]]
             gone = not (table["joints"] or table["path"])
         if isinstance(part, Coupling):
@@ -101,9 +102,11 @@ def lock_joints(system: System, positions: Positions) -> System:
     return dataclasses.replace(system, model=model, forces=forces, constraints=constraints, drives=drives)
 
 
-def _split(arms: Mapping[str, Any], positions: Positions) -> tuple[dict[str, Any], float]:
+def _split(arms: Mapping[str, Any], before: Model, positions: Positions) -> tuple[dict[str, Any], float]:
     """The moment arms of the joints that move, by their names, and the length of the locked ones."""
-    locked = [np.dot(arms[name], np.ravel(np.asarray(positions[name]))) for name in arms if name in positions]
+    kinds = dict(zip(before.topology.joint_names, before.topology.joint_classes, strict=True))
+    counted = [name for name in arms if name in positions and has_rates(kinds[name])]  # others add no length
+    locked = [np.dot(arms[name], np.ravel(np.asarray(positions[name]))) for name in counted]
     return {name: x for name, x in arms.items() if name not in positions}, float(sum(locked))
 
 
@@ -150,7 +153,7 @@ def _moved_drives(drives: Drives, before: Model, model: Model, positions: Positi
         )
     actuators = []
     for actuator in drives.descriptions(before):
-        joints, length = _split(actuator.joints, positions)
+        joints, length = _split(actuator.joints, before, positions)
         on_ground = bool(actuator.body) and model.locate(actuator.body, np.zeros(3))[0] == GROUND
         if on_ground or (actuator.joints and not joints):
             continue

@@ -8,6 +8,7 @@ import numpy as np
 from jaxdyn.dynamics.drives import drives_of_joints
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
+from jaxdyn.errors import one_line
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.xml import IgnoredContent, unused
 from jaxdyn.mechanism.builder import MechanismBuilder
@@ -32,8 +33,9 @@ def system_from_pinocchio(pin_model: Any, *, unphysical: Literal["refuse", "repa
     A joint with several parts (composite, translation, spherical ZYX) becomes a chain of joints, called "<joint>/1", "<joint>/2",
     ..., with massless bodies between them; the last one has the name of the joint. Coordinates are in Pinocchio's order;
     `PinocchioOrder` converts states of mechanisms without such chains. `damping` and dry friction become `JointFriction`, which
-    Pinocchio's own forward dynamics does not contain. Limits of joints with a quaternion are not read. Every joint but those of
-    floating bases has a motor.
+    Pinocchio's own forward dynamics does not contain. Limits of joints with a quaternion are not read. One
+    `IgnoredContent` warning names limits that are zero or do not allow motion, which are left out, and other values that are not
+    used. Every joint but those of floating bases has a motor.
 
     Args:
         pin_model: The model.
@@ -58,9 +60,16 @@ def system_from_pinocchio(pin_model: Any, *, unphysical: Literal["refuse", "repa
     coulomb = getattr(pin_model, "upperDryFrictionLimit", pin_model.friction)
     if not np.array_equal(getattr(pin_model, "lowerDryFrictionLimit", -coulomb), -coulomb):
         raise ConfigError(f"{builder.name}: its dry friction has different limits in both directions; give equal ones")
+    unread: list[str] = []
+    for key in ("velocity", "effort"):  # Pinocchio 4 has lower limits too, but its own functions give them either sign
+        upper = getattr(pin_model, f"{key}Limit")
+        lower = np.abs(getattr(pin_model, f"lower{key.title()}Limit", upper))
+        if np.any((lower < _LARGEST) & (lower != np.abs(upper))):
+            unread.append(f"lower{key.title()}Limit is not used where it differs from the upper limit")
     if not np.all(np.isin(pin_model.rotorInertia * pin_model.rotorGearRatio**2, [0.0, *pin_model.armature])):
-        said = "rotorInertia is not used, as in the algorithms of Pinocchio; add rotorInertia * rotorGearRatio**2 to armature"
-        warnings.warn(f"{builder.name}: {said}", IgnoredContent, stacklevel=2)
+        unread.append(
+            "rotorInertia is not used, as in the algorithms of Pinocchio; add rotorInertia * rotorGearRatio**2 to armature"
+        )
     limits = np.stack([pin_model.lowerPositionLimit, pin_model.upperPositionLimit], axis=1)
     names, columns, still = {0: "ground"}, [], pin_model.jointPlacements[0].Identity()
     for index in range(1, pin_model.njoints):
@@ -74,21 +83,30 @@ def system_from_pinocchio(pin_model: Any, *, unphysical: Literal["refuse", "repa
             name, suffix = (names[index], "") if is_last else (f"{names[index]}/{part}", f"/{part}")
             order = v + np.roll(np.arange(joint.nv), _LINEAR.get(type(joint), 0))
             values = {"mass": inertia.mass, "com": inertia.lever, "inertia": inertia.inertia} if is_last else {}
-            values |= {
-                f"{key}_limit": _bounds(getattr(pin_model, f"{key}Limit")[order]) for key in ("velocity", "effort")
-            }
+            for key in ("velocity", "effort"):
+                bounds = _bounds(getattr(pin_model, f"{key}Limit")[order])
+                if not np.all(bounds):
+                    unread.append(f"the {key} limits of 0 of joint {own!r} are ignored")
+                values[f"{key}_limit"] = np.where(bounds == 0.0, np.inf, bounds)
             if given.nq == given.nv:
-                values["position_limits"] = _bounds(limits[q : q + joint.nq])
+                pairs = _bounds(limits[q : q + joint.nq])
+                fixed = pairs[:, :1] == pairs[:, 1:]
+                if np.any(fixed):
+                    unread.append(f"the position limits of joint {own!r}, which do not allow motion, are ignored")
+                values["position_limits"] = np.where(fixed, (-np.inf, np.inf), pairs)
             values |= {"armature": pin_model.armature[order], "joint_name": own + suffix, "unphysical": unphysical}
             builder.add_body(name, joint=joint, parent=parent, **_placed(placement * before), **values)
             taken.add(name)
             columns += order.tolist()
             parent, placement, q, v = name, still, q + joint.nq, v + joint.nv
     for frame in pin_model.frames[1:]:
-        if frame.type.name != "JOINT" and frame.name != names[frame.parentJoint]:
+        is_body = frame.name == names[frame.parentJoint] and frame.placement.isIdentity()
+        if frame.type.name != "JOINT" and not is_body:
             name = unused(frame.name, taken)
             taken.add(name)
             builder.add_frame(name, body=names[frame.parentJoint], **_placed(frame.placement))
+    if unread:
+        warnings.warn(one_line(f"{builder.name}: {'; '.join(unread)}"), IgnoredContent, stacklevel=2)
     model, viscous = builder.build(), pin_model.damping
     friction = JointFriction(viscous[columns], coulomb[columns], np.full(model.nv, HOLDING_SCALE))
     return System(model, (friction,) if np.any(viscous) or np.any(coulomb) else (), drives_of_joints(model))

@@ -61,6 +61,17 @@ def test_a_locked_mechanism_moves_as_the_whole_one_at_rest_there():
         close(reduced[2], placed, scale=10.0)
 
 
+def test_locked_joints_without_coordinates_add_no_length_to_an_actuator():
+    """The velocities of a free, a spherical and a planar joint are not rates of coordinates."""
+    model = random_model(np.random.default_rng(5), 4, parents=[-1, 0, 1, 2], kinds="FSLR")
+    arms = {NAMES[body]: (1.0, 2.0, 3.0) for body in (1, 2)} | {NAMES[0]: (1.0,), NAMES[3]: (2.0,)}
+    whole = System(model, drives=Actuators.of(model, (Actuator("servo", arms, stiffness=4.0, damping=1.0),)))
+    (of_q, of_v), (q, v, _) = kept(model, (0, 1, 2)), random_motion(np.random.default_rng(6), model)
+    reduced, u = lock_joints(whole, positions(model, q, (0, 1, 2))), jnp.array([0.7])
+    expected = jaxdyn.applied_forces(whole, State(q, jnp.where(of_v, v, 0.0)), u)[of_v]
+    close(jaxdyn.applied_forces(reduced, State(q[of_q], v[of_v]), u), expected)
+
+
 def system() -> System:
     model = random_model(np.random.default_rng(5), 4, parents=[-1, 0, 1, 1], kinds="RRPR", armature=True)
     ones, points = jnp.ones(4), jnp.array([[0.1, 0.2, 0.3], [-0.2, 0.4, 0.1]])

@@ -75,11 +75,17 @@ def test_its_equations_of_motion_are_those_of_pinocchio(joints):
 
 def test_limits_and_what_is_refused_or_not_used():
     theirs = model_of(pin.JointModelRX(), pin.JointModelPX())
-    theirs.lowerPositionLimit, theirs.rotorInertia = np.array([-0.5, -np.inf]), np.array([0.1, 0.0])
-    with pytest.warns(IgnoredContent, match="rotorInertia is not used"):
-        limits = system_from_pinocchio(theirs).model.limits
+    theirs.addFrame(pin.Frame("ground", 0, pin.SE3.Random(), pin.FrameType.OP_FRAME))
+    theirs.lowerPositionLimit, theirs.rotorInertia = np.array([-0.5, 0.0]), np.array([0.1, 0.0])
+    theirs.upperPositionLimit[1], theirs.upperEffortLimit[:], theirs.lowerEffortLimit[:] = 0.0, (0.0, 2.0), (0.0, -1.0)
+    said = "lowerEffortLimit is not used .*; rotorInertia is not used.*; the effort limits of 0 of joint 'joint 0' are .*; "
+    with pytest.warns(IgnoredContent, match=f"{said}the position limits of joint 'joint 1', which do not allow motion"):
+        model = system_from_pinocchio(theirs).model
+    assert "ground_" in model.topology.frame_names  # "ground" is the fixed world itself
+    limits, free = model.limits, np.inf
     np.testing.assert_array_equal(
-        [limits.lower, limits.upper, limits.effort], [(-0.5, -np.inf), *[(np.inf, np.inf)] * 2]
+        [limits.lower, limits.upper, limits.effort, limits.velocity],
+        [(-0.5, -free), (free, free), (free, 2.0), (free, free)],
     )
     with pytest.raises(ConfigError, match="joint 'joint 1' is of the kind Ellipsoid, which jaxdyn does not have"):
         system_from_pinocchio(model_of(pin.JointModelRX(), pin.JointModelEllipsoid(1.0, 2.0, 3.0)))

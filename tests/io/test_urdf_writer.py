@@ -19,6 +19,7 @@ from jaxdyn import (
     Cylindrical,
     Fixed,
     Free,
+    JointFriction,
     MechanismBuilder,
     MechanismError,
     Planar,
@@ -125,7 +126,8 @@ def full() -> System:
 
 def test_every_force_drive_and_constraint_comes_back(tmp_path):
     puck = with_joint(Planar(), position_limits=((-1, 2), (-np.inf, 1), (-1, np.inf)))
-    for system in (puck, full()):
+    start = JointFriction(np.zeros(3), np.zeros(3), np.full(3, 0.1))  # of an identification
+    for system in (puck, puck.changed(forces=(start,)), full()):
         same(there_and_back(system, tmp_path / "full.urdf"), system)
 
 
@@ -139,8 +141,12 @@ def test_what_urdf_lacks_is_dropped_by_name(tmp_path):
     with pytest.warns(IgnoredContent, match="left out joint, rotor, actuator, spring, damper"):
         save_urdf(system, path, drop=("jaxdyn",))
     assert "jaxdyn" not in path.read_text()
-    with pytest.raises(UnknownName, match="did you mean 'tendon'"):
-        save_urdf(system, path, drop=("tendons",))
+    without = system.changed(drives=Actuators.of(system.model, ()))
+    with pytest.warns(IgnoredContent, match="left out drives, spring$"):
+        save_urdf(without, path, drop=("drives", "spring"))
+    for name in ("tendons", "Tendon"):
+        with pytest.raises(UnknownName, match="did you mean 'tendon'"):
+            save_urdf(system, path, drop=(name,))
 
 
 def test_the_extension_of_earlier_versions_is_read():

@@ -154,7 +154,7 @@ def _friction(joints: dict[str, Element], extras: dict[str, Element]) -> _Tables
         if "velocity_scale" in element.attributes:
             problem = "; give a positive value such as 0.01"
             table["velocity_scale"][name] = element.positive("velocity_scale", problem)
-    return table if any(table["viscous"].values()) or any(table["coulomb"].values()) else {}
+    return table if any(any(values.values()) for values in table.values()) else {}
 
 
 def _check_that_none_follows_itself(followers: dict[str, Element]) -> None:

@@ -316,11 +316,16 @@ def _add_body(builder: MechanismBuilder, joint: _Joint, body: dict[str, Any], ex
     if joint.kind in _OF_ONE_COORDINATE:
         numbers = limits(element.optional("limit"), joint.kind)
     if extra is not None and "toml" in extra.attributes:
+        if joint.kind in _OF_ONE_COORDINATE:
+            raise extra.error(
+                f'the joint is {joint.kind}; attribute "toml" is for joints with several coordinates, so write armature="..." here '
+                "and <limit> in <robot>"
+            )
         numbers |= joint_numbers(extra, joint.kind, joint_of(element, joint.kind))
     if extra is not None and "armature" in extra.attributes:
         if joint.kind not in _OF_ONE_COORDINATE:
             raise extra.error(
-                f"the joint is {joint.kind}; only {', '.join(_OF_ONE_COORDINATE)} joints can have an armature, so remove it"
+                f"the joint is {joint.kind}; write toml='{{armature = [...]}}' with one value for each velocity component"
             )
         numbers["armature"] = extra.positive("armature", "; give a positive value or 0", or_zero=True)
     builder.add_body(

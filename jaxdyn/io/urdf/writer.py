@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling
+from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import Actuators, drives_of_joints
-from jaxdyn.dynamics.forces import JointForce
+from jaxdyn.dynamics.forces import Force, JointForce
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
 from jaxdyn.errors import check_name, one_line
@@ -108,7 +109,7 @@ class _Writer:
         parts = (*system.forces, *system.constraints)
         known = ("jaxdyn", "gravity", "joint", "rotor", "drives", "actuator", *part_classes())
         for name in drop:
-            check_name("part to drop", name, (*known, *(type(part).__name__ for part in parts)))
+            check_name("part to drop", name, (*known, *map(_table_name, parts)))
 
     def refused(self, message: str) -> ConfigError:
         return ConfigError(f"{self.path}: {message}")
@@ -126,7 +127,11 @@ class _Writer:
                 raise self.refused(f"the name {shortened(name)!r} {problem}")
 
     def _is_native(self, force: JointFriction) -> bool:
-        """Whether friction has one value for all components of each joint, which URDF can express."""
+        """Whether friction has one value for all components of each joint, which URDF can express; readers would leave out
+        friction that is zero everywhere.
+        """
+        if not (np.any(force.viscous) or np.any(force.coulomb)):
+            return False
         rows, owners = np.stack([force.viscous, force.coulomb, force.velocity_scale]), self.topology.body_of_column
         return all(np.all(own == own[:, :1]) for own in (rows[:, owners == body] for body in range(self.model.nb)))
 
@@ -234,12 +239,12 @@ class _Writer:
         tables: dict[str, Any] = {}
         if model.rotors.names and self._stays("rotor"):
             tables["rotor"] = rotor_tables(model)
-        kind = "actuator" if type(system.drives) is Actuators else "drives"
+        kind = "actuator" if type(system.drives) is Actuators and system.drives.count else "drives"
         if not eqx.tree_equal(system.drives, drives_of_joints(model)) and self._stays(kind):
             tables |= drive_tables(system, file)
         parts += [self._table(name, table) for name, table in tables.items()]
         for part in (*system.forces, *system.constraints[len(self.mimics) :]):
-            if part is not self.friction and self._stays(type(part).__dict__.get("table_name") or type(part).__name__):
+            if part is not self.friction and self._stays(_table_name(part)):
                 name, table = part_table(model, part, file)
                 parts.append(self._table(name, table if isinstance(part, JointForce) else [table]))
         return parts
@@ -270,6 +275,11 @@ class _Writer:
             own = self.friction.velocity_scale[self.topology.body_of_column == body]
             words |= {"velocity_scale": float(own[0])} if np.any(own != HOLDING_SCALE) else {}
         return words
+
+
+def _table_name(part: Force | Constraint) -> str:
+    """Name of the table of a part; the name of its class if it is a class of the user without a table."""
+    return type(part).__dict__.get("table_name") or type(part).__name__
 
 
 def _element(tag: str, *children: list[str], **attributes: Any) -> list[str]:
