@@ -15,7 +15,7 @@ import pytest
 import jaxdyn
 
 ROOT = Path(__file__).parents[1]
-BUDGETS = {"jaxdyn": 35_600, "jaxdyn/lanes": 7_000, "tests": 39_140, "experiments": 6_700}
+BUDGETS = {"jaxdyn": 35_680, "jaxdyn/lanes": 7_000, "tests": 39_230, "experiments": 6_700}
 PUBLIC_NAMES = 411  # of all packages together, each counted once
 _NOT_CODE = {
     tokenize.COMMENT,
