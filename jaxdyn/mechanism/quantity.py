@@ -67,6 +67,7 @@ class Quantity:
         needed_by: Names of other fields. Files must give this field only for joints for which they give one of the other fields.
         refers: "body" if the value is the index of a body; files then give the name of the body.
         on: Name of the field that contains the body on whose axes a point is given.
+        axes: Name of the field that contains the body on whose axes vectors, one or the rows of a matrix, are given.
     """
 
     unit: str | ComponentUnit | None = None
@@ -80,6 +81,7 @@ class Quantity:
     needed_by: tuple[str, ...] = ()
     refers: Literal["body"] | None = None
     on: str | None = None
+    axes: str | None = None
 
     def unit_of(self, turns: bool) -> str:
         """Unit along an angular component (`turns` is true) or along a linear component."""
@@ -128,6 +130,7 @@ def quantity(
     missing: float | None = None,
     needed_by: tuple[str, ...] = (),
     on: str | None = None,
+    axes: str | None = None,
 ) -> dict[str, Quantity]:
     """Metadata that declare the unit, the axis and the bounds of a dataclass field.
 
@@ -146,11 +149,15 @@ def quantity(
             field.
         on: Name of the field that contains the body on whose axes a point is given; in files, the point may be on a frame of a
             body.
+        axes: Name of the field that contains the body on whose axes vectors, one or the rows of a matrix, are given; in files, they
+            may be on those of a frame.
     """
     least = 0.0 if positive else minimum
     if isinstance(unit, ComponentUnit) and along is None:
         along = "velocity"
-    return metadata(Quantity(unit, along, least, maximum, positive, infinite, broadcast, missing, needed_by, on=on))
+    return metadata(
+        Quantity(unit, along, least, maximum, positive, infinite, broadcast, missing, needed_by, on=on, axes=axes)
+    )
 
 
 def plain(value: Any) -> Any:

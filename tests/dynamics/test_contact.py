@@ -18,7 +18,7 @@ from jaxdyn.dynamics import (
     contact_sphere,
     kinematics,
 )
-from jaxdyn.dynamics.forces.unilateral import secant_slope
+from jaxdyn.dynamics.forces.unilateral import secant_slope, unilateral_force
 
 K, D, MU, S, W, R = 3000.0, 40.0, 0.7, 0.05, 0.01, 0.03
 RADIUS = 0.1
@@ -87,6 +87,18 @@ def test_secant_slope_is_the_mean_slope_of_the_effective_depth():
             close(secant_slope(*map(jnp.asarray, (a, b, W))), (p(b) - p(a)) / (b - a), roundings=1e5)
         z = min(max(a / W, 0.0), 1.0)
         close(secant_slope(*map(jnp.asarray, (a, a, W))), 3 * z**2 - 2 * z**3)
+
+
+def test_second_derivatives_at_first_contact_are_finite_in_single_precision():
+    """Powers of a force of 1e-13 N must not overflow."""
+
+    def hessian(x):
+        law = (jnp.asarray(value, x.dtype) for value in (K, D, W))
+        return jax.hessian(lambda x, *law: unilateral_force(*x, *law).force)(x, *law)
+
+    points = np.array([(depth, speed) for depth in (0.0, 2e-9, 1e-8, 1e-7, 1e-4) for speed in (0.0, 0.3)])
+    single, double = (jax.vmap(hessian)(jnp.asarray(points, kind)) for kind in (jnp.float32, jnp.float64))
+    np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-3 * K / W)
 
 
 def test_contacts_have_the_precision_of_the_mechanism():

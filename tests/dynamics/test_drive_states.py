@@ -108,6 +108,10 @@ def test_the_default_step_of_a_delay_is_exact_for_delays_of_any_size():
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     slope = jax.jit(jax.grad(lambda tau: motion(tau).final.v[0]))
     np.testing.assert_allclose([slope(jnp.array([tau]))[0] for tau in (0.05, 1e-9)], -3.0, rtol=1e-9)
+    z, still = jnp.array([0.1, 0.5, -0.3, 0.2]), (MODEL, jnp.zeros(1), jnp.zeros(1))
+    move = jax.jit(lambda z, step: slider(delay=0.1).drives.states_over_step(*still, z, jnp.ones(1), step))
+    mean, end = move(z, 0.3)
+    np.testing.assert_allclose(move(end, -0.3), [mean, z], rtol=1e-7)  # backward in time
 
 
 def test_means_of_short_steps_have_all_digits():

@@ -172,6 +172,12 @@ def angle_of_weld(theirs, data) -> float:
             "</fixed></tendon><equality><tendon name='e' tendon1='t'/></equality>",
             "line 1: equality 'e' is not of one or two revolute or prismatic joints, which is not supported",
         ),
+        (
+            "<worldbody><site name='o'/><body><joint name='j'/><geom size='1'/><site name='p'/></body></worldbody><tendon>"
+            "<fixed name='t'><joint joint='j' coef='1'/></fixed><spatial name='s'><site site='o'/><site site='p'/></spatial>"
+            "</tendon><equality><tendon name='e' tendon1='t' tendon2='s'/></equality>",
+            "line 1: equality 'e' is not of one or two revolute or prismatic joints, which is not supported",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_name(tmp_path, body, message):
@@ -207,7 +213,13 @@ FLOATING = """
 MEDIUM = 'density="300" viscosity="2" wind="0.5 0.2 -1"'
 
 
-@pytest.mark.parametrize("option", [MEDIUM, pytest.param("", marks=pytest.mark.thorough)])
+# Both flags together switch the medium and the compensation off, too.
+WITHOUT_PASSIVE_FORCES = f'{MEDIUM}><flag spring="disable" damper="disable"/></option><option'
+
+
+@pytest.mark.parametrize(
+    "option", [MEDIUM, *(pytest.param(x, marks=pytest.mark.thorough) for x in ("", WITHOUT_PASSIVE_FORCES))]
+)
 def test_medium_gravity_compensation_and_armature_of_free_joints_are_those_of_mujoco(tmp_path, option):
     theirs = mujoco.MjModel.from_xml_string(FLOATING.format(option=option))
     with pytest.warns(IgnoredContent, match="1 mocap bodies"):

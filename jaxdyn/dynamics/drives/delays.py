@@ -48,7 +48,7 @@ def over_step(
         waves = jnp.cos(root.imag * late) * cosines + jnp.sin(root.imag * late) * sines
         left = left + jnp.exp(-root.real * late) * waves
     # The quotient cancels in short steps, and is 0/0 in a step of length zero.
-    series, short = away, x < _SHORT
+    series, short = away, jnp.abs(x) < _SHORT
     for k in range(_TERMS, 1, -1):
         series = away - jnp.where(short, x, 0.0) / k * dot(_D.astype(dtype), series)
     quotient = dot(_INTEGRATION.astype(dtype), away - left) / jnp.where(short, 1.0, x)

@@ -126,7 +126,7 @@ class BoxDrag(BodyForce):
 
     body: int = eqx.field(static=True, converter=plain, metadata=body_index())
     center: Vector3 = eqx.field(converter=floating, metadata=quantity("m", on="body"))
-    edges: Float[Array, "3 3"] = eqx.field(converter=floating, metadata=quantity("m"))
+    edges: Float[Array, "3 3"] = eqx.field(converter=floating, metadata=quantity("m", axes="body"))
     density: Scalar = eqx.field(converter=floating, metadata=quantity("kg/m^3", minimum=0.0))
     viscosity: Scalar = eqx.field(converter=floating, metadata=quantity("N s/m^2", minimum=0.0))
     wind: Vector3 = eqx.field(converter=floating, default=(0.0, 0.0, 0.0), metadata=quantity("m/s"))

@@ -50,10 +50,11 @@ def unilateral_force(
     in_effect = onset * x**3 * (1.0 - 0.5 * x) + jnp.maximum(depth - onset, 0.0)
     spring, damper = stiffness * in_effect, damping * slope * speed
     squared = spring**2 + damper**2
-    acts = squared > 0.0
-    inverse = 1.0 / jnp.sqrt(jnp.where(acts, squared, 1.0))
+    acts = squared > jnp.finfo(squared.dtype).tiny ** 0.65  # below, second derivatives overflow
+    root = jnp.sqrt(jnp.where(acts, squared, 1.0))
+    inverse = 1.0 / root
     return UnilateralForce(
-        damper + squared * inverse,
+        jnp.where(acts, damper + root, 0.0),
         damping * slope * (1.0 + damper * inverse),
         stiffness * slope,
         jnp.where(acts, spring * inverse, 1.0),

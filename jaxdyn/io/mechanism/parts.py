@@ -233,6 +233,9 @@ def _part(model: Model, cls: Any, value: Any, place: Place) -> Force | Constrain
             point = points.get(name, "")
             values[name], frame = _located(model, values[name], values.get(point, _ORIGIN), place.key(name))
             values |= {point: frame.translation} if point in values else {}
+            vectors = [key for key in values if quantity_of(fields[key]).axes == name]
+            turned = quaternion.to_matrix(frame.quaternion).T
+            values |= {key: jnp.asarray(values[key], float) @ turned for key in vectors}
     return made(cls, values, place)
 
 

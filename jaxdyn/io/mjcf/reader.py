@@ -454,16 +454,18 @@ class _Reader:
     def _forces_on_bodies(self, model: Model) -> Iterator[Force]:
         """Gravity compensation, and the resistance of a medium against boxes with the inertia of the bodies."""
         compiled, option = self.compiled, self.compiled.opt
-        in_medium = bool(option.density or option.viscosity)
+        passive = not (self._is_off("SPRING") and self._is_off("DAMPER"))  # both flags switch all passive forces off
+        in_medium = passive and bool(option.density or option.viscosity)
+        compensated = compiled.body_gravcomp * passive
         ellipsoids = compiled.geom_bodyid[compiled.geom_fluid[:, 0] > 0.0]
         # Mass, share of the weight and center of mass of the parts of each moving body.
         parts: dict[int, list[tuple[float, float, Array]]] = {}
         for body in map(int, np.flatnonzero(compiled.body_weldid)):
-            if self.kinematic or not (in_medium or np.any(compiled.body_gravcomp) or any(self._weightless.values())):
+            if self.kinematic or not (in_medium or np.any(compensated) or any(self._weightless.values())):
                 return
             mass = float(compiled.body_mass[body])
             index, frame = self._placed(model, body, compiled.body_ipos[body], compiled.body_iquat[body])
-            parts.setdefault(index, []).append((mass, float(compiled.body_gravcomp[body]), frame.translation))
+            parts.setdefault(index, []).append((mass, float(compensated[body]), frame.translation))
             parts[index].append((self._weightless[body], 1.0, jnp.zeros(3)))
             if in_medium and mass > 0.0 and index != GROUND and body not in ellipsoids:
                 a, b, c = compiled.body_inertia[body]
@@ -509,10 +511,10 @@ class _Reader:
         first, second, data = int(compiled.eq_obj1id[index]), int(compiled.eq_obj2id[index]), compiled.eq_data[index]
         match int(compiled.eq_type[index]):
             case mujoco.mjtEq.mjEQ_JOINT.value:
-                return self._coupling(name, index, [(first, 1.0)], [(second, 1.0)] if second >= 0 else [], data[:5])
+                return self._coupling(name, index, [(first, 1.0)], [(second, 1.0)] if second >= 0 else None, data[:5])
             case mujoco.mjtEq.mjEQ_TENDON.value:
                 reader = self.actuators.tendons
-                driver = reader.joints(second) if second >= 0 else []
+                driver = reader.joints(second) if second >= 0 else None
                 return self._coupling(name, index, reader.joints(first), driver, data[:5])
             case mujoco.mjtEq.mjEQ_CONNECT.value:
                 kind, offsets = "spherical", [(data[0:3], _UNTURNED), (data[3:6], _UNTURNED)]
@@ -548,16 +550,16 @@ class _Reader:
         name: str,
         index: int,
         driven: list[tuple[int, float]],
-        driver: list[tuple[int, float]],
+        driver: list[tuple[int, float]] | None,
         polynomial: np.ndarray,
     ) -> Constraint | None:
         """The length of one path of joints as a polynomial of the length of another, or of no other; at most two joints."""
-        coefficients = np.array(polynomial if driver else polynomial[:1])
-        if len(driven) == 2 and not driver:  # c1 q1 + c2 q2 = p0
+        coefficients = np.array(polynomial[:1] if driver is None else polynomial)
+        if len(driven) == 2 and driver is None:  # c1 q1 + c2 q2 = p0
             driven, driver, coefficients = driven[:1], driven[1:], np.array([coefficients[0], -1.0])
-        terms = [*driven, *driver]
+        terms = [*driven, *(driver or ())]
         scalar = all(int(self.compiled.jnt_type[joint]) in (_HINGE, _SLIDE) for joint, _ in terms)
-        if not (scalar and len(driven) == 1 and len(driver) <= 1 and driven[0][1]):
+        if not (scalar and len(driven) == 1 and (driver is None or len(driver) == 1) and driven[0][1]):
             self._leave_out("equality", "equality", index, name, "is not of one or two revolute or prismatic joints")
             return None
         (own, arm), (other, along) = terms[0], terms[-1]
