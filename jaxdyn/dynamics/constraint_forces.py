@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import constraint_motion, kinematics
-from jaxdyn.dynamics.equations_of_motion import acceleration_and_multipliers, instant
+from jaxdyn.dynamics.equations_of_motion import Instant, acceleration_and_multipliers, instant
 from jaxdyn.dynamics.system import State, System, Time, dynamic_function, system_function
 
 
@@ -62,8 +62,12 @@ def constraint_forces(
     Source: theory.md (N9)-(N11), (N15).
     """
     now = instant(system, state, t)
-    _, lam = acceleration_and_multipliers(system, now, u)
-    model, q, placed = now.model, state.q, now.motion.placements
+    return forces_by_constraint(system, now, acceleration_and_multipliers(system, now, u)[1])
+
+
+def forces_by_constraint(system: System, now: Instant, lam: Float[Array, "m"]) -> dict[str, ConstraintForces]:
+    """Result of `constraint_forces` at an instant, from the multipliers of all constraints."""
+    model, q, placed = now.model, now.state.q, now.motion.placements
     found, start = {}, 0
     for constraint in system.constraints:
         rows = constraint_motion.jacobian(model, (constraint,), q, placed)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from jaxdyn.compute.arrays import dot, einsum, floating, on_device
 from jaxdyn.dynamics import kinematics
+from jaxdyn.dynamics.constraint_forces import ConstraintForces, forces_by_constraint
 from jaxdyn.dynamics.contact.points import contacts_at, names_of_contacts
 from jaxdyn.dynamics.equations_of_motion import Instant, acceleration_and_multipliers, drive_forces, instant
 from jaxdyn.dynamics.reactions import drives_of_loads, loads_in_joints
@@ -28,6 +29,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.quantity import EFFORT, POSITION, VELOCITY, Quantity, check_settings, invalid, plain, quantity
 from jaxdyn.mechanism.topology import GROUND, Topology
 from jaxdyn.spatial.rotation import cross
+from jaxdyn.spatial.sixvector import force_at_point
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -65,6 +67,11 @@ class DrivenInstant:
     def loads(self) -> Float[Array, "nb 6"]:
         """Load that each joint transmits to its body: (moment about the reference point P; force), ground axes."""
         return loads_in_joints(self.system, self.now, self.u, *self._solution)
+
+    @functools.cached_property
+    def of_constraints(self) -> dict[str, ConstraintForces]:
+        """Forces of the constraints, by their names."""
+        return forces_by_constraint(self.system, self.now, self._solution[1])
 
 
 class Sensor(eqx.Module):
@@ -259,30 +266,42 @@ class ForceTorqueSensor(Sensor):
     """Force and moment that the parent body exerts on the body of a frame through its joint, on the axes of the frame; N, N m.
 
     The moment is about the origin of the frame. A fixed joint of a file is a part of a body; the load is that of
-    the movable joint that carries the body.
+    the movable joint that carries the body. With the name of a constraint, such as a loop joint, it is the load that this
+    constraint exerts on the body.
 
     Attributes:
         frame: Name of the body or of a frame on it.
         component: "both" for the force, then the moment, or one of them.
+        constraint: Name of a constraint of the system; None for the joint of the body.
 
-    Source: theory.md (M3), (M4).
+    Source: theory.md (M3), (M4), (N11).
     """
 
     frame: str = eqx.field(static=True)
     component: Literal["both", "force", "moment"] = eqx.field(static=True, default="both", kw_only=True)
+    constraint: str | None = eqx.field(static=True, default=None, kw_only=True)
 
     def read(self, driven: DrivenInstant) -> Float[Array, "readings"]:
         now = driven.now
         carrier = kinematics.frame_carrier(now.model, self.frame)
         if carrier == GROUND:
             raise ValueError(f"ForceTorqueSensor: {self.frame!r} is on the ground, which no joint carries; give a body")
-        load = driven.loads[carrier]
+        load = self._load(driven, carrier)
         # A wrench is a motion with the two parts exchanged: the moment depends on the point as a velocity does.
         exchanged = jnp.concatenate([load[3:], load[:3]])[None]
         return self._chosen(kinematics.at_frame(now.model, now.motion.placements, self.frame, exchanged, "local")[0])
 
     def labels(self, system: System) -> Labels:
-        return self._chosen(_axes(f"force {self.frame}", "N") + _axes(f"moment {self.frame}", "N m"))
+        place = self.frame if self.constraint is None else f"{self.constraint} {self.frame}"
+        return self._chosen(_axes(f"force {place}", "N") + _axes(f"moment {place}", "N m"))
+
+    def _load(self, driven: DrivenInstant, carrier: int) -> Float[Array, "6"]:
+        """Moment about the reference point P and force on the body, ground axes."""
+        if self.constraint is None:
+            return driven.loads[carrier]
+        check_name("constraint", self.constraint, tuple(constraint.name for constraint in driven.system.constraints))
+        found = driven.of_constraints[self.constraint]
+        return force_at_point(driven.now.motion.placements.offset[carrier], found.force[carrier], found.moment[carrier])
 
     def _chosen(self, both: Any) -> Any:
         return both if self.component == "both" else both[:3] if self.component == "force" else both[3:]

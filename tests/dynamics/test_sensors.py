@@ -257,3 +257,30 @@ def test_one_call_observes_an_environment_and_is_a_part_of_a_cost():
     problem = ControlProblem(MultibodyDynamics(system), after.moment.state, duration=0.01, steps=1, running=shaking)
     cost = running_cost(problem, jnp.asarray(0), after.moment.state, jnp.array([2.0]))
     np.testing.assert_allclose(cost, 0.01 * np.sum(np.asarray(expected)[1:] ** 2), rtol=1e-12)
+
+
+def test_the_load_of_a_loop_joint_is_that_of_a_joint():
+    """A swinging rod with a bent flange, once on a hinge, and once free with a loop joint instead; the second load is by lam."""
+
+    def rod(cut):
+        builder = jaxdyn.LinkageBuilder("rod", gravity=(0, 0, -9.81))
+        builder.add_body("rod", mass=2.0, com=(0.3, 0.1, 0.0), inertia=(0.1, 0.2, 0.3))
+        builder.add_joint(
+            "hinge", jaxdyn.Revolute((0, 1, 0)), "ground", "rod", position_a=(0, 0, 1), position_b=(0.1, 0, 0)
+        )
+        if cut:
+            builder.add_joint("float", jaxdyn.Free(), "ground", "rod")
+        builder.add_frame("flange", body="rod", position=(0.2, 0.1, 0.0), orientation=(0.6, 0.0, 0.0, 0.8))
+        return builder.build(cut=cut)
+
+    hinged, free = rod([]), rod(["hinge"])
+    state = jaxdyn.State(jnp.array([0.4]), jnp.array([1.5]))
+    pose = jaxdyn.frame_placement(hinged.model, state.q, "rod")
+    v = jaxdyn.dynamics.frame_velocity(hinged.model, state.q, state.v, "rod", axes="local")
+    same = jaxdyn.State(jnp.concatenate([pose.translation, pose.quaternion]), jnp.concatenate(v))
+    expected = observe(hinged, (ForceTorqueSensor("flange"),), state)
+    found = observe(free, (ForceTorqueSensor("flange", constraint="hinge"), ForceTorqueSensor("flange")), same)
+    np.testing.assert_allclose(found, jnp.concatenate([expected, jnp.zeros(6)]), atol=1e-6)
+    assert jnp.abs(expected[:3]).max() > 10.0
+    with pytest.raises(jaxdyn.UnknownName, match="hinge"):
+        observe(free, (ForceTorqueSensor("flange", constraint="hnge"),), same)

@@ -225,6 +225,7 @@ _ADDED = {
     ("System", "unused_colliders"),
     ("State", "z"),
     *(("Actuators", name) for name in ("stateful", "integrates", "time_constant", "state_range", "delayed", "delay")),
+    ("ForceTorqueSensor", "constraint"),
     ("GroundContact", "axes"),
     ("Uncertainty", "undetermined"),
     ("Uncertainty", "held_out"),
