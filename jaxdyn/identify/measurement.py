@@ -27,6 +27,7 @@ from jaxdyn.spatial import factorizations
 
 # Time constants of a drive after which its state depends on the inputs alone, but for 5 % of the difference before.
 _MEMORY = 3.0
+_DELAYS = 1.3  # delays of a drive after which 3 % of an error of its states is left
 
 
 class StateFunction(Sensor):
@@ -453,11 +454,11 @@ def check_lead(plant: Plant, free: bool, inputs: Knots | None) -> None:
     lag, of_drives = (
         0.0 if x is None or isinstance(x, Tracer) else float(np.max(np.asarray(x), initial=0.0)) for x in (lags, late)
     )
-    needed = longest + of_drives + _MEMORY * lag
+    needed = longest + _DELAYS * of_drives + _MEMORY * lag
     if plant.system.nz and not lead >= max((1.0 - 1e-6) * needed, np.finfo(float).tiny):
         raise MeasurementError(
             "inputs: the drives have states, which follow from the inputs before a window, but the data contain "
-            f"{lead:g} s of them; give a lead of at least {needed:g} s, the longest delay and {_MEMORY:g} time constants, to "
+            f"{lead:g} s of them; give a lead of at least {needed:g} s, the longest delays and {_MEMORY:g} time constants, to "
             "`cut`, or to the `Processing` of parts"
         )
     if longest > lead or (free and lead <= 0.0):

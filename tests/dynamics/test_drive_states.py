@@ -209,7 +209,7 @@ def test_a_fit_recovers_a_time_constant_and_a_delay_from_a_recording():
     other = identify.remaining_forces(lagged, State(still, still, jnp.zeros(5)), still)
     np.testing.assert_array_equal(other, identify.remaining_forces(lagged, State(still, still), still))
     late = identify.cut([recording], duration=0.5, interval=STEP, lead=0.1)
-    with pytest.raises(MeasurementError, match=r"a lead of at least 0.8 s, the longest delay and 3 time"):
+    with pytest.raises(MeasurementError, match=r"a lead of at least 0.95 s, the longest delays and 3 time"):
         identify.OutputError(parameters, late)
 
 
