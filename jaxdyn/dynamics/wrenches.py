@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxdyn.dynamics import kinematics
-from jaxdyn.dynamics.forces import BodyForce, Scalar
+from jaxdyn.dynamics.forces import BodyForce, Scalar, Vector3
 from jaxdyn.dynamics.forces.base import on_body
 from jaxdyn.dynamics.kinematics import Motion
 from jaxdyn.dynamics.system import System
 from jaxdyn.mechanism.messages import check_instance
 from jaxdyn.mechanism.model import Model
+from jaxdyn.mechanism.quantity import quantity
 from jaxdyn.spatial.sixvector import force_at_point
 
 # Moment (N m) about the origin of each named body or frame, followed by the force (N), on ground axes.
@@ -28,21 +29,23 @@ class ExternalWrenches(BodyForce):
     Attributes:
         bodies: Index of the body of each point; -1 is the ground.
         points: The points on the axes of their bodies.
-        wrenches: Moment and force of each.
+        moments: Moments about the points.
+        forces: Forces at the points.
     """
 
     conservative: ClassVar[bool] = False
 
     bodies: tuple[int, ...] = eqx.field(static=True)
-    points: Float[Array, "n 3"]
-    wrenches: Float[Array, "n 6"]
+    points: Float[Array, "n 3"] = eqx.field(metadata=quantity("m", on="body"))
+    moments: Float[Array, "n 3"] = eqx.field(metadata=quantity("N m"))
+    forces: Float[Array, "n 3"] = eqx.field(metadata=quantity("N"))
 
     def body_forces(self, model: Model, moving: Motion, t: Scalar) -> Float[Array, "nb 6"]:
-        def acting(body: int, point: Float[Array, "3"], wrench: Float[Array, "6"]) -> Float[Array, "nb 6"]:
+        def acting(body: int, point: Vector3, moment: Vector3, force: Vector3) -> Float[Array, "nb 6"]:
             _, arm = kinematics.point_on_body(moving.placements, body, point)
-            return on_body(model, body, force_at_point(arm, wrench[3:], wrench[:3]))  # (H1)
+            return on_body(model, body, force_at_point(arm, force, moment))  # (H1)
 
-        each = zip(self.bodies, self.points, self.wrenches, strict=True)
+        each = zip(self.bodies, self.points, self.moments, self.forces, strict=True)
         return sum((acting(*one) for one in each if one[0] >= 0), jnp.zeros((model.nb, 6), moving.v.dtype))
 
 
@@ -52,7 +55,8 @@ def with_wrenches(system: System, wrenches: Wrenches | None) -> System:
         return system
     origin = jnp.zeros(3, system.model.dtype)
     bodies, points = zip(*(system.model.locate(name, origin) for name in wrenches), strict=True)
-    pushes = ExternalWrenches(bodies, jnp.stack(points), jnp.stack(list(wrenches.values())))
+    moments, forces = jnp.split(jnp.stack(list(wrenches.values())), 2, axis=1)
+    pushes = ExternalWrenches(bodies, jnp.stack(points), moments, forces)
     return system.changed(forces=(*system.forces, pushes))
 
 

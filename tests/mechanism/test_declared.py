@@ -17,6 +17,7 @@ from jaxdyn.dynamics.contact import GroundContact, SphereContact
 from jaxdyn.dynamics.contact.material import ContactMaterial
 from jaxdyn.dynamics.contact.surfaces import Surface
 from jaxdyn.dynamics.forces import Force
+from jaxdyn.dynamics.wrenches import ExternalWrenches
 from jaxdyn.identify.charts import Bounded, Chart, PhysicalInertia, Rotation, UnitVector
 from jaxdyn.identify.checks import Check
 from jaxdyn.identify.losses import Loss
@@ -44,7 +45,7 @@ UNDECLARED = {
     *((Bounded, name) for name in ("lower", "upper")),
     *((SphereContact, name) for name in ("bodies_a", "bodies_b")),
     *((Coupling, name) for name in ("driven", "driver", "coefficients")),
-    (GroundContact, "bodies"),
+    *((cls, "bodies") for cls in (GroundContact, ExternalWrenches)),
     (Projected, "order"),
     (PhysicalInertia, "factor"),
 }
