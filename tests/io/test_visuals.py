@@ -394,3 +394,6 @@ def test_shapes_of_an_mjcf_file_stay_in_place_in_a_urdf_file(tmp_path, capsys):
         assert old.body == new.body
         assert old.color == pytest.approx(new.color)
         np.testing.assert_allclose(corners(old.points()), corners(new.points()), atol=3e-6)
+    robot.write_text(robot.read_text().replace('scale="1 2 3"', 'refpos="0.5 0 0"'))
+    convert(ConvertArguments(source=robot, target=target, force=True))
+    assert "left out visual mesh, visual ellipsoid" in capsys.readouterr().out

@@ -216,7 +216,10 @@ def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitt
     text, files = read_mjcf(path, folder)
     reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), kinematic=True)
     reader.system(path.stem)
-    paths = {name: file for file, name in files.names.items()}
+    # A mesh that its element moves is not that of its file, and the compiled model does not hold this displacement.
+    models = (text, *(data.decode(errors="replace") for name, data in files.assets.items() if name.endswith(".xml")))
+    moved = any(word in model for model in models for word in ("refpos", "refquat"))
+    paths = {} if moved else {name: file for file, name in files.names.items()}
     return MjcfGeoms(mujoco, reader.compiled, model, reader.carriers, files.missing, omitted, paths)
 
 

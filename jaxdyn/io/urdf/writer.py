@@ -60,7 +60,8 @@ def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = (), vis
             and limits of joints with several coordinates), the name of a class of the user, or "jaxdyn" for all of them, which
             makes a plain URDF file. One `IgnoredContent` warning names them.
         visuals: Shapes of bodies, as `load_visuals` returns them, which become elements <visual>. Mesh files are not copied: the
-            file names them by their paths from its folder. Other shapes, such as ellipsoids, are left out with a warning.
+            file names them by their paths from its folder. Other shapes, such as ellipsoids and meshes of an MJCF file with refpos
+            or refquat, are left out with a warning.
 
     Raises:
         ConfigError: A name, a joint, or a force, constraint or drive of a class of the user cannot be written as URDF, or the model
