@@ -135,22 +135,23 @@ def test_a_stiff_pair_in_compression_and_tension_turns_with_its_bodies():
     np.testing.assert_allclose(np.arctan2(d[1], d[0]), 2.0, atol=5e-3)
 
 
+@pytest.mark.parametrize("height", [0.0, 0.1])
 @pytest.mark.parametrize("share", [1.1, 1.5])
-def test_a_body_that_starts_to_slide_follows_the_closed_form(share):
-    """Four points in the plane of the center of mass, so that friction does not tilt the body."""
+def test_a_body_that_starts_to_slide_follows_the_closed_form(share, height):
+    """Four points below the center of mass. If they are in its plane, friction does not tilt the body; else it first rocks."""
     friction = 0.5
     builder = MechanismBuilder("block", gravity=(0, 0, -G))
-    builder.add_body("block", joint=Free(), mass=1.0, inertia=0.01 * np.eye(3))
+    builder.add_body("block", joint=Free(), mass=1.0, inertia=0.04 / 6.0 * np.eye(3))
     model = builder.build()
     angle = np.arctan(friction * share)
     normal = np.array([np.sin(angle), 0.0, np.cos(angle)])
     points = [
-        p for x in (-0.1, 0.1) for y in (-0.1, 0.1) for p in contact_sphere("block", center=(x, y, 0.0), radius=0.0)
+        p for x in (-0.1, 0.1) for y in (-0.1, 0.1) for p in contact_sphere("block", center=(x, y, -height), radius=0.0)
     ]
     contact = GroundContact.of(model, points, HalfSpace(normal), friction=friction)
     system = System(model, (contact,))
     depth = 0.25 * G * np.cos(angle) / float(contact.material.stiffness) + 0.5 * float(contact.material.onset)
-    q = np.concatenate([-depth * normal, [np.cos(angle / 2), 0.0, np.sin(angle / 2), 0.0]])
+    q = np.concatenate([(height - depth) * normal, [np.cos(angle / 2), 0.0, np.sin(angle / 2), 0.0]])
     expected = 0.5 * G * (np.sin(angle) - friction * np.cos(angle))
     for backend in ("lanes", "xla"):
         end = rollout(system, system.at_rest(jnp.asarray(q)), dt=2e-3, steps=500, save_every=500, backend=backend).final

@@ -75,14 +75,15 @@ class ContactMaterial(eqx.Module):
     def of(model: Model, **values: Any) -> "ContactMaterial":
         """Material whose stiffness and damping follow from the mass of the mechanism.
 
-        A quarter of the weight sinks 1 mm into the ground, plus half of `onset`. The damping is critical for a quarter of the mass.
+        A quarter of the weight compresses the spring by 0.5 mm: it sinks 1 mm into the ground with the default `onset`, whose half
+        is added. The damping is critical for a quarter of the mass.
 
         Args:
             model: Mechanism.
             values: Fields by name, which replace the derived and default values.
         """
         quarter = _SHARE_OF_WEIGHT * jnp.sum(model.mass)
-        stiffness = values.pop("stiffness", quarter * _STANDARD_GRAVITY / _SINK)
+        stiffness = values.pop("stiffness", 2.0 * quarter * _STANDARD_GRAVITY / _SINK)
         damping = values.pop("damping", 2.0 * jnp.sqrt(stiffness * quarter))
         return ContactMaterial(stiffness, damping, **values)
 
