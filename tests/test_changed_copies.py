@@ -90,6 +90,7 @@ MADE = [
     jaxdyn.dynamics.Actuators.of(MODEL, (ACTUATOR,)),
     jaxdyn.dynamics.GravityCompensation(0, ONE),
     jaxdyn.dynamics.BoxDrag(0, THREE, jnp.eye(3), ONE, ONE),
+    jaxdyn.dynamics.EllipsoidDrag(0, THREE, jnp.eye(3), ONE, ONE),
     jaxdyn.dynamics.AsymmetricFriction(TWO, TWO, TWO),
     jaxdyn.BearingFriction(TWO, TWO, TWO),
     jaxdyn.ConstantRate(ONE[None]),

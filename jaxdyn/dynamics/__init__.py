@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from jaxdyn.dynamics.forces import BodyForce as BodyForce
     from jaxdyn.dynamics.forces import BoxDrag as BoxDrag
     from jaxdyn.dynamics.forces import Damper as Damper
+    from jaxdyn.dynamics.forces import EllipsoidDrag as EllipsoidDrag
     from jaxdyn.dynamics.forces import GeneralizedForce as GeneralizedForce
     from jaxdyn.dynamics.forces import GravityCompensation as GravityCompensation
     from jaxdyn.dynamics.forces import JointForce as JointForce

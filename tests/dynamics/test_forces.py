@@ -26,7 +26,7 @@ from jaxdyn import (
     mass_center_velocities,
     partial_velocities,
 )
-from jaxdyn.dynamics import BoxDrag, added_inertia, inverse, kinematics
+from jaxdyn.dynamics import BoxDrag, EllipsoidDrag, added_inertia, inverse, kinematics
 from jaxdyn.dynamics.forces import Force
 
 GROUND = -1
@@ -301,3 +301,31 @@ def test_the_drag_of_a_box_dissipates_and_an_implicit_step_takes_its_derivative(
     close(matrix, -0.01 * jax.jit(jax.jacfwd(laws))(v)[0].T)
     with pytest.raises(jaxdyn.MechanismError, match="its edges are not perpendicular to one another"):
         System(tree, (dataclasses.replace(drag, edges=drag.edges + 0.1),))
+
+
+def test_only_the_drag_of_an_ellipsoid_works_and_all_its_forces_have_derivatives_at_rest(tree, motion):
+    q, v, _ = motion
+    axes = np.linalg.qr(np.random.default_rng(6).normal(size=(3, 3)))[0] * [[0.1], [0.3], [0.7]]
+    with_drag = EllipsoidDrag(5, np.array([0.1, -0.2, 0.3]), axes, 900.0, 0.4).with_entrained_medium()
+    without = EllipsoidDrag(5, with_drag.center, axes, 900.0, 0.0, blunt=0.0, slender=0.0, angular=0.0, kutta=2.0)
+
+    @jax.jit
+    def tau(drag, v):
+        moving = kinematics.motion(tree, q, v)
+        return inverse.project(tree, moving.placements, drag.body_forces(tree, moving, jnp.zeros(())))
+
+    lifts = tau(without.with_entrained_medium(), v)
+    assert np.max(np.abs(lifts - tau(without, v))) > 1e-2 * np.max(np.abs(lifts)) > 0.0
+    assert abs(lifts @ v) < 1e-13 * np.sum(np.abs(lifts * v))
+    assert tau(with_drag, v) @ v < 0.0
+    slope = jax.jit(jax.jacfwd(tau, 1))(with_drag, jnp.zeros(tree.nv))  # viscous drag alone
+    np.testing.assert_allclose(slope @ v, 1e12 * tau(with_drag, 1e-12 * v), rtol=1e-6)
+
+
+def test_an_ellipsoid_in_thick_oil_stops_within_one_step(tree, motion):
+    q, v, _ = motion
+    drag = EllipsoidDrag(5, np.zeros(3), 0.3 * np.eye(3), density=1e3, viscosity=1e6)
+    still = dataclasses.replace(tree, gravity=jnp.zeros(3))
+    end = jaxdyn.rollout(System(still, (drag,)), State(q, v), dt=1e-2, steps=5).final
+    moving = jax.jit(kinematics.motion)(still, end.q, end.v)
+    assert np.max(np.abs(moving.velocity[5])) < 1e-3 * np.max(np.abs(v))

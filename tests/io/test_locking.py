@@ -153,6 +153,7 @@ tendon = [
 ]
 gravity_compensation = [{{body = "body 0", share = 0.7}}, {{body = "body 1", share = 0.4}}, {{body = "body 3", share = 1}}]
 box_drag = [{{body = "body 1", center = [0, 0.2, 0.3], edges = [[1, 0, 0], [0, 4, 0], [0, 0, 2]], density = 3, viscosity = 1}}]
+ellipsoid_drag = [{{body = "body 1", center = [0, 0.2, 0], edges = [[1, 0, 0], [0, 4, 0], [0, 0, 2]], density = 3, viscosity = 1}}]
 spring = [{{body_a = "body 0", point_a = [0, 0, 1], body_b = "body 1", point_b = [0, 0, 0], stiffness = 3, free_length = 0.4}}]
 ground_contact = [{{points = [{{body = "body 0", radius = 3}}, {{body = "body 2", radius = 3}}]}}]
 coupling = [{{name = "gear", driven = "{NAMES[0]}", driver = "{NAMES[1]}", coefficients = [0, -0.6]}}]

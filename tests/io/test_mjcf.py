@@ -213,6 +213,39 @@ FLOATING = """
 MEDIUM = 'density="300" viscosity="2" wind="0.5 0.2 -1"'
 
 
+SWIMMER = """<mujoco><option density="300" viscosity="2" wind="0.5 0.2 -1"/><worldbody><body pos="0 1 1"><freejoint/>
+  <geom type="ellipsoid" size="0.1 0.2 0.3" pos="0.1 0.2 0.1" euler="20 30 40" fluidshape="ellipsoid"/>
+  <geom type="box" size="0.1 0.2 0.3" pos="0.4 0.2 0.1" euler="5 3 4" fluidshape="ellipsoid" fluidcoef="0.3 0.1 0.9 0.7 0.4"/>
+  <body pos="0 0 1"><joint type="ball"/><geom type="capsule" size="0.1 0.3" fluidshape="ellipsoid"/>
+    <body pos="0 1 1"><joint axis="0 1 1"/><geom size="0.15" fluidshape="ellipsoid"/></body>
+    <body pos="1 1 1"><joint type="slide" axis="0 1 1"/><geom type="cylinder" size="0.15 0.1" fluidshape="ellipsoid"/>
+      <body pos="1 1 1"><joint axis="0 1 1"/><geom type="cylinder" size="0.15 0.1"/></body></body></body></body>
+</worldbody></mujoco>"""
+
+
+@pytest.mark.filterwarnings("ignore::jaxdyn.io.IgnoredContent")
+def test_ellipsoids_in_a_medium_are_those_of_mujoco(tmp_path):
+    theirs = mujoco.MjModel.from_xml_string(SWIMMER)
+    system = system_from_mujoco(theirs)
+    jaxdyn.io.save_system(system, tmp_path / "m.toml")
+    order, data, rng = MujocoOrder(system.model, theirs), mujoco.MjData(theirs), np.random.default_rng(0)
+    ours = jax.jit(
+        lambda system, q, v: order.a_to(q, v, jaxdyn.acceleration(system, State(q, v), jnp.zeros(system.nu)))
+    )
+    for speed in (0.0, 1.0, 3.0):
+        mujoco.mj_integratePos(theirs, data.qpos, rng.normal(size=theirs.nv), 1.0)
+        data.qvel[:] = speed * rng.normal(size=theirs.nv)
+        mujoco.mj_forward(theirs, data)
+        q = order.q_from(jnp.array(data.qpos))
+        v = order.v_from(q, jnp.array(data.qvel))
+        for same in (system, jaxdyn.io.load_system(tmp_path / "m.toml")):
+            np.testing.assert_allclose(ours(same, q, v), data.qacc, rtol=1e-10, atol=1e-10)
+    for drag in system.forces[1:]:
+        potential = drag.with_entrained_medium()
+        np.testing.assert_allclose(potential.entrained_volume, drag.entrained_volume, rtol=1e-6)
+        np.testing.assert_allclose(potential.entrained_moment, drag.entrained_moment, rtol=1e-6, atol=1e-12)
+
+
 # Both flags together switch the medium and the compensation off, too.
 WITHOUT_PASSIVE_FORCES = f'{MEDIUM}><flag spring="disable" damper="disable"/></option><option'
 

@@ -227,13 +227,6 @@ REFUSED = {
     "nonlinear damping": (xml('<motor name="a" joint="h" damping="1 2 0"/>'), "a", "nonlinear damping"),
     "armature on a tendon": (xml('<motor name="a" tendon="t" damping="1"/>'), "a", "has armature or damping"),
     "tendon armature": (xml(tendon='stiffness="2" armature="0.1"'), "t", "has armature or a nonlinear spring"),
-    "ellipsoid": (
-        xml(option='<option density="2"/>').replace(
-            '<body name="bob">', '<body name="bob"><geom name="e" size="1" mass="0" fluidshape="ellipsoid"/>'
-        ),
-        "e",
-        "is an ellipsoid in a medium",
-    ),
     "compensation": (
         xml('<motor joint="h"/>', body='gravcomp="1"', h='actuatorgravcomp="true" actuatorfrcrange="-1 1"'),
         "h",

@@ -85,6 +85,7 @@ damper = [{body_a = "b0", point_a = [0, 0, 1], body_b = "b1", point_b = [0.1, 0,
 applied_force = [{body = "b3", axes = "body", force = [1, 2, 3]}]
 gravity_compensation = [{body = "b1", share = 0.7}]
 box_drag = [{body = "b2", center = [0, 0, 0.1], edges = [[1, 0, 0], [0, 2, 0], [0, 0, 3]], density = 2, viscosity = 3}]
+ellipsoid_drag = [{body = "b2", center = [0, 0, 0.1], edges = [[1, 0, 0], [0, 2, 0], [0, 0, 3]], density = 2, viscosity = 3}]
 tendon = [{joints = {b0_joint = 2, b1_joint = -3}, stiffness = 2, rest = [-0.1, 0.2], friction = 0.3}]
 ground_contact = [{points = [{body = "b2", radius = 0.1}], surface = {kind = "plane", normal = [0, 0.6, 0.8]}}]
 sphere_contact = [{pairs = [{a = {body = "b2", radius = 0.1}, b = {body = "ground", radius = 0.2}}]}]

@@ -14,7 +14,7 @@ import pytest
 
 import jaxdyn
 from jaxdyn.dynamics import GroundContact, JointEncoders, SphereContact
-from jaxdyn.dynamics.forces import BoxDrag, Force, GravityCompensation
+from jaxdyn.dynamics.forces import BoxDrag, EllipsoidDrag, Force, GravityCompensation
 from jaxdyn.dynamics.forces.tendons import Tendon
 from jaxdyn.io import load_archive, load_plant
 from jaxdyn.io.mechanism.file import load_mechanism
@@ -66,7 +66,7 @@ def test_the_files_hold_every_kind_of_joint_and_force(system):
     known = named_subclasses(Joint).values(), named_subclasses(Force, "table_name").values()
     joints, forces = ({cls for cls in classes if cls.__module__.startswith("jaxdyn.")} for classes in known)
     assert kinds == {kind for kind in joints if kind.nq}
-    newer = {GroundContact, SphereContact, BoxDrag, GravityCompensation, Tendon}  # of their own tests
+    newer = {GroundContact, SphereContact, BoxDrag, EllipsoidDrag, GravityCompensation, Tendon}  # of their own tests
     assert {type(force) for force in system.forces} == forces - newer
 
 

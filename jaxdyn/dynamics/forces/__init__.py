@@ -20,6 +20,7 @@ from jaxdyn.dynamics.forces.base import Vector3 as Vector3
 from jaxdyn.dynamics.forces.base import on_body as on_body
 from jaxdyn.dynamics.forces.bodies import AppliedForce as AppliedForce
 from jaxdyn.dynamics.forces.bodies import BoxDrag as BoxDrag
+from jaxdyn.dynamics.forces.bodies import EllipsoidDrag as EllipsoidDrag
 from jaxdyn.dynamics.forces.bodies import GravityCompensation as GravityCompensation
 from jaxdyn.dynamics.forces.joints import JointServo as JointServo
 from jaxdyn.dynamics.forces.joints import JointSpring as JointSpring

@@ -67,7 +67,7 @@ _ORIGIN = (0.0, 0.0, 0.0)
 
 # Order of the parts of a system, on which paths such as "system.forces.0.viscous" depend; others follow as they are defined.
 _ORDER = (
-    *("spring", "damper", "applied_force", "gravity_compensation", "box_drag", "tendon"),
+    *("spring", "damper", "applied_force", "gravity_compensation", "box_drag", "ellipsoid_drag", "tendon"),
     *("joint_friction", "joint_stribeck_friction", "joint_asymmetric_friction", "joint_load_friction"),
     *("joint_bearing_friction", "joint_quadratic_drag", "joint_spring", "joint_limits", "joint_servo"),
     *("ground_contact", "sphere_contact"),

@@ -106,3 +106,10 @@ class MjcfGeoms(NamedTuple):
 def collides(compiled: Any) -> np.ndarray:
     """Whether each geom can make contacts."""
     return (compiled.geom_contype != 0) | (compiled.geom_conaffinity != 0)
+
+
+def semiaxes(compiled: Any, geom: int) -> np.ndarray:
+    """Semiaxes of the ellipsoid that MuJoCo takes for a geom in a medium, m."""
+    radius, half, _ = size = compiled.geom_size[geom]
+    of_kind = {2: (radius, radius, radius), 3: (radius, radius, radius + half), 5: (radius, radius, half)}
+    return np.array(of_kind.get(int(compiled.geom_type[geom]), size))  # spheres, capsules and cylinders; mjtGeom

@@ -2,13 +2,13 @@
 
 MuJoCo compiles the file, which resolves defaults and includes and computes inertias from geoms and meshes. jaxdyn takes over
 bodies, joints with armature, damping, dry friction and springs, tendons likewise (`mjcf.tendons`), equality constraints, gravity
-compensation, the resistance of a medium, and actuators (`mjcf.actuators`). A body with several joints becomes
+compensation, the forces of a medium, and actuators (`mjcf.actuators`). A body with several joints becomes
 a chain of bodies, one per joint. Only the last body of the chain has mass; its origin is at the last joint. Coordinates are in
 MuJoCo's order, and have their neutral values in the pose that the file describes; `MujocoOrder` converts states. The armature of a
 free joint is a part of the mass of its body, since it is a mass without weight at the origin and a rotor.
 
-An element that affects the free motion and has no counterpart in jaxdyn (armature of tendons, muscles, adhesion, ellipsoids in a
-medium ...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
+An element that affects the free motion and has no counterpart in jaxdyn (armature of tendons, muscles, adhesion
+...) is refused with its name and line, or left out if the argument `ignore` contains its name or its kind. One
 `IgnoredContent` warning names all that is left out, and counts the geoms whose contacts are not read.
 """
 
@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import drives_of_joints
-from jaxdyn.dynamics.forces import AppliedForce, BoxDrag, Force, GravityCompensation, JointSpring
+from jaxdyn.dynamics.forces import AppliedForce, BoxDrag, EllipsoidDrag, Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.forces.tendons import Tendon
 from jaxdyn.dynamics.sensors import Sensor
@@ -36,7 +36,7 @@ from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mjcf.actuators import ActuatorReader
 from jaxdyn.io.mjcf.colliders import mjcf_collider_count, with_mjcf_contact
 from jaxdyn.io.mjcf.files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
-from jaxdyn.io.mjcf.geoms import MjcfGeoms, collides
+from jaxdyn.io.mjcf.geoms import MjcfGeoms, collides, semiaxes
 from jaxdyn.io.mjcf.sensors import sensors_of
 from jaxdyn.io.reading import MOST_BODIES, calculable
 from jaxdyn.io.shapes.colliders import ContactUse, check_contact
@@ -455,7 +455,7 @@ class _Reader:
         return (*forces, *self._forces_on_bodies(model), *self._tendons(model))
 
     def _forces_on_bodies(self, model: Model) -> Iterator[Force]:
-        """Gravity compensation, and the resistance of a medium against boxes with the inertia of the bodies."""
+        """Gravity compensation, and the forces of a medium on ellipsoids and on boxes with the inertia of the bodies."""
         compiled, option = self.compiled, self.compiled.opt
         passive = not (self._is_off("SPRING") and self._is_off("DAMPER"))  # both flags switch all passive forces off
         in_medium = passive and bool(option.density or option.viscosity)
@@ -475,6 +475,15 @@ class _Reader:
                 lengths = np.sqrt(np.maximum([b + c - a, a + c - b, a + b - c], _LEAST) / mass * 6.0)
                 edges = lengths[:, None] * np.array(quaternion.to_matrix(frame.quaternion)).T
                 yield BoxDrag(index, frame.translation, edges, option.density, option.viscosity, option.wind)
+        for geom in map(int, np.flatnonzero(in_medium * compiled.geom_fluid[:, 0])):
+            body = int(compiled.geom_bodyid[geom])
+            index, frame = self._placed(model, body, compiled.geom_pos[geom], compiled.geom_quat[geom])
+            if index != GROUND and not self.kinematic and compiled.body_mass[body] >= _LEAST:
+                share, *coefficients = compiled.geom_fluid[geom]
+                edges = 2.0 * semiaxes(compiled, geom)[:, None] * np.array(quaternion.to_matrix(frame.quaternion)).T
+                medium = share * option.density, share * option.viscosity, option.wind
+                entrained = np.split(np.array(coefficients[5:]), 2)
+                yield EllipsoidDrag(index, frame.translation, edges, *medium, *coefficients[:5], *entrained)
         parts.pop(GROUND, None)  # mocap bodies
         for index, held in parts.items():
             shares = {share for mass, share, _ in held if mass}
@@ -622,10 +631,6 @@ class _Reader:
                 self._leave_out("spring", "worldbody", joint, name, "is of a free joint")
         for plugin in range(compiled.nplugin):
             self._leave_out("plugin", "extension", plugin, compiled.plugin(plugin).name or f"plugin {plugin}", "is one")
-        ellipsoids = compiled.geom_fluid[:, 0] * bool(compiled.opt.density or compiled.opt.viscosity)
-        for geom in map(int, np.flatnonzero(ellipsoids)):
-            name = compiled.geom(geom).name or f"geom {geom}"
-            self._leave_out("medium", "worldbody", geom, name, "is an ellipsoid in a medium")
 
     def _count(self) -> None:
         compiled = self.compiled
