@@ -3,10 +3,11 @@
 .toml                 mechanism file (`mechanism.file`), readable and editable
 .json (and .npz)      archive (`archive`), exact
 .urdf                 URDF (`urdf`)
+.xacro                URDF after the expansion of its macros (`xacro`)
 .xml                  URDF or MJCF (`mjcf`, read only), depending on the outermost element
 
-A run directory is read as the mechanism of the run. From a plant (`archive.plant`), only the mechanism is read; a warning names the
-parts that are left out.
+A word without a suffix is the name of a robot (`robots`). A run directory is read as the mechanism of the run. From a plant
+(`archive.plant`), only the mechanism is read; a warning names the parts that are left out.
 """
 
 import types
@@ -24,12 +25,14 @@ from jaxdyn.io.limits import LimitsUse, with_limits
 from jaxdyn.io.locking import Positions, lock_joints
 from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf.reader import load_mjcf
+from jaxdyn.io.robots import robot_file
 from jaxdyn.io.runs.directory import MECHANISM
 from jaxdyn.io.shapes.colliders import ContactUse
 from jaxdyn.io.shapes.visuals import Visual
 from jaxdyn.io.urdf.reader import load_urdf
 from jaxdyn.io.urdf.writer import save_urdf
-from jaxdyn.io.xml import EXPAND_XACRO, IgnoredContent, read_xml
+from jaxdyn.io.xacro import expanded
+from jaxdyn.io.xml import CONVERT_SDF, IgnoredContent, read_xml
 
 # Options of the readers of URDF and MJCF files. Other files state these properties themselves, and do not name a folder.
 _OPTIONS = {
@@ -38,7 +41,7 @@ _OPTIONS = {
 }
 _OF_OTHERS = ("folder",)
 _NAMES = {".urdf": "URDF", ".xml": "MJCF"}
-_READ = ".toml, .urdf, .xml (URDF or MJCF) or .json"
+_READ = ".toml, .urdf, .xacro, .xml (URDF or MJCF) or .json"
 _WRITTEN = ".toml, .urdf or .json"
 
 
@@ -60,7 +63,8 @@ def load_system(
     describes the bodies.
 
     Args:
-        path: File with a known suffix, or run directory.
+        path: File with a known suffix, run directory, or name of a robot of the package robot_descriptions, such as
+            "panda_description".
         base, unphysical: Options of URDF files, see `load_urdf`. `base` is "fixed" by default; files of other formats state whether
             their base is fixed.
         folder: Folder of the files that an MJCF or URDF file names, see `load_mjcf` and `load_urdf`.
@@ -125,13 +129,17 @@ def _format(path: Path) -> str:
         case ".npz":
             return ".json"
         case ".xacro":
-            raise ConfigError(f"{path}: a xacro file is not a mechanism yet; {EXPAND_XACRO}")
+            return ".urdf"
+        case ".sdf":
+            raise ConfigError(f"{path}: {CONVERT_SDF}")
         case other:
             raise ConfigError(f"{path}: {_ending(other)}; a mechanism file ends in {_READ}")
 
 
 def _in_run(path: Path) -> Path:
-    """The archive of the mechanism or the plant in a run directory; another path is not changed."""
+    """The archive of the mechanism or the plant in a run directory, or the file of a robot that is given by its name; another path
+    is not changed."""
+    path = robot_file(path)
     if not path.is_dir():
         return path
     if (path / f"{MECHANISM}.json").is_file():
@@ -189,6 +197,8 @@ def files_of(path: Path | str) -> list[Path]:
             return [path.with_suffix(".json"), path.with_suffix(".npz")]
         case ".xml":
             return _with_included(path)
+        case ".xacro":
+            return expanded(path)[1]
     return [path]
 
 

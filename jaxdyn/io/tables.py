@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from jaxdyn.errors import suggestion
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.robots import is_name, robot_file
 from jaxdyn.io.toml import toml_value
 from jaxdyn.io.units import quantity
 from jaxdyn.mechanism.quantity import Quantity, axes_of, meanings, quantity_of
@@ -216,8 +217,9 @@ def read_value(annotation: Any, value: Any, place: Place, rules: Quantity = _NO_
         if not isinstance(value, str) or "\0" in value or not value:
             raise place.error(f"{reprlib.repr(value)} is not a path; give a path as text")
         try:
-            return _resolved(place.file.resolve().parent / Path(value).expanduser())
-        except (RuntimeError, OSError) as error:  # "~nobody", or a cycle of links
+            path = _resolved(place.file.resolve().parent / Path(value).expanduser())
+            return robot_file(Path(value)).absolute() if is_name(value) and not path.exists() else path
+        except (RuntimeError, OSError, ConfigError) as error:  # "~nobody", a cycle of links, or a robot that is absent
             raise place.error(f"{reprlib.repr(value)} cannot be resolved ({error}); give another path") from None
     if annotation in (int, float):
         return _read_number(annotation, value, place, rules)

@@ -20,7 +20,7 @@ from jaxdyn.errors import one_line
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.reading import content
 
-_LARGEST_FILE = 16 * 2**20  # bytes; the largest known robot description has 2 MiB
+LARGEST_FILE = 16 * 2**20  # bytes; the largest known robot description has 2 MiB
 _DEEPEST = 100
 _MOST_ELEMENTS = 500_000
 _LONGEST_NAME = 200
@@ -31,7 +31,9 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 1e12
 
 KINEMATIC = "read the file with kinematic=True (--kinematic on the command line) for kinematics and pictures alone"
-EXPAND_XACRO = "expand the file first, as in: xacro robot.urdf.xacro > robot.urdf"
+EXPAND_XACRO = "expand it first, as in: xacro robot.urdf.xacro name:=value > robot.urdf"
+RENAME_XACRO = f"give the file the ending .xacro, or {EXPAND_XACRO}"
+CONVERT_SDF = "SDF is not read; convert it to MJCF, as sdf2mjcf of Gazebo does: sdf2mjcf robot.sdf robot.xml"
 
 # Remedies by the message of expat.
 _REMEDIES = {
@@ -235,7 +237,7 @@ class Element:
         if infinite and word.lstrip("+-").lower() in ("inf", "infinity"):
             return -math.inf if word.startswith("-") else math.inf
         if "${" in word:
-            raise self._unusable(name, f", which is a formula of xacro; {EXPAND_XACRO}")
+            raise self._unusable(name, f", which is a formula of xacro; {RENAME_XACRO}")
         if not _NUMBER.fullmatch(word):
             raise self._unusable(name, "; give floating-point numbers such as 0.25 or 1e-3")
         value = float(word)
@@ -260,7 +262,7 @@ def read_xml(path: Path | str) -> Element:
             deeply.
     """
     path = Path(path)
-    data = content(path, _LARGEST_FILE, "give a robot description")
+    data = content(path, LARGEST_FILE, "give a robot description")
     return parse_xml(data, path)
 
 

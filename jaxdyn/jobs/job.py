@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser, job: Job, *, default_config: 
         if job.of_runs is None
         else "run directory, and further run directories that are compared with it"
     )
-    text += "" if job.of_mechanism is None else ", or a mechanism file, which is simulated with default settings"
+    text += "" if job.of_mechanism is None else ", or a mechanism (a file or the name of a robot) with default settings"
     text += f"; default {default_config}" if default_config else ""
     text += "; with --resume, default is the config of the run in --out" if job.inputs is not None else ""
     # The config is a positional argument like key=value, so a script distinguishes them by the "=".

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from jaxdyn.errors import UnknownName, suggestion
 from jaxdyn.io.config import SMOKE, config_of
 from jaxdyn.io.errors import ConfigError, RunError
+from jaxdyn.io.robots import robot_file
 from jaxdyn.io.tables import Place
 from jaxdyn.io.toml import read_toml
 from jaxdyn.jobs import interrupts
 from jaxdyn.jobs.job import Job, add_arguments
-from jaxdyn.jobs.notes import warnings_as_notes, warnings_in_one_line
+from jaxdyn.jobs.notes import compilations_told, warnings_as_notes, warnings_in_one_line
 from jaxdyn.jobs.settings import keys_in_source
 from jaxdyn.mechanism.messages import MechanismError
 
@@ -49,7 +50,7 @@ def run(
     Raises:
         ConfigError, MechanismError, RunError: The job cannot be run; the message has one line.
     """
-    with warnings_as_notes():
+    with warnings_as_notes(), compilations_told():
         config = (_config if job.of_runs is None else _config_of_runs)(job, Path(config_path), overrides, smoke)
     from jaxdyn.jobs.carry_out import carry_out  # imports JAX, which a config that is refused should not wait for
 
@@ -58,6 +59,7 @@ def run(
 
 def _config(job: Job, path: Path, overrides: Sequence[str], smoke: bool) -> Any:
     """The config in a file, or that of a mechanism file."""
+    path = robot_file(path)
     is_config = path.suffix.lower() not in _MECHANISM_FILES and not path.is_dir()
     tables = read_toml(path) if is_config else {"body": []}
     if "body" in tables and "mechanism" not in tables:  # no config has a [[body]], and every mechanism has one

@@ -71,7 +71,7 @@ def test_other_formats_have_no_options(tmp_path, refusal, name, options):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("robot.sdf", "the ending '.sdf' is not known"),
+        ("robot.obj", "the ending '.obj' is not known"),
         ("robot", "the file name has no ending"),
         ("robot.tar.gz", "the ending '.gz' is not known"),
         (".urdf", "the file name has no ending"),
@@ -87,7 +87,7 @@ def test_unknown_endings(tmp_path, refusal, name, problem):
         absent = "there is no such file or run directory; check the path"
         assert refusal(ConfigError, load_system, path) == f"{path}: {absent}"
     path.touch()
-    expected = "a mechanism file ends in .toml, .urdf, .xml (URDF or MJCF) or .json"
+    expected = "a mechanism file ends in .toml, .urdf, .xacro, .xml (URDF or MJCF) or .json"
     assert refusal(ConfigError, load_system, path) == f"{path}: {problem}; {expected}"
 
 
@@ -99,7 +99,8 @@ def test_files_that_are_not_there_or_hold_something_else(tmp_path, refusal, name
     assert str(path) in refusal(ConfigError, load_system, path)
 
 
-def test_an_xml_file_of_another_format(tmp_path, refusal):
+def test_files_of_other_formats(tmp_path, refusal):
+    assert "sdf2mjcf robot.sdf robot.xml" in refusal(ConfigError, load_system, tmp_path / "one.sdf")
     path = tmp_path / "one.xml"
     path.write_text('<sdf version="1.9"/>')
     assert refusal(ConfigError, load_system, path) == (

@@ -1,5 +1,6 @@
 """URDF files as users bring them: the remedies of refusals, the base, and floating joints as other tools write them."""
 
+import sys
 import warnings
 
 import jax.numpy as jnp
@@ -117,11 +118,12 @@ def test_the_note_about_the_base_is_printed_once(file, capsys):
 
 
 @pytest.mark.parametrize("verb", ["show", "rollout"])
-def test_a_xacro_file_is_refused_with_the_command_that_expands_it(tmp_path, verb, capsys):
+def test_without_xacro_a_file_is_refused_with_the_command_that_expands_it(tmp_path, verb, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xacro", None)
     path = tmp_path / "robot.urdf.xacro"
     path.write_text("<robot/>")
     assert main([verb, str(path)]) == 2
-    assert "xacro robot.urdf.xacro > robot.urdf" in capsys.readouterr().err
+    assert "xacro robot.urdf.xacro name:=value > robot.urdf" in capsys.readouterr().err
 
 
 # --- a base that floats, as in other tools ---

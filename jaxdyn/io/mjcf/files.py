@@ -13,7 +13,9 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.packages import cache_with
 from jaxdyn.io.reading import MOST_BODIES, content
+from jaxdyn.io.robots import robot_file
 from jaxdyn.io.xml import Element, read_xml, shortened
 
 _LARGEST_FILE = 2**28  # bytes of a mesh or a picture
@@ -128,7 +130,8 @@ def read_mjcf(path: Path, folder: Path | None, *, sensors: bool = False) -> tupl
     Raises:
         ConfigError: A file cannot be used, is outside of the folder, or would take too much time or memory to process.
     """
-    files = MjcfFiles(Path(os.path.realpath(path.parent if folder is None else folder)))
+    path = robot_file(path)
+    files = MjcfFiles(Path(os.path.realpath((cache_with(path) or path.parent) if folder is None else folder)))
     if sensors:
         files.unread = _UNREAD
     model = _Model(files, path, (Path(os.path.realpath(path)),))

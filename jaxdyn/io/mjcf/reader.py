@@ -119,7 +119,7 @@ def load_keyframes(
 
     Args:
         system: The system that `load_mjcf` has read from the file.
-        path: MJCF file.
+        path: MJCF file, or name of a robot, see `load_system`.
         folder: See `load_mjcf`.
 
     Returns:
@@ -169,7 +169,7 @@ def load_sensors(
     and jointvel. Their names are those in the system that `load_mjcf` has read from the file.
 
     Args:
-        path: MJCF file.
+        path: MJCF file, or name of a robot, see `load_system`.
         folder: See `load_mjcf`.
         ignore: Names or kinds, such as "touch", of sensors that are left out.
 

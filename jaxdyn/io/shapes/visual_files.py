@@ -8,16 +8,17 @@ from pathlib import Path
 from jaxdyn.dynamics.system import System
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.mjcf.visuals import mjcf_visuals
+from jaxdyn.io.robots import robot_file
 from jaxdyn.io.runs.loaded import Run
 from jaxdyn.io.runs.provenance import digest_of_file
 from jaxdyn.io.shapes.visuals import Omitted, Visual, with_fewer_triangles
 from jaxdyn.io.urdf.visuals import urdf_visuals
-from jaxdyn.io.xml import read_xml
+from jaxdyn.io.xacro import read_robot
 from jaxdyn.mechanism.model import Model
 
 MOST_TRIANGLES = 120_000  # of all visuals of a mechanism
 MOST_VISUALS = 2_000
-_WITH_VISUALS = (".urdf", ".xml")
+_WITH_VISUALS = (".urdf", ".xacro", ".xml")
 
 
 def load_visuals(
@@ -30,22 +31,23 @@ def load_visuals(
     `pip install "jaxdyn[view]"`.
 
     Args:
-        path: URDF or MJCF file; files of other formats have no visuals.
+        path: URDF, xacro or MJCF file, or name of a robot, see `load_system`; files of other formats have no visuals.
         mechanism: The mechanism, with the bodies and frames of the file.
-        folder: Folder that must contain all files that `path` names. The default is the folder of the file. For a URDF file, the
-            default is the nearest folder above it with a package.xml, if there is one, and otherwise the parent of its folder if
-            its folder is called "urdf".
+        folder: Folder that must contain all files that `path` names, unless they are in packages of ROS_PACKAGE_PATH or
+            AMENT_PREFIX_PATH. The default is the folder of the file. For a URDF file, the default is the nearest folder above it
+            with a package.xml, if there is one, and otherwise the parent of its folder if its folder is called "urdf". For a robot
+            that is given by its name, it is the cache of robot_descriptions.
 
     Raises:
         ConfigError: The file cannot be read, or describes another mechanism.
     """
-    path = Path(path)
+    path = robot_file(Path(path))
     if path.suffix.lower() not in _WITH_VISUALS:
         return ()
     model = mechanism.model if isinstance(mechanism, System) else mechanism
     folder = None if folder is None else Path(folder)
     omitted = Omitted()
-    read = mjcf_visuals if read_xml(path).tag == "mujoco" else urdf_visuals
+    read = mjcf_visuals if read_robot(path).tag == "mujoco" else urdf_visuals
     visuals = read(path, model, folder, omitted)
     if len(visuals) > MOST_VISUALS:
         omitted.add(f"only the first {MOST_VISUALS} shapes are drawn", f"{len(visuals)} shapes")

@@ -28,14 +28,24 @@ from jaxdyn.io.shapes.colliders import ContactUse, check_contact
 from jaxdyn.io.urdf.colliders import urdf_collider_count, with_urdf_contact
 from jaxdyn.io.urdf.elements import JOINT_TYPES, inertia, joint_of, limits, origin, repair_inertias
 from jaxdyn.io.urdf.extension import joint_extras, joint_numbers, rotors_of, tables_of, with_extension
-from jaxdyn.io.xml import EXPAND_XACRO, KINEMATIC, Element, RepeatedElement, read_xml, shortened, unused, warn_of_unread
+from jaxdyn.io.xacro import read_robot
+from jaxdyn.io.xml import (
+    CONVERT_SDF,
+    KINEMATIC,
+    RENAME_XACRO,
+    Element,
+    RepeatedElement,
+    shortened,
+    unused,
+    warn_of_unread,
+)
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY, MechanismBuilder
 from jaxdyn.mechanism.joints import Fixed, Free
 from jaxdyn.mechanism.messages import MasslessBody, MechanismError, UnphysicalInertia
 
 _OTHER_FORMATS = {
     "mujoco": "a file with <mujoco> is MJCF; read it with jaxdyn.io.load_mjcf",
-    "sdf": "a file with <sdf> is SDF, which is not supported; convert it to URDF",
+    "sdf": CONVERT_SDF,
 }
 _ONLY_ONCE = ("origin", "parent", "child", "axis", "limit", "dynamics", "mimic", "inertial", "mass", "inertia")
 _BASES, _UNPHYSICAL = ("fixed", "free"), ("refuse", "repair")
@@ -73,7 +83,8 @@ def load_urdf(
     """Read the system that a URDF file describes, in JAX's default precision.
 
     Args:
-        path: URDF file.
+        path: URDF file, or xacro file whose arguments have their defaults; numbers of lines are then those of its expansion. An
+            expression of xacro cannot run programs, but it can take any time and memory.
         base: Whether the root link is fixed to the ground ("fixed", the default) or moves freely with its inertia ("free"). A free
             base has a free joint called "<root>_joint", which is the first of all joints. If the root link carries floating joints
             only, as a link called "world" usually does, the base is already free, and "free" has no effect. If `base` is not given
@@ -100,7 +111,7 @@ def load_urdf(
     for option, value, choices in (("base", base or "fixed", _BASES), ("unphysical", unphysical, _UNPHYSICAL)):
         check_name(f"option {option}", value, choices, where=str(path))
     check_contact(contact, kinematic, path)
-    robot = read_xml(path)
+    robot = read_robot(path)
     system = system_from_robot(robot, base, unphysical == "repair", kinematic)
     if contact == "ground":
         system = with_urdf_contact(robot, system, None if folder is None else Path(folder))
@@ -148,7 +159,7 @@ def _system(robot: Element, base: str | None, repair: bool, kinematic: bool) -> 
         raise robot.error(f"the outermost element of a URDF file is <robot>; {hint}")
     for element in robot.below():
         if element.tag.startswith("xacro:"):
-            raise element.error(f"this is an instruction of xacro and not URDF; {EXPAND_XACRO}")
+            raise element.error(f"this is an instruction of xacro and not URDF; {RENAME_XACRO}")
     robot.skip("name", "version", "material", "transmission", "gazebo")
     links = _links(robot)
     joints = _joints(robot, links)

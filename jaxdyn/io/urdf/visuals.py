@@ -9,11 +9,13 @@ import numpy as np
 
 from jaxdyn.errors import UnknownName
 from jaxdyn.io.errors import ConfigError
+from jaxdyn.io.packages import packages, reached, tree_of
 from jaxdyn.io.shapes.mesh_files import MESH_FILES, Color, MeshPart, missing_package, read_mesh_file
 from jaxdyn.io.shapes.solids import solid
 from jaxdyn.io.shapes.visuals import Omitted, Shape, Visual, placed
 from jaxdyn.io.urdf.elements import SIZES, origin
-from jaxdyn.io.xml import Element, read_xml
+from jaxdyn.io.xacro import read_robot
+from jaxdyn.io.xml import Element
 from jaxdyn.mechanism.model import Model
 
 GRAY: Color = (0.72, 0.74, 0.77, 1.0)  # of shapes whose color the file does not state
@@ -23,7 +25,7 @@ _MOST_BYTES = 2**28  # of all mesh files of a robot
 
 def urdf_visuals(path: Path, model: Model, folder: Path | None, omitted: Omitted) -> list[Visual]:
     """Visuals of a URDF file; see `load_visuals`. Shapes that cannot be read are added to `omitted`."""
-    robot = read_xml(path)
+    robot = read_robot(path)
     files = UrdfMeshes(path, folder, omitted)
     materials = {element.attributes.get("name"): element for element in robot.all("material")}
     visuals = []
@@ -104,7 +106,7 @@ class UrdfMeshes:
 
     def __init__(self, path: Path, folder: Path | None, omitted: Omitted):
         self._home = Path(os.path.realpath(path)).parent
-        self._folder = _tree_of(self._home) if folder is None else Path(os.path.realpath(folder))
+        self._folder = tree_of(path) if folder is None else Path(os.path.realpath(folder))
         self._omitted = omitted
         self._read: dict[Path, list[MeshPart] | None] = {}
         self._left = _MOST_BYTES
@@ -141,17 +143,17 @@ class UrdfMeshes:
 
     def _found(self, name: str, folders: list[Path], *, report: bool) -> Path | None:
         """Path of a file in the folder of the robot; None if there is none, which is reported."""
-        paths = [Path(os.path.realpath(path)) for path in self._candidates(name.replace("\\", "/"), folders)]
-        inside = [path for path in paths if path.is_relative_to(self._folder)]
+        candidates = self._candidates(name.replace("\\", "/"), folders)
+        inside = [path for path in (reached(path, self._folder) for path in candidates) if path is not None]
         found = next((path for path in inside if os.path.isfile(path)), None)
         if found is None and report:
             reason = "there is no such file" if inside else "the path leads elsewhere"
-            advice = "folder=... (--folder on the command line) names another folder"
+            advice = "folder=... (--folder on the command line) or ROS_PACKAGE_PATH names another folder"
             self._omitted.add(f"{reason} in {self._folder}; {advice}", name)
         return found
 
     def _candidates(self, name: str, folders: list[Path]) -> Iterator[Path]:
-        """Paths that a name can stand for. A package can be any folder between the URDF file and the folder of the robot."""
+        """Paths that a name can stand for. The folder of the robot can be the package of any name."""
         if "\0" in name:
             return
         address = _ADDRESS.fullmatch(name)
@@ -161,18 +163,5 @@ class UrdfMeshes:
             yield Path(address[2])
         elif address[1].lower() in ("package", "model"):
             package, _, rest = address[2].lstrip("/").partition("/")
-            for folder in [self._home, *self._home.parents]:
-                if not folder.is_relative_to(self._folder):
-                    break
-                if folder.name == package:
-                    yield folder / rest
-                yield folder / package / rest
+            yield from (folder / rest for folder in packages(package, self._home, self._folder))
             yield self._folder / rest
-
-
-def _tree_of(home: Path) -> Path:
-    """Folder that contains the files of a robot whose URDF file is in the folder `home`."""
-    for folder in (home, *home.parents):
-        if (folder / "package.xml").is_file():
-            return folder
-    return home.parent if home.name == "urdf" else home

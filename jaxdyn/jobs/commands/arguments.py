@@ -53,7 +53,7 @@ class ShowArguments(SourceOptions):
       jaxdyn show robot.urdf --out robot.png
 
     Attributes:
-        file: Mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
+        file: Mechanism file (.toml, .urdf, .xacro, .xml or .json), or the name of a robot of robot_descriptions.
         out: Draw the mechanism to this file.
     """
 
@@ -73,7 +73,7 @@ class CheckArguments(SourceOptions):
       jaxdyn check robot.urdf --states 20
 
     Attributes:
-        file: Mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
+        file: Mechanism file (.toml, .urdf, .xacro, .xml or .json), or the name of a robot of robot_descriptions.
         states: Number of random states in addition to the state at rest.
         seed: Seed of the random states.
         method: Algorithm of the forward dynamics; default: the algorithm in the file.
@@ -100,7 +100,7 @@ class ConvertArguments(SourceOptions):
       jaxdyn convert robot.toml robot.urdf --drop jaxdyn
 
     Attributes:
-        source: Mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
+        source: Mechanism file (.toml, .urdf, .xacro, .xml or .json), or the name of a robot of robot_descriptions.
         target: File to write: .toml, .urdf or .json (with .npz).
         force: Replace OUT if it exists.
         drop: Tables, such as actuator, that are left out of a URDF file, separated by commas; "jaxdyn" for all that the format
@@ -125,7 +125,7 @@ class AnimateArguments(SourceOptions):
       jaxdyn animate runs/panda --out panda.mp4 --ghosts 8 --speed 0.5
 
     Attributes:
-        source: Run directory, or mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
+        source: Run directory, mechanism file (.toml, .urdf, .xacro, .xml or .json), or the name of a robot.
         out: Animation file, .gif or .mp4; default: motion.gif in the run directory, or <file>.gif.
         duration: Duration of the motion in seconds; default: the whole run, or 3 for a mechanism.
         fps: Frames per second.
@@ -165,7 +165,7 @@ class ViewArguments(SourceOptions):
       jaxdyn view robot.urdf
 
     Attributes:
-        source: Run directory, or mechanism file: .toml, .urdf, .xml (URDF or MJCF) or .json.
+        source: Run directory, mechanism file (.toml, .urdf, .xacro, .xml or .json), or the name of a robot.
         html: Path of the HTML page; default: replay.html in the run directory, or <file>.html.
         samples: Indices of the samples on the page of a run; default: the first eight.
         overlay: Number of further samples in gray on the page of a run; default: 3.
@@ -190,8 +190,8 @@ class NewArguments(UrdfOptions):
     Attributes:
         kind: Kind of the file.
         file: File to write; default: KIND.toml.
-        mechanism: Mechanism file of the config: .toml, .urdf, .xml (URDF or MJCF) or .json; default: mechanism.toml in the folder
-            of the config; this file is written if it does not exist.
+        mechanism: Mechanism file of the config (.toml, .urdf, .xacro, .xml or .json), or the name of a robot of robot_descriptions;
+            default: mechanism.toml in the folder of the config; this file is written if it does not exist.
         force: Replace FILE if it exists.
     """
 

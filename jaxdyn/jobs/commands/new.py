@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
+from jaxdyn.io.robots import is_name
 from jaxdyn.io.tables import keys_of
 from jaxdyn.io.toml import toml_value
 from jaxdyn.jobs.commands.arguments import NewArguments
@@ -57,6 +58,7 @@ def new(arguments: NewArguments) -> None:
     model = load(mechanism, base=arguments.base, repair=arguments.repair).model
     # As in any config, a relative path is relative to the config.
     path = Path(os.path.relpath(mechanism.resolve(), file.resolve().parent)).as_posix()
+    path = str(own) if is_name(str(own)) and not mechanism.exists() else path
     source = {"mechanism": path, "base": arguments.base, "repair": arguments.repair}
     values = {
         **_values(model, is_own=own is not None),

@@ -19,8 +19,7 @@ _OVERLAY = 3
 def view(arguments: ViewArguments) -> None:
     """Write the page of a mechanism or of a run."""
     source: Path = arguments.source
-    is_run = (source.is_dir() and not holds_plant(source)) or not (source.is_dir() or source.suffix)
-    (_view_run if is_run else _view_mechanism)(source, arguments)
+    (_view_run if source.is_dir() and not holds_plant(source) else _view_mechanism)(source, arguments)
 
 
 def _view_run(path: Path, arguments: ViewArguments) -> None:
@@ -37,12 +36,12 @@ def _view_run(path: Path, arguments: ViewArguments) -> None:
 
 
 def _view_mechanism(file: Path, arguments: ViewArguments) -> None:
+    system = load_source(arguments, file)
     for option in ("samples", "overlay"):
         if getattr(arguments, option) is not None:
             raise ConfigError(
                 f"{file}: --{option} selects samples of a run, but this file is a mechanism; omit the option"
             )
-    system = load_source(arguments, file)
     with warnings_as_notes():
         visuals = load_visuals(file, system, folder=arguments.folder)
     page: Path = arguments.html or Path(f"{file.stem}.html")

@@ -63,8 +63,9 @@ class StudyConfig:
         name: Name of the fit in tables and in file names.
         train: Recordings for the fit, as names of files in the data folder. For synthetic recordings, each name is a free choice
             and denotes a separate motion.
-        mechanism: Mechanism file (.toml, .urdf, .xml or .json) with the initial guess and the center of the priors, or the
-            directory of an earlier run, whose sensors, inputs and forces are then taken as well.
+        mechanism: Mechanism file (.toml, .urdf, .xacro, .xml or .json), or name of a robot of robot_descriptions, with the initial
+            guess and the center of the priors, or the directory of an earlier run, whose sensors, inputs and forces are then taken
+            as well.
         mechanism_in_data: Mechanism file in the data folder, given instead of `mechanism`.
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.

@@ -160,8 +160,8 @@ class OptimizeConfig:
       jaxdyn rollout runs/swing/replay.toml
 
     Attributes:
-        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json. The controls act on the drives of the mechanism; a
-            mechanism without drives has a control for every velocity component.
+        mechanism: Mechanism file (.toml, .urdf, .xacro, .xml or .json), or the name of a robot of robot_descriptions. The controls
+            act on the drives of the mechanism; a mechanism without drives has a control for every velocity component.
         time: Duration and time steps.
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.

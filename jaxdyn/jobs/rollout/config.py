@@ -98,8 +98,8 @@ class RolloutConfig:
     chunks, states-00001-of-00008.npz and so on) and pictures are written to the run directory.
 
     Attributes:
-        mechanism: Mechanism file, .toml, .urdf, .xml (URDF or MJCF) or .json, or the directory of a run. The controls of an
-            identified plant act through the gains, offsets and delays of its inputs.
+        mechanism: Mechanism file (.toml, .urdf, .xacro, .xml or .json), the directory of a run, or the name of a robot of
+            robot_descriptions. The controls of an identified plant act through the gains, offsets and delays of its inputs.
         base: Root link of a URDF file: "fixed" to the ground or "free" to move; fixed if not given.
         repair: If true, unphysical inertias of a URDF file are corrected, and of repeated elements only the first is used.
         ignore: Elements of an MJCF file that are left out if they are not supported, by their names or kinds.

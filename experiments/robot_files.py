@@ -15,7 +15,7 @@ them, `own=[...]` takes mechanisms of jaxdyn's library, written as URDF.
 
 Run time. Some seconds for a robot that is new, so half an hour for the 1300 files of the packages above.
 
-    python experiments/robot_descriptions.py [configs/robot_descriptions.toml] [--out DIR] [--smoke] [key=value ...]
+    python experiments/robot_files.py [configs/robot_files.toml] [--out DIR] [--smoke] [key=value ...]
 """
 
 import contextlib
@@ -316,7 +316,7 @@ def work(config: Config, directory: RunDirectory) -> dict[str, Any]:
     }
 
 
-JOB = Job("robot-descriptions", __doc__ or "", Config, work)
+JOB = Job("robot-files", __doc__ or "", Config, work)
 
 if __name__ == "__main__":
-    sys.exit(main(JOB, default_config="configs/robot_descriptions.toml"))
+    sys.exit(main(JOB, default_config="configs/robot_files.toml"))
