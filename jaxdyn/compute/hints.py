@@ -6,6 +6,7 @@ Code that has two equivalent forms, a short one for XLA and one that is cheap as
 import contextlib
 import contextvars
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 
 import jax
@@ -53,7 +54,7 @@ def written_out() -> contextlib.AbstractContextManager[None]:
 
 
 def traced_once(function: Callable) -> Callable:
-    """A function of pytrees of arrays that is traced once for each structure of its arguments.
+    """A function of pytrees that is traced once for each structure of its arguments.
 
     Further traces, also of its derivatives and batches, copy the equations of the first one, which takes a tenth of the time. The
     result must depend on nothing but the arguments and the state of this module.
@@ -61,7 +62,15 @@ def traced_once(function: Callable) -> Callable:
 
     @functools.wraps(function)
     def call(*arguments):
-        return _with_cached_traces(function, _WRITING_OUT.get(), _KEEPING.get(), _LOOPING.get())(*arguments)
+        leaves, tree = jax.tree.flatten(arguments)
+        is_array = [isinstance(x, jax.Array | np.ndarray) for x in leaves]
+        rest = tuple(None if given else x for x, given in zip(leaves, is_array, strict=True))
+        try:
+            hash((tree, rest))
+        except TypeError:  # a part that cannot identify a trace
+            return function(*arguments)
+        context = _WRITING_OUT.get(), _KEEPING.get(), _LOOPING.get()
+        return _with_cached_traces(function, *context)(list(itertools.compress(leaves, is_array)), tree, rest)
 
     return call
 
@@ -69,7 +78,13 @@ def traced_once(function: Callable) -> Callable:
 @functools.cache
 def _with_cached_traces(function: Callable, *_context: bool) -> Callable:
     """The function with traces that are cached for one state of this module; JAX caches them by the identity of the function."""
-    return jax.jit(functools.wraps(function)(lambda *arguments: function(*arguments)), inline=True)
+
+    def of_arrays(arrays, tree, rest):
+        given = iter(arrays)
+        return function(*jax.tree.unflatten(tree, [next(given) if x is None else x for x in rest]))
+
+    of_arrays.__name__ = function.__name__
+    return jax.jit(of_arrays, static_argnums=(1, 2), inline=True)
 
 
 def keep(x: jax.Array) -> jax.Array:

@@ -22,7 +22,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from jaxdyn.compute import per_sample, stored_jit
+from jaxdyn.compute import per_sample, stored_jit, traced_once
 from jaxdyn.compute.arrays import floating, on_device
 from jaxdyn.display import Display, Displayed, number_text, plural
 from jaxdyn.dynamics.equations_of_motion import acceleration, stopped_rates
@@ -134,7 +134,7 @@ class MultibodyDynamics(Dynamics):
         return None if self.system.drives is None else self.system.drives.control_bounds
 
     def step(self, x: State, u: Controls, t: Time, dt: Time) -> State:
-        return self.method.step(self.system, x, lambda time: u, t, dt)[0]
+        return _stepped(self.method, self.system, x, u, t, dt)
 
     def retract(self, x: State, step: Tangent) -> State:
         nv = self.system.model.nv
@@ -161,6 +161,12 @@ class MultibodyDynamics(Dynamics):
     def rate(self, x: State, u: Controls, t: Time) -> Tangent:
         rates = stopped_rates(self.system, x, u)
         return jnp.concatenate([x.v, acceleration(self.system, x, u, t), *([] if rates is None else [rates])])
+
+
+@traced_once
+def _stepped(method: Integrator, system: System, x: State, u: Controls, t: Time, dt: Time) -> State:
+    """State after one time step with constant controls."""
+    return method.step(system, x, lambda time: u, t, dt)[0]
 
 
 # Growth of an error in one time step, beyond that of the motion, from which an integrator counts as unstable.

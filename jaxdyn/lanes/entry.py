@@ -1,5 +1,6 @@
 """Entry points of the lane compiler: a function of one sample becomes a `lane_call`, which every transformation of JAX accepts."""
 
+import collections
 import contextvars
 import itertools
 from collections.abc import Callable
@@ -10,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import core as jax_core
+from jax.extend import core as jex
 
+from jaxdyn.compute import internals
 from jaxdyn.compute.hints import nothing_looped, written_out
 from jaxdyn.compute.keys import without_keys
 from jaxdyn.compute.sweeps import has_made_loops
@@ -28,6 +31,10 @@ from jaxdyn.lanes.remembered import SampleJaxpr
 # Names of the functions that are refused and so evaluated now; the same function within them is not flattened again.
 _refused: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("jaxdyn_lanes_refused", default=frozenset())
 
+# Functions of one sample whose calls have a key, as pruned jaxprs with the operands that they use and the structure of the results.
+_shared: collections.OrderedDict[Any, tuple[SampleJaxpr, Any, list]] = collections.OrderedDict()
+_MOST_SHARED = 64
+
 
 def choose() -> bool:
     """Whether the lane compiler is tried; "auto" tries it on CPUs, and on NVIDIA GPUs that pass the self-test (`canary`)."""
@@ -39,13 +46,18 @@ def choose() -> bool:
 
 
 @collector_paused()
-def run(function: Callable, args: tuple, *, name: str) -> tuple[Any, str]:
-    """Results and backend of `jaxdyn.compute.run`."""
+def run(function: Callable, args: tuple, *, name: str, key: Any = None) -> tuple[Any, str]:
+    """Results and backend of `jaxdyn.compute.run`.
+
+    Args:
+        function, args, name: As there.
+        key: Identifies the function, whose closure then holds no traced arrays; calls with the same key share their programs.
+    """
     if not choose() or name in _refused.get():
         return function(*args), "xla"
     backend = chosen_backend()
     try:
-        (jaxpr, operands, structure), program = _flattened(function, args)
+        (jaxpr, operands, structure), program = _flattened(function, args, key)
         call.check_size(program, backend)
     except CannotFlatten as error:
         if backend == "lanes":
@@ -87,10 +99,10 @@ def operations_of(function: Callable, args: tuple) -> int | None:
         return None
 
 
-def _flattened(function: Callable, args: tuple) -> tuple[tuple, Program]:
+def _flattened(function: Callable, args: tuple, key: Any = None) -> tuple[tuple, Program]:
     """Result of `_of_one_sample`, and the scalar program. Loops over bodies are written out if the function takes the whole arrays
     that they store."""
-    found = _of_one_sample(function, args)
+    found = _of_one_sample(function, args, key)
     try:
         return found, program_of(found[0])
     except CannotFlatten:
@@ -101,7 +113,7 @@ def _flattened(function: Callable, args: tuple) -> tuple[tuple, Program]:
     return found, program_of(found[0])
 
 
-def _of_one_sample(function: Callable, args: tuple) -> tuple[Any, tuple, list]:
+def _of_one_sample(function: Callable, args: tuple, key: Any = None) -> tuple[Any, tuple, list]:
     """Jaxpr of a function of one sample, its operands, and the structure of its results.
 
     The structure consists of the tree of the arrays, the other parts, and a function that restores random keys.
@@ -110,6 +122,12 @@ def _of_one_sample(function: Callable, args: tuple) -> tuple[Any, tuple, list]:
     arrays, rest = eqx.partition(args, lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
     leaves, with_keys = without_keys([jnp.asarray(x) for x in leaves])
+    if key is not None:
+        key = (key, tree, *map(_shape, leaves), internals.config.trace_context(), has_made_loops())
+        if key in _shared:
+            _shared.move_to_end(key)
+            jaxpr, used, structure = _shared[key]
+            return jaxpr, tuple(itertools.compress(leaves, used)), structure
     structure: list = []
 
     def flat(*values):
@@ -122,6 +140,10 @@ def _of_one_sample(function: Callable, args: tuple) -> tuple[Any, tuple, list]:
 
     jaxpr, captured = _closed(flat, leaves)
     jaxpr, used = pruned_jaxpr(jaxpr, (True,) * len(jaxpr.out_avals))
+    if key is not None:
+        _shared[key] = jaxpr, used, structure
+        while len(_shared) > _MOST_SHARED:
+            _shared.popitem(last=False)
     return jaxpr, tuple(itertools.compress((*captured, *leaves), used)), structure
 
 
@@ -132,18 +154,28 @@ def _closed(flat: Callable, leaves: list) -> tuple[Any, list]:
     """
     with written_out():
         closed = jax.make_jaxpr(flat)(*(_shape(x) for x in leaves))
-    captured = [c for c in closed.consts if isinstance(c, jax_core.Tracer)]
-    if not captured:
+    is_captured = [isinstance(c, jax_core.Tracer) for c in closed.consts]
+    if not any(is_captured):
         return SampleJaxpr(closed), []
-    captured, with_keys = without_keys(captured)
+    captured, with_keys = without_keys(list(itertools.compress(closed.consts, is_captured)))
+    known = [c for c, is_operand in zip(closed.consts, is_captured, strict=True) if not is_operand]
+    variables = [[v for v, x in zip(closed.jaxpr.constvars, is_captured, strict=True) if x is y] for y in (False, True)]
+    opened = jex.ClosedJaxpr(
+        closed.jaxpr.replace(
+            constvars=variables[0],
+            invars=[*variables[1], *closed.jaxpr.invars],
+            debug_info=closed.jaxpr.debug_info.with_unknown_names(),
+        ),
+        known,
+    )
+    if all(v.aval.dtype == x.dtype for v, x in zip(variables[1], captured, strict=True)):
+        return SampleJaxpr(opened), captured
 
-    def opened(*operands):
-        given = itertools.chain(with_keys(operands[: len(captured)]), operands[len(captured) :])
-        consts = [next(given) if isinstance(c, jax_core.Tracer) else c for c in closed.consts]
-        return jax_core.eval_jaxpr(closed.jaxpr, consts, *given)
+    def of_words(*operands):
+        return jex.jaxpr_as_fun(opened)(*with_keys(operands[: len(captured)]), *operands[len(captured) :])
 
     with written_out():
-        return SampleJaxpr(jax.make_jaxpr(opened)(*(_shape(x) for x in (*captured, *leaves)))), captured
+        return SampleJaxpr(jax.make_jaxpr(of_words)(*(_shape(x) for x in (*captured, *leaves)))), captured
 
 
 def _shape(x) -> jax.ShapeDtypeStruct:

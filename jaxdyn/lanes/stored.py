@@ -182,11 +182,11 @@ def _label(function: Callable) -> str:
     return getattr(function, "__name__", type(function).__name__).lstrip("_")
 
 
-def _by_lanes(function: Callable, arguments: Sequence, name: str) -> Any:
+def _by_lanes(function: Callable, arguments: Sequence, name: str, key: Any = None) -> Any:
     """Results of a function of one sample that the lane compiler compiles, if it can."""
     from jaxdyn.lanes.entry import run  # a process that finds all its programs does not need it
 
-    return run(function, tuple(arguments), name=name)[0]
+    return run(function, tuple(arguments), name=name, key=key)[0]
 
 
 def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable:
@@ -206,7 +206,14 @@ def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable
             args, options = jax.tree.unflatten(tree, combined(rest, given))
             return function(*args, **options)
 
-        return _by_lanes(of_operands, given, _label(function)) if given else function(*args, **options)
+        if not given:
+            return function(*args, **options)
+        key = (function, tree, rest)
+        try:
+            hash(key)
+        except TypeError:  # a known array
+            key = None
+        return _by_lanes(of_operands, given, _label(function), key)
 
     return call
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jaxdyn.compute import kernel_function, sweeps
+from jaxdyn.compute import kernel_function, sweeps, traced_once
 from jaxdyn.compute.arrays import rows_at, zero_safe_norm
 from jaxdyn.mechanism import tree
 from jaxdyn.mechanism.joint import Joint
@@ -63,6 +63,16 @@ def _by_group(model: Model, method, coordinates=(), velocities=()) -> list:
         rows = (*(rows_at(q, q_index) for q in coordinates), *(rows_at(v, v_index) for v in velocities))
         results.append(sweeps.of_each(method, joint, *rows, count=len(bodies), looped=tree.is_looped(topology)))
     return results
+
+
+@traced_once
+def _integrated(joint: Joint, q: Float[Array, "_"], step: Float[Array, "_"]) -> Float[Array, "_"]:
+    return joint.integrate(q, step)
+
+
+@traced_once
+def _difference(joint: Joint, q0: Float[Array, "_"], q1: Float[Array, "_"]) -> Float[Array, "_"]:
+    return joint.difference(q0, q1)
 
 
 def _to_bodies(model: Model, per_group: list):
@@ -205,7 +215,7 @@ def integrate(model: Model, q: Float[Array, "nq"], step: Float[Array, "nv"]) -> 
     """
     check_coordinates(model, q)
     check_velocities(model, step=step)
-    moved = _by_group(model, lambda joint, q, step: joint.integrate(q, step), (q,), (step,))
+    moved = _by_group(model, _integrated, (q,), (step,))
     return _to_vector(model, moved, model.topology.q_starts)
 
 
@@ -255,7 +265,7 @@ def difference(model: Model, q0: Float[Array, "nq"], q1: Float[Array, "nq"]) -> 
     """
     check_coordinates(model, q0)
     check_coordinates(model, q1)
-    step = _by_group(model, lambda joint, q0, q1: joint.difference(q0, q1), (q0, q1))
+    step = _by_group(model, _difference, (q0, q1))
     return _to_vector(model, step, model.topology.v_starts)
 
 
