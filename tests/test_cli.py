@@ -290,10 +290,13 @@ def test_convert_goes_from_urdf_to_toml_and_back_with_every_number(tmp_path, cap
     ("words", "message"),
     [
         (["{urdf}", "{urdf}"], "the file already exists; choose another name or give --force"),
-        (["{urdf}", "out.xml"], "the ending '.xml' is not known; a mechanism is written to .toml, .urdf or .json"),
+        (
+            ["{urdf}", "out.sdf"],
+            "the ending '.sdf' is not known; a mechanism is written to .toml, .urdf, .xml (MJCF) or .json",
+        ),
         (["none.urdf", "out.toml"], "none.urdf: there is no such file"),
         (["{toml}", "out.urdf", "--base", "free"], "base is an option of URDF files"),
-        (["{urdf}", "out.toml", "--drop", "jaxdyn"], "drop is an option of URDF files"),
+        (["{urdf}", "out.toml", "--drop", "jaxdyn"], "drop is an option of URDF and MJCF files"),
         (["{urdf}", "out.urdf", "--drop", "drivers"], "did you mean 'drives'"),
     ],
 )

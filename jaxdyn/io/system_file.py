@@ -4,7 +4,7 @@
 .json (and .npz)      archive (`archive`), exact
 .urdf                 URDF (`urdf`)
 .xacro                URDF after the expansion of its macros (`xacro`)
-.xml                  URDF or MJCF (`mjcf`, read only), depending on the outermost element
+.xml                  MJCF (`mjcf`); when read, also URDF, depending on the outermost element
 
 A word without a suffix is the name of a robot (`robots`). A run directory is read as the mechanism of the run. From a plant
 (`archive.plant`), only the mechanism is read; a warning names the parts that are left out.
@@ -25,6 +25,7 @@ from jaxdyn.io.limits import LimitsUse, with_limits
 from jaxdyn.io.locking import Positions, lock_joints
 from jaxdyn.io.mechanism.file import load_mechanism, save_mechanism
 from jaxdyn.io.mjcf.reader import load_mjcf
+from jaxdyn.io.mjcf.writer import save_mjcf
 from jaxdyn.io.robots import robot_file
 from jaxdyn.io.runs.directory import MECHANISM
 from jaxdyn.io.shapes.colliders import ContactUse
@@ -42,7 +43,7 @@ _OPTIONS = {
 _OF_OTHERS = ("folder",)
 _NAMES = {".urdf": "URDF", ".xml": "MJCF"}
 _READ = ".toml, .urdf, .xacro, .xml (URDF or MJCF) or .json"
-_WRITTEN = ".toml, .urdf or .json"
+_WRITTEN = ".toml, .urdf, .xml (MJCF) or .json"
 
 
 def load_system(
@@ -157,16 +158,18 @@ def save_system(
     drop: Sequence[str] = (),
     visuals: Sequence[Visual] = (),
 ) -> None:
-    """Write a system in the format that the suffix of the file name selects.
+    """Write a system in the format that the suffix of the file name selects; .xml is MJCF.
 
     Args:
         system: System to write.
         path: Path of the file.
         source: Origin of the values; it is written to mechanism files (.toml) only.
-        drop: Parts that are left out of a URDF file, see `save_urdf`: for example ("actuator",), or ("jaxdyn",) for a plain file.
-        visuals: Shapes of bodies for a URDF file, see `save_urdf`; other formats have none.
+        drop: Parts that are left out if the format lacks them, see `save_urdf` and `save_mjcf`: for example ("actuator",), or
+            ("jaxdyn",) for a plain URDF file.
+        visuals: Shapes of bodies for a URDF or MJCF file, see `save_urdf`; other formats have none.
 
     Raises:
+        ImportError: The `mujoco` package is not installed, which writes MJCF files.
         UnknownName: There is no such part to drop.
         ConfigError: The format cannot express a part of the system, or the file cannot be written; in both cases nothing is
             written.
@@ -174,8 +177,8 @@ def save_system(
     """
     path = Path(path)
     for name, given in (("drop", drop), ("visuals", visuals)):
-        if given and path.suffix.lower() != ".urdf":
-            raise ConfigError(f"{path}: {name} is an option of URDF files; leave it out")
+        if given and path.suffix.lower() not in (".urdf", ".xml"):
+            raise ConfigError(f"{path}: {name} is an option of URDF and MJCF files; leave it out")
     match path.suffix.lower():
         case ".toml":
             save_mechanism(system, path, source=source)
@@ -183,6 +186,8 @@ def save_system(
             save_archive(system, path)
         case ".urdf":
             save_urdf(system, path, drop=drop, visuals=visuals)
+        case ".xml":
+            save_mjcf(system, path, drop=drop, visuals=visuals)
         case other:
             raise ConfigError(f"{path}: {_ending(other)}; a mechanism is written to {_WRITTEN}")
 

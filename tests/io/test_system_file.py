@@ -80,7 +80,7 @@ def test_other_formats_have_no_options(tmp_path, refusal, name, options):
 def test_unknown_endings(tmp_path, refusal, name, problem):
     path = tmp_path / name
     assert refusal(ConfigError, save_system, one(), path) == (
-        f"{path}: {problem}; a mechanism is written to .toml, .urdf or .json"
+        f"{path}: {problem}; a mechanism is written to .toml, .urdf, .xml (MJCF) or .json"
     )
     assert not path.exists()
     if not path.suffix:

@@ -13,7 +13,7 @@ from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix, rotation_quaternion
 
 # Factors from the sizes of MuJoCo, some of which are half of a length, to those of `solids.solid`.
-_FACTORS = {
+FACTORS = {
     "box": (2.0, 2.0, 2.0),
     "sphere": (1.0,),
     "ellipsoid": (1.0, 1.0, 1.0),
@@ -50,7 +50,7 @@ class MjcfGeoms(NamedTuple):
 
     def sizes(self, geom: int) -> np.ndarray:
         """Sizes of a geom as `solids.solid` takes them; none for a kind that is not a solid."""
-        factors = _FACTORS.get(self.kind(geom), ())
+        factors = FACTORS.get(self.kind(geom), ())
         return self.compiled.geom_size[geom, : len(factors)] * np.array(factors)
 
     def mesh_of(self, geom: int) -> int | None:

@@ -95,9 +95,9 @@ def load_mjcf(
         MechanismError: A value is not physically valid; the message is one line with the file, the body and the remedy.
     """
     check_contact(contact, kinematic, path)
-    mujoco, path = _mujoco(), Path(path)
+    mujoco, path = mujoco_package(), Path(path)
     text, files = read_mjcf(path, None if folder is None else Path(folder))
-    compiled = _compiled(mujoco, path, text, files.assets, kinematic)
+    compiled = compiled_text(mujoco, path, text, files.assets, kinematic)
     if files.missing and not kinematic:
         _check_that_no_mass_depends_on(files, mujoco, path, text, compiled)
     with calculable(path):
@@ -146,7 +146,7 @@ def load_keyframes(
     """
     check_system(system, "load_keyframes")
     text, files = read_mjcf(Path(path), None if folder is None else Path(folder))
-    compiled, found = _compiled(_mujoco(), Path(path), text, files.assets, kinematic=True), {}
+    compiled, found = compiled_text(mujoco_package(), Path(path), text, files.assets, kinematic=True), {}
     order = MujocoOrder(system.model, compiled)
     for what, theirs, ours in (("controls", compiled.nu, system.nu), ("activations", compiled.na, system.nz)):
         if compiled.nu and theirs != ours:
@@ -190,9 +190,9 @@ def load_sensors(
         readings = jaxdyn.dynamics.observe(system, sensors, jaxdyn.neutral_state(system))
         ```
     """
-    mujoco, path = _mujoco(), Path(path)
+    mujoco, path = mujoco_package(), Path(path)
     text, files = read_mjcf(path, None if folder is None else Path(folder), sensors=True)
-    reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), kinematic=True)
+    reader = _Reader(compiled_text(mujoco, path, text, files.assets, kinematic=True), kinematic=True)
     reader.system(path.stem)
     try:
         return sensors_of(mujoco, reader.compiled, reader.sites, reader.carriers, ignore)
@@ -212,9 +212,9 @@ def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitt
     Raises:
         ImportError: The `mujoco` package is not installed.
     """
-    mujoco = _mujoco()
+    mujoco = mujoco_package()
     text, files = read_mjcf(path, folder)
-    reader = _Reader(_compiled(mujoco, path, text, files.assets, kinematic=True), kinematic=True)
+    reader = _Reader(compiled_text(mujoco, path, text, files.assets, kinematic=True), kinematic=True)
     reader.system(path.stem)
     # A mesh that its element moves is not that of its file, and the compiled model does not hold this displacement.
     models = (text, *(data.decode(errors="replace") for name, data in files.assets.items() if name.endswith(".xml")))
@@ -223,14 +223,24 @@ def compiled_geoms(path: Path, model: Model, folder: Path | None, omitted: Omitt
     return MjcfGeoms(mujoco, reader.compiled, model, reader.carriers, files.missing, omitted, paths)
 
 
-def _mujoco() -> Any:
+def mujoco_package() -> Any:
+    """The module `mujoco`.
+
+    Raises:
+        ImportError: It is not installed.
+    """
     try:
         return importlib.import_module("mujoco")
     except ImportError:
-        raise ImportError('MJCF files are read through MuJoCo; pip install "jaxdyn[mjcf]"') from None
+        raise ImportError('MJCF files are read and written through MuJoCo; pip install "jaxdyn[mjcf]"') from None
 
 
-def _compiled(mujoco: Any, path: Path, text: str, assets: dict[str, bytes], kinematic: bool = False) -> Any:
+def compiled_text(mujoco: Any, path: Path, text: str, assets: dict[str, bytes], kinematic: bool = False) -> Any:
+    """Model that MuJoCo compiles from a text and the files that it names; without masses if `kinematic`.
+
+    Raises:
+        ConfigError: MuJoCo refuses the text.
+    """
     try:
         if not kinematic:
             return mujoco.MjModel.from_xml_string(text, assets)
@@ -247,7 +257,7 @@ def _check_that_no_mass_depends_on(files: MjcfFiles, mujoco: Any, path: Path, te
     """Warn of meshes whose files do not exist; a body whose inertia changes with their shapes is refused."""
     old, new = PLACEHOLDER, OTHER_PLACEHOLDER
     assets = {name: data.replace(old.encode(), new.encode()) for name, data in files.assets.items()}
-    other = _compiled(mujoco, path, text.replace(old, new), assets)
+    other = compiled_text(mujoco, path, text.replace(old, new), assets)
     for body in np.flatnonzero(compiled.body_weldid):
         fields = ("body_mass", "body_inertia", "body_ipos", "body_iquat")
         if all(np.array_equal(getattr(compiled, name)[body], getattr(other, name)[body]) for name in fields):

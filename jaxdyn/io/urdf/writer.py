@@ -5,28 +5,22 @@ and dry friction) are written to the <jaxdyn> element that `jaxdyn.io.urdf` desc
 """
 
 import math
-import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdyn.constraints.kinds import Coupling
-from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.drives import Actuators, drives_of_joints
-from jaxdyn.dynamics.forces import Force, JointForce
+from jaxdyn.dynamics.forces import JointForce
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.system import System
-from jaxdyn.errors import check_name, one_line
-from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
 from jaxdyn.io.mechanism.joints import joint_limits_table
-from jaxdyn.io.mechanism.parts import part_classes, part_table
+from jaxdyn.io.mechanism.parts import part_table
 from jaxdyn.io.mechanism.writer import drive_tables, rotor_tables
 from jaxdyn.io.placements import rpy_from_quaternion
 from jaxdyn.io.shapes.mesh_files import Color
@@ -35,15 +29,12 @@ from jaxdyn.io.tables import Place
 from jaxdyn.io.toml import toml_value
 from jaxdyn.io.urdf.elements import INERTIA_ENTRIES, JOINT_TYPES, SIZES, across
 from jaxdyn.io.urdf.reader import system_from_robot
-from jaxdyn.io.xml import IgnoredContent, parse_xml, problem_with_name, shortened, unused
+from jaxdyn.io.writing import Writer, element, stated_shapes, table_name
+from jaxdyn.io.xml import parse_xml, unused
 from jaxdyn.mechanism.builder import STANDARD_GRAVITY
 from jaxdyn.mechanism.joints import Planar, Prismatic, Revolute
-from jaxdyn.mechanism.model import Model
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial.transform import RigidTransform
-
-# Value for "no limit", for readers that do not support infinity; `load_urdf` reads it as no limit.
-_UNLIMITED = 1e30
 
 
 def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = (), visuals: Sequence[Visual] = ()) -> None:
@@ -74,29 +65,17 @@ def save_urdf(system: System, path: Path | str, *, drop: Sequence[str] = (), vis
     text = writer.text()
     system_from_robot(parse_xml(text.encode(), path))  # refuses values that readers would not accept
     write_content(path, text)
-    if writer.dropped:
-        warnings.warn(
-            one_line(f"{path}: left out {', '.join(dict.fromkeys(writer.dropped))}"), IgnoredContent, stacklevel=2
-        )
+    writer.warn()
 
 
-class _Writer:
+class _Writer(Writer):
+    format = "URDF"
+
     def __init__(self, system: System, path: Path, drop: Sequence[str], visuals: Sequence[Visual]):
-        self.system, self.path, self.drop = system, path, drop
-        self.dropped: list[str] = []
-        self.model: Model = system.model
-        self.topology = system.model.topology
+        super().__init__(system, path, drop, ("jaxdyn", "gravity", "joint", "rotor", "drives", "actuator"))
         self.drawn: dict[int, list[list[str]]] = {}
-        colors: dict[Any, set[Color]] = {}
-        for visual in visuals:
-            key = visual.body, *map(tuple, (visual.position.tolist(), visual.quaternion.tolist())), visual.shape
-            colors.setdefault(key, set()).add(visual.color)
-        for (body, position, turn, shape), found in colors.items():
-            self._draw(body, RigidTransform(jnp.asarray(turn), jnp.asarray(position)), shape, found)
-        if self.model.mass.ndim != 1:
-            raise ConfigError(
-                f"{path}: the model is a batch of shape {self.model.mass.shape[:-1]}; write one mechanism per file"
-            )
+        for (body, position, turn, shape), colors in stated_shapes(visuals).items():
+            self._draw(body, RigidTransform(jnp.asarray(turn), jnp.asarray(position)), shape, colors)
         frictions = (force for force in system.forces if isinstance(force, JointFriction))
         self.friction = next(filter(self._is_native, frictions), None)
         # Mimic joints are couplings of first degree that have the name of the driven joint. They are read before all other
@@ -106,26 +85,10 @@ class _Writer:
             if not isinstance(constraint, Coupling) or not self._is_next_mimic(constraint):
                 break
             self.mimics[constraint.driven] = constraint
-        self._check_names()
-        parts = (*system.forces, *system.constraints)
-        known = ("jaxdyn", "gravity", "joint", "rotor", "drives", "actuator", *part_classes())
-        for name in drop:
-            check_name("part to drop", name, (*known, *map(_table_name, parts)))
-
-    def refused(self, message: str) -> ConfigError:
-        return ConfigError(f"{self.path}: {message}")
 
     def _is_next_mimic(self, coupling: Coupling) -> bool:
         is_mimic = len(coupling.coefficients) == 2 and coupling.name == self._joint_at(coupling.driven)
         return is_mimic and all(driven < coupling.driven for driven in self.mimics)
-
-    def _check_names(self) -> None:
-        topology = self.topology
-        constraints = [constraint.name for constraint in self.system.constraints]
-        for name in (self.model.name, *topology.body_names, *topology.joint_names, *topology.frame_names, *constraints):
-            problem = problem_with_name(name)
-            if problem is not None:
-                raise self.refused(f"the name {shortened(name)!r} {problem}")
 
     def _is_native(self, force: JointFriction) -> bool:
         """Whether friction has one value for all components of each joint, which URDF can express; readers would leave out
@@ -140,64 +103,58 @@ class _Writer:
         return self.topology.joint_names[self.topology.body_of_coordinate[coordinate]]
 
     def text(self) -> str:
-        parts = [_element("link", *self.drawn.get(GROUND, []), name="ground")]
+        parts = [element("link", *self.drawn.get(GROUND, []), name="ground")]
         for body in range(self.model.nb):
             parts += [self._link(body), self._joint(body)]
         for index, (name, body) in enumerate(zip(self.topology.frame_names, self.topology.frame_bodies, strict=True)):
             ends = self._ends(body, name, self.model.frames.row(index))
-            parts.append(_element("link", name=name))
-            parts.append(
-                _element("joint", *ends, name=unused(f"{name}_fixed", self.topology.joint_names), type="fixed")
-            )
+            parts.append(element("link", name=name))
+            parts.append(element("joint", *ends, name=unused(f"{name}_fixed", self.topology.joint_names), type="fixed"))
         extension = self._extension()
-        parts += [_element("jaxdyn", *extension)] if extension else []
-        robot = _element("robot", *parts, name=self.model.name)
+        parts += [element("jaxdyn", *extension)] if extension else []
+        robot = element("robot", *parts, name=self.model.name)
         return "\n".join(['<?xml version="1.0" encoding="utf-8"?>', *robot, ""])
 
     def _ends(self, parent: int, child: str, frame: RigidTransform) -> list[list[str]]:
         """The links that a joint connects, and its placement."""
         names = {"parent": self.topology.body_name(parent), "child": child}
-        ends = [_element(role, link=name) for role, name in names.items()]
-        return [*ends, _element("origin", **_placement(frame))]
+        ends = [element(role, link=name) for role, name in names.items()]
+        return [*ends, element("origin", **_placement(frame))]
 
     def _link(self, body: int) -> list[str]:
         model = self.model
         name = self.topology.body_names[body]
         drawn = self.drawn.get(body, [])
         if not model.mass[body]:
-            return _element("link", *drawn, name=name)
-        inertia = _element("inertia", **dict(zip(INERTIA_ENTRIES, model.inertia[body], strict=True)))
-        center, mass = _element("origin", xyz=model.com[body]), _element("mass", value=model.mass[body])
-        return _element("link", _element("inertial", center, mass, inertia), *drawn, name=name)
+            return element("link", *drawn, name=name)
+        inertia = element("inertia", **dict(zip(INERTIA_ENTRIES, model.inertia[body], strict=True)))
+        center, mass = element("origin", xyz=model.com[body]), element("mass", value=model.mass[body])
+        return element("link", element("inertial", center, mass, inertia), *drawn, name=name)
 
-    def _draw(self, body: int, frame: RigidTransform, shape: Shape | None, colors: set[Color]) -> None:
+    def _draw(self, body: int, frame: RigidTransform, shape: Shape, colors: set[Color]) -> None:
         """Add an element <visual>; a mesh file with several colors states them itself."""
-        kind, sizes, file = shape or Shape("shape of a program", ())
+        kind, sizes, file = shape
         if file is not None:
-            name = Path(os.path.relpath(file, os.path.realpath(self.path.parent))).as_posix()
-            drawn = _element("mesh", filename=name, scale=sizes)
+            drawn = element("mesh", filename=self.name_of_file(file), scale=sizes)
         elif kind in SIZES and kind != "mesh":
             words = SIZES[kind]
-            drawn = _element(kind, **({words[0]: sizes} if len(words) == 1 else dict(zip(words, sizes, strict=True))))
+            drawn = element(kind, **({words[0]: sizes} if len(words) == 1 else dict(zip(words, sizes, strict=True))))
         else:
             self.dropped.append(f"visual {kind}")
             return
-        parts = [_element("origin", **_placement(frame)), _element("geometry", drawn)]
+        parts = [element("origin", **_placement(frame)), element("geometry", drawn)]
         own = self.drawn.setdefault(body, [])
         if len(colors) == 1:
-            color = _element("color", rgba=next(iter(colors)))
-            parts.append(_element("material", color, name=f"color {len(own)} of {self.topology.body_name(body)}"))
-        own.append(_element("visual", *parts))
+            color = element("color", rgba=next(iter(colors)))
+            parts.append(element("material", color, name=f"color {len(own)} of {self.topology.body_name(body)}"))
+        own.append(element("visual", *parts))
 
     def _joint(self, body: int) -> list[str]:
         model, topology = self.model, self.topology
         name, kind = topology.joint_names[body], topology.joint_classes[body]
         types = [of_type for of_type, joint in JOINT_TYPES.items() if joint is kind]
         if not types:
-            raise self.refused(
-                f"joint {name!r} is of class {kind.__name__}, which URDF does not support; save as TOML, or "
-                "write jaxdyn.decompose_joints(model)"
-            )
+            raise self.refused_joint(name, kind)
         q, columns = int(topology.q_starts[body]), topology.body_of_column == body
         lower, upper = float(model.limits.lower[q]), float(model.limits.upper[q])
         effort, velocity = (np.asarray(x)[columns] for x in (model.limits.effort, model.limits.velocity))
@@ -211,50 +168,44 @@ class _Writer:
                 raise self.refused(
                     f"planar joint {name!r} has a direction that URDF cannot express; rotate its placement"
                 )
-            parts.append(_element("axis", xyz=joint.normal))
+            parts.append(element("axis", xyz=joint.normal))
         if isinstance(joint, Revolute | Prismatic):
-            parts.append(_element("axis", xyz=joint.axis))
+            parts.append(element("axis", xyz=joint.axis))
             numbers = {"lower": lower, "upper": upper} if type_ != "continuous" else {}
             numbers |= {"effort": float(effort[0]), "velocity": float(velocity[0])}
-            parts.append(_element("limit", **{key: _limit(x) for key, x in numbers.items()}))
+            parts.append(element("limit", **numbers))
         if self.friction is not None and columns.any():
             own = {"damping": self.friction.viscous[columns][0], "friction": self.friction.coulomb[columns][0]}
-            parts += [_element("dynamics", **own)] if any(own.values()) else []
+            parts += [element("dynamics", **own)] if any(own.values()) else []
         if q in self.mimics:
             coupling = self.mimics[q]
             offset, multiplier = coupling.coefficients
             driver = self._joint_at(coupling.driver)
-            parts.append(_element("mimic", joint=driver, multiplier=multiplier, offset=offset))
-        return _element("joint", *parts, name=name, type=type_)
+            parts.append(element("mimic", joint=driver, multiplier=multiplier, offset=offset))
+        return element("joint", *parts, name=name, type=type_)
 
     def _extension(self) -> list[list[str]]:
         """Children of <jaxdyn>; those that are dropped are noted."""
         system, model, file = self.system, self.model, Place(self.path)
         parts: list[list[str]] = []
-        if not np.array_equal(model.gravity, STANDARD_GRAVITY) and self._stays("gravity"):
-            parts.append(_element("gravity", xyz=model.gravity))
+        if not np.array_equal(model.gravity, STANDARD_GRAVITY) and self.stays("gravity"):
+            parts.append(element("gravity", xyz=model.gravity))
         for body, name in enumerate(self.topology.joint_names):
             words = self._joint_words(body)
-            if words and self._stays("joint"):
-                parts.append(_element("joint", name=name, **words))
+            if words and self.stays("joint"):
+                parts.append(element("joint", name=name, **words))
         tables: dict[str, Any] = {}
-        if model.rotors.names and self._stays("rotor"):
+        if model.rotors.names and self.stays("rotor"):
             tables["rotor"] = rotor_tables(model)
         kind = "actuator" if type(system.drives) is Actuators and system.drives.count else "drives"
-        if not eqx.tree_equal(system.drives, drives_of_joints(model)) and self._stays(kind):
+        if not eqx.tree_equal(system.drives, drives_of_joints(model)) and self.stays(kind):
             tables |= drive_tables(system, file)
         parts += [self._table(name, table) for name, table in tables.items()]
         for part in (*system.forces, *system.constraints[len(self.mimics) :]):
-            if part is not self.friction and self._stays(_table_name(part)):
+            if part is not self.friction and self.stays(table_name(part)):
                 name, table = part_table(model, part, file)
                 parts.append(self._table(name, table if isinstance(part, JointForce) else [table]))
         return parts
-
-    def _stays(self, name: str) -> bool:
-        """Whether a part of <jaxdyn> is written; its name is noted if not."""
-        dropped = name in self.drop or "jaxdyn" in self.drop
-        self.dropped += [name] * dropped
-        return not dropped
 
     def _table(self, name: str, value: Any) -> list[str]:
         text = toml_value(value)
@@ -262,7 +213,7 @@ class _Writer:
             raise self.refused(
                 f"a name in the table {name!r} has line breaks or other invisible characters; remove them"
             )
-        return _element("table", name=name, toml=text)
+        return element("table", name=name, toml=text)
 
     def _joint_words(self, body: int) -> dict[str, Any]:
         """Attributes of a joint that URDF lacks: armature, limits of several coordinates, and scale of the friction."""
@@ -276,27 +227,6 @@ class _Writer:
             own = self.friction.velocity_scale[self.topology.body_of_column == body]
             words |= {"velocity_scale": float(own[0])} if np.any(own != HOLDING_SCALE) else {}
         return words
-
-
-def _table_name(part: Force | Constraint) -> str:
-    """Name of the table of a part; the name of its class if it is a class of the user without a table."""
-    return type(part).__dict__.get("table_name") or type(part).__name__
-
-
-def _element(tag: str, *children: list[str], **attributes: Any) -> list[str]:
-    """Lines of an element; its attributes are texts, or values that are written with all digits."""
-    words = "".join(f" {key}={quoteattr(_text(value))}" for key, value in attributes.items())
-    if not children:
-        return [f"<{tag}{words}/>"]
-    return [f"<{tag}{words}>", *(f"  {line}" for child in children for line in child), f"</{tag}>"]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else " ".join(repr(float(x)) for x in np.atleast_1d(np.asarray(value)))
-
-
-def _limit(x: float) -> float:
-    return x if math.isfinite(x) else math.copysign(_UNLIMITED, x)
 
 
 def _placement(frame: RigidTransform) -> dict[str, Any]:

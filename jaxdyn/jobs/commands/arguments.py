@@ -94,16 +94,16 @@ class ConvertArguments(SourceOptions):
 
     The suffix of a file name determines the format. If the target format cannot express a part of the mechanism, an error is
     reported and no file is written. Only archives keep the settings method and stabilization of the computation, and
-    only URDF files keep the shapes of bodies, with references to the same mesh files.
+    only URDF and MJCF files keep the shapes of bodies, with references to the same mesh files. A target *.xml is MJCF.
 
       jaxdyn convert robot.urdf robot.toml
       jaxdyn convert robot.toml robot.urdf --drop jaxdyn
 
     Attributes:
         source: Mechanism file (.toml, .urdf, .xacro, .xml or .json), or the name of a robot of robot_descriptions.
-        target: File to write: .toml, .urdf or .json (with .npz).
+        target: File to write: .toml, .urdf, .xml (MJCF) or .json (with .npz).
         force: Replace OUT if it exists.
-        drop: Tables, such as actuator, that are left out of a URDF file, separated by commas; "jaxdyn" for all that the format
+        drop: Tables, such as actuator, that are left out of a URDF or MJCF file, separated by commas; "jaxdyn" for all that URDF
             lacks.
     """
 

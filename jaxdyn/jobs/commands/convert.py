@@ -15,8 +15,8 @@ def convert(arguments: ConvertArguments) -> None:
     system = load_source(arguments, arguments.source)
     source, drop = f"converted by jaxdyn from {arguments.source.name}", (arguments.drop or "").split(",")
     with warnings_as_notes():
-        to_urdf = arguments.target.suffix.lower() == ".urdf"
-        visuals = load_visuals(arguments.source, system, folder=arguments.folder) if to_urdf else ()
+        drawn = arguments.target.suffix.lower() in (".urdf", ".xml")
+        visuals = load_visuals(arguments.source, system, folder=arguments.folder) if drawn else ()
         save_system(system, arguments.target, source=source, drop=tuple(filter(None, drop)), visuals=visuals)
     if arguments.target.suffix not in (".json", ".npz") and (system.method, system.stabilization) != ("auto", None):
         print(
