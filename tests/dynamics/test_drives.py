@@ -249,3 +249,13 @@ def test_compensated_weight_does_not_accelerate_and_keeps_the_energy():
     run = jaxdyn.rollout(half, state, dt=1e-3, steps=300, integrator=jaxdyn.RungeKutta4())
     energies = [jaxdyn.total_energy(half, x) for x in (state, run.final)]
     np.testing.assert_allclose(*energies, rtol=1e-9)
+
+
+def test_actuators_have_names_of_their_own_and_an_empty_list_drives_nothing(tmp_path):
+    twice = [Actuator("motor", {"elbow": (1.0,)})] * 2
+    with pytest.raises(ValueError, match="two actuators are named 'motor'; give each control its own name"):
+        Actuators.of(MODEL, twice)
+    file = tmp_path / "arm.toml"
+    save_system(System(MODEL), file)
+    file.write_text("actuator = []\n" + file.read_text().replace("[drives]\njoints = []\n", ""))
+    assert load_system(file).nu == 0

@@ -471,6 +471,7 @@ def test_transmissions_are_drives_in_their_order(read):
         ("d_j", "m3", "HalfDifferentialTransmission", "EffortJointInterface", "2"),
         ("e_j", "m4", "SimpleTransmission", "JointStateInterface", "2"),
         ("x_j", "m5", "SimpleTransmission", "EffortJointInterface", "2"),
+        ("e_j", "m2", "SimpleTransmission", "EffortJointInterface", "3"),
     )
     parts = [*(body(name) for name in "bcdef"), *(TRANSMISSION.format(*words) for words in given)]
     assert read(robot(*parts[:6], '<jaxdyn><drives joints="none"/></jaxdyn>')).nu == 0
@@ -484,5 +485,11 @@ def test_transmissions_are_drives_in_their_order(read):
         "'ratio', which is",
         "/HalfDifferentialTransmission, whose",
         "'x_j', which has",
+        "'m2', which is not the first",
     ):
         assert said in str(caught[0].message)
+    ratio = "<mechanicalReduction>2</mechanicalReduction>"
+    plain = TRANSMISSION.format(*given[0]).replace("<mechanicalReduction>-50.5</mechanicalReduction>", "")
+    inside = read(robot(*parts[:5], plain.replace("</joint>", f"{ratio}</joint>")))
+    (motor,) = inside.drives.descriptions(inside.model)
+    assert motor.joints == {"c_j": (2.0,)}

@@ -247,7 +247,7 @@ def test_view_of_a_file_writes_a_page_with_its_sliders(tmp_path, monkeypatch, ca
     assert main(["view", "robot.urdf", "--base", "free"]) == 0
     assert "robot.html" in capsys.readouterr().out
     assert "about z" in (tmp_path / "robot.html").read_text()
-    assert main(["view", "robot.urdf", "--samples", "1"]) == 2
+    assert main(["view", "robot.urdf", "--base", "free", "--samples", "1"]) == 2
     assert "--samples" in capsys.readouterr().err
     assert main(["view", "nowhere.urdf"]) == 2
     assert "no such file" in capsys.readouterr().err

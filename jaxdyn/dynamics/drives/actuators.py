@@ -247,8 +247,12 @@ class Actuators(Drives):
 
         Raises:
             UnknownName: There is no such joint, body or frame.
-            ValueError: A joint has another number of velocity components or a prescribed motion, or a path has no length.
+            ValueError: A joint has another number of velocity components or a prescribed motion, a path has no length, or two
+                actuators have one name.
         """
+        names = [actuator.name for actuator in actuators]
+        if (repeated := next((name for i, name in enumerate(names) if name in names[:i]), None)) is not None:
+            raise ValueError(f"two actuators are named {repeated!r}; give each control its own name")
         arms, thrusters, paths = [], [], {}
         for control, actuator in enumerate(actuators):
             place = f"actuator {actuator.name!r}"
@@ -272,7 +276,7 @@ class Actuators(Drives):
         for joint, pair in (effort_range or {}).items():
             bounds[[column for column, _ in arms_of_joints(model.topology, {joint: (1.0,)}, "effort_range")]] = pair
         return Actuators(
-            tuple(actuator.name for actuator in actuators),
+            tuple(names),
             controls,
             columns,
             np.array(lengths, float),

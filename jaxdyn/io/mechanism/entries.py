@@ -397,7 +397,7 @@ class MechanismEntry:
     frame: tuple[FrameEntry, ...] = ()
     rotor: tuple[RotorEntry, ...] = ()
     drives: DrivesEntry | None = None
-    actuator: tuple[Actuator, ...] = ()
+    actuator: tuple[Actuator, ...] | None = None
     effort_range: dict[str, tuple[float, float]] = dataclasses.field(
         default_factory=dict,
         metadata=next(f.metadata for f in dataclasses.fields(Actuators) if f.name == "effort_range"),

@@ -52,7 +52,7 @@ def read_drives(
     model: Model,
     file: Place,
     drives: DrivesEntry | None = None,
-    actuator: Sequence[Actuator] = (),
+    actuator: Sequence[Actuator] | None = None,
     effort_range: Mapping[str, tuple[float, float]] = types.MappingProxyType({}),
 ) -> Drives | None:
     """The drives that the tables of a file describe.
@@ -68,7 +68,7 @@ def read_drives(
     if effort_range and not actuator:
         problem = "it bounds the sum of the forces of actuators, but there are none; add [[actuator]] or remove it"
         raise file.key("effort_range").error(problem)
-    if not actuator:
+    if actuator is None:
         return drives_of_joints(model) if drives is None else _drives(model, drives, file.key("drives"))
     if drives is not None:
         raise file.key("drives").error("the file has tables [[actuator]] too; remove the table or the others")

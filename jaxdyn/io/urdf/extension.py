@@ -213,8 +213,12 @@ def _drives(model: Model, tables: list[_Table], robot: Element) -> Drives | None
         keys, given = keys_of(MechanismEntry), {name: value for table, _ in stated for name, value in table.items()}
         place = stated[0][1]
         return read_drives(model, place, **read_keys({name: keys[name] for name in DRIVES}, given, place))
-    motors = [motor for element in robot.all("transmission") for motor in _motors(model, robot, element)]
-    return Actuators.of(model, motors) if motors else drives_of_joints(model)
+    motors: dict[str, Actuator] = {}
+    for element in robot.all("transmission"):
+        for motor in _motors(model, robot, element):
+            if motors.setdefault(motor.name, motor) is not motor:
+                robot.ignore(f"<transmission> of {motor.name!r}, which is not the first", element.line)
+    return Actuators.of(model, list(motors.values())) if motors else drives_of_joints(model)
 
 
 def _motors(model: Model, robot: Element, transmission: Element) -> list[Actuator]:
@@ -225,7 +229,9 @@ def _motors(model: Model, robot: Element, transmission: Element) -> list[Actuato
     driven = [name for name, given in commands.items() if not given or any("State" not in x for x in given)]
     names = [name for name in driven if name in kinds and kinds[name].nv == 1]
     types = [transmission.attributes.get("type", ""), *(x.content for x in transmission.all("type"))]
-    ratios = [x.content for place in (*actuators, transmission) for x in place.all("mechanicalReduction")] or ["1"]
+    ratios = [x.content for place in (*actuators, *joints, transmission) for x in place.all("mechanicalReduction")] or [
+        "1"
+    ]
     is_simple = len(driven) == len(actuators) == 1 and any(x.endswith("SimpleTransmission") for x in types)
     gear = _ratio(ratios[0]) if is_simple else 1.0
     unused = [

@@ -13,7 +13,8 @@ def convert(arguments: ConvertArguments) -> None:
     if arguments.target.exists() and not arguments.force:
         raise ConfigError(f"{arguments.target}: the file already exists; choose another name or give --force")
     system = load_source(arguments, arguments.source)
-    source, drop = f"converted by jaxdyn from {arguments.source.name}", (arguments.drop or "").split(",")
+    source = f"converted by jaxdyn from {arguments.source.name}"
+    drop = [name.strip() for name in (arguments.drop or "").split(",")]
     with warnings_as_notes():
         drawn = arguments.target.suffix.lower() in (".urdf", ".xml")
         visuals = load_visuals(arguments.source, system, folder=arguments.folder) if drawn else ()
