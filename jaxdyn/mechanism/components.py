@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -74,10 +74,16 @@ def units_along(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]:
 
 def component_names(mechanism: Mechanism, declared: Quantity) -> tuple[str, ...]:
     """Name of each velocity component or coordinate: the name of its joint, with an index if the joint has several."""
+    return _names(mechanism, lambda kind: (kind.nq if declared.along == "coordinate" else kind.nv, ()))
+
+
+def _names(mechanism: Mechanism, counted: Callable[[type[Joint]], tuple[int, tuple[str, ...]]]) -> tuple[str, ...]:
+    """Names of components by the number of components of each kind of joint and their labels, if they have any."""
     topology, names = topology_of(mechanism), []
     for name, kind in zip(topology.joint_names, topology.joint_classes, strict=True):
-        count = kind.nq if declared.along == "coordinate" else kind.nv
-        names += [name] if count == 1 else [f"{name}[{k}]" for k in range(count)]
+        count, labels = counted(kind)
+        endings = [f".{label}" for label in labels] or [f"[{k}]" for k in range(count)]
+        names += [name] if count == 1 else [name + ending for ending in endings]
     return tuple(names)
 
 
@@ -88,8 +94,8 @@ def numbered(names: Sequence[Hashable]) -> list[int | None]:
 
 
 def coordinate_names(mechanism: Mechanism) -> tuple[str, ...]:
-    """Name of each coordinate: the name of its joint, with an index if the joint has several coordinates."""
-    return component_names(mechanism, _COORDINATE)
+    """Name of each coordinate of a motion: the name of its joint, with a label or an index if the joint has several coordinates."""
+    return _names(mechanism, lambda kind: (kind.nq, kind.coordinate_labels))
 
 
 def coordinate_units(mechanism: Mechanism) -> tuple[str, ...]:
@@ -98,8 +104,8 @@ def coordinate_units(mechanism: Mechanism) -> tuple[str, ...]:
 
 
 def velocity_names(mechanism: Mechanism) -> tuple[str, ...]:
-    """Name of each velocity component: the name of its joint, with an index if the joint has several velocity components."""
-    return component_names(mechanism, _VELOCITY)
+    """Name of each velocity component of a motion: the name of its joint, with a label or an index if the joint has several."""
+    return _names(mechanism, lambda kind: (kind.nv, kind.velocity_labels))
 
 
 def velocity_units(mechanism: Mechanism) -> tuple[str, ...]:

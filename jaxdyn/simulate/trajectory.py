@@ -207,8 +207,8 @@ class Trajectory(Displayed, eqx.Module):
         """Convert the records to a pandas `DataFrame` with one row for each record of each sample.
 
         The columns are `time` (s), `sample`, and the coordinates `q_NAME` and velocities `v_NAME` by the names of their joints. If
-        a joint has several of them, the name of the column contains an index, as in `q_base[0]`. States of drives, if there are
-        any, are `z_0`, `z_1`, ... Samples are numbered from 0; several axes of a batch are flattened in row-major order.
+        a joint has several of them, the name of the column contains a label, as in `q_base.x`, or an index. States of drives, if
+        there are any, are `z_0`, `z_1`, ... Samples are numbered from 0; several axes of a batch are flattened in row-major order.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.

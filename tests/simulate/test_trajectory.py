@@ -38,13 +38,31 @@ def test_a_figure_has_a_panel_for_every_coordinate_and_velocity_with_its_joint_a
     motion = trajectory(mixed)
     figure = motion.plot()
     titles = [axis.get_title() for axis in figure.axes if axis.axison]
-    assert titles[3:6] == ["arm_joint[3]", "tool_joint (m)", "velocity of arm_joint[0] (rad/s)"]
+    assert titles[3:6] == ["arm_joint.qz", "tool_joint (m)", "velocity of arm_joint.wx (rad/s)"]
     assert titles[-1] == "velocity of tool_joint (m/s)"
     assert len(titles) == mixed.nq + mixed.nv
     for k, values in enumerate(np.concatenate([motion.saved.q, motion.saved.v], axis=1).T):
         (line,) = figure.axes[k].lines
         np.testing.assert_array_equal(line.get_xydata(), np.stack([motion.time, values], axis=1))
     assert figure._repr_png_().startswith(b"\x89PNG")
+    assert_legible(figure)
+
+
+def test_a_figure_of_a_robot_with_many_joints_has_a_panel_for_each_limb():
+    motion = trajectory(jaxdyn.library.quadruped())
+    figure = motion.plot()
+    drawn = [axis for axis in figure.axes if axis.axison]
+    assert [axis.get_title() for axis in drawn[:4]] == [
+        "base.x to base.z (m)",
+        "base.qw to base.qz",
+        "fl_abduction to fl_knee (rad)",
+        "fr_abduction to fr_knee (rad)",
+    ]
+    assert drawn[7].get_title() == "velocity of base.vx to base.vz (m/s)"
+    curves = [line.get_ydata() for axis in drawn for line in axis.lines]
+    values = np.concatenate([motion.saved.q, motion.saved.v], axis=1)
+    np.testing.assert_array_equal(curves, values.T)
+    assert [text.get_text() for text in drawn[2].get_legend().texts] == ["fl_abduction", "fl_flexion", "fl_knee"]
     assert_legible(figure)
 
 
@@ -75,8 +93,8 @@ def test_other_records_than_states_cannot_be_drawn():
 def test_a_table_has_a_row_for_each_record_of_each_sample(mixed):
     motion = trajectory(mixed, 2, 3)
     table = motion.to_dataframe()
-    assert table.columns[:4].tolist() == ["time", "sample", "q_arm_joint[0]", "q_arm_joint[1]"]
-    assert table.columns[5:8].tolist() == ["q_arm_joint[3]", "q_tool_joint", "v_arm_joint[0]"]
+    assert table.columns[:4].tolist() == ["time", "sample", "q_arm_joint.qw", "q_arm_joint.qx"]
+    assert table.columns[5:8].tolist() == ["q_arm_joint.qz", "q_tool_joint", "v_arm_joint.wx"]
     assert table.columns[-1] == "v_tool_joint"
     assert len(table) == 2 * 3 * RECORDS
     fourth = table[table["sample"] == 4]

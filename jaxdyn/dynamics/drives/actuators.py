@@ -25,9 +25,9 @@ from jaxdyn.dynamics.paths import (
     joints_of_arms,
     moved_along_columns,
 )
-from jaxdyn.mechanism.components import velocity_names
+from jaxdyn.mechanism.components import component_names
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import invalid, plain, quantity
+from jaxdyn.mechanism.quantity import Quantity, invalid, plain, quantity
 from jaxdyn.mechanism.topology import GROUND
 from jaxdyn.spatial import quaternion
 from jaxdyn.spatial.sixvector import force_at_point
@@ -434,7 +434,10 @@ class Actuators(Drives):
             return tuple(self.names[control] for control in owners[axis])
         if axis != "arms":
             return super().row_names(model, axis)
-        known, owners = velocity_names(model), zip(self.controls, self.columns, strict=True)
+        known, owners = (
+            component_names(model, Quantity(along="velocity")),
+            zip(self.controls, self.columns, strict=True),
+        )
         return tuple(f"{self.names[control]} on {known[column]}" for control, column in owners)
 
     def validate(self, model: Model) -> str | None:

@@ -10,10 +10,10 @@ from jaxtyping import Array, Float
 from jaxdyn.compute.arrays import dot, floating
 from jaxdyn.dynamics.forces import OverStep, Scalar
 from jaxdyn.dynamics.kinematics import Motion
-from jaxdyn.mechanism.components import error_with_part, velocity_names
+from jaxdyn.mechanism.components import component_names, error_with_part
 from jaxdyn.mechanism.joints import Free
 from jaxdyn.mechanism.model import Model
-from jaxdyn.mechanism.quantity import invalid, plain, quantity
+from jaxdyn.mechanism.quantity import Quantity, invalid, plain, quantity
 
 Coordinates = Float[Array, "nq"]
 
@@ -98,7 +98,7 @@ class Drives(eqx.Module):
         """Name of each control, which is the name of its velocity component or else its index."""
         if self.driven is None:
             return tuple(str(k) for k in range(self.count))
-        known = velocity_names(model)
+        known = component_names(model, Quantity(along="velocity"))
         return tuple(known[column] for column in self.driven)
 
     def row_names(self, model: Model, axis: str) -> tuple[str, ...] | None:
@@ -108,7 +108,7 @@ class Drives(eqx.Module):
             model: The mechanism.
             axis: Name of the axis.
         """
-        return {"nu": self.control_names(model), "nv": velocity_names(model)}.get(axis)
+        return {"nu": self.control_names(model), "nv": component_names(model, Quantity(along="velocity"))}.get(axis)
 
     def validate(self, model: Model) -> str | None:
         """Error message with a remedy if these drives do not fit a model, else None. `System` calls this method once."""

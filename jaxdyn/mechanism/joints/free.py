@@ -27,6 +27,8 @@ class Free(Joint):
     nv: ClassVar[int] = 6
     turns: ClassVar[tuple[bool, ...]] = (True, True, True, False, False, False)
     coordinate_units: ClassVar[tuple[str, ...]] = ("m", "m", "m", "1", "1", "1", "1")
+    coordinate_labels: ClassVar[tuple[str, ...]] = ("x", "y", "z", "qw", "qx", "qy", "qz")
+    velocity_labels: ClassVar[tuple[str, ...]] = ("wx", "wy", "wz", "vx", "vy", "vz")
     velocity_is_rate: ClassVar[bool] = False
 
     def transform(self, q: Float[Array, "7"]) -> RigidTransform:

@@ -24,6 +24,8 @@ class Spherical(Joint):
     nv: ClassVar[int] = 3
     turns: ClassVar[tuple[bool, ...]] = (True, True, True)
     coordinate_units: ClassVar[tuple[str, ...]] = ("1", "1", "1", "1")
+    coordinate_labels: ClassVar[tuple[str, ...]] = ("qw", "qx", "qy", "qz")
+    velocity_labels: ClassVar[tuple[str, ...]] = ("wx", "wy", "wz")
     velocity_is_rate: ClassVar[bool] = False
 
     def transform(self, q: Float[Array, "4"]) -> RigidTransform:
