@@ -39,7 +39,7 @@ class Joint(eqx.Module):
         turns: Tuple with an entry per velocity component: True if it rotates the child (rad/s), False if it only translates it
             (m/s). If None, the entries are determined from the motion subspace at the neutral coordinates.
         coordinate_units: Unit "rad", "m" or "1" of each coordinate; None if these are the units of the velocities times s.
-        coordinate_labels, velocity_labels: Names of the components, such as "x", in tables and plots of motion; numbers if empty.
+        coordinate_labels, velocity_labels: Names of the components, such as "x", in tables and plots of motion; indices if empty.
     """
 
     nq: eqx.AbstractClassVar[int]
