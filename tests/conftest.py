@@ -281,7 +281,7 @@ def _patched_functions_are_traced(request):
 
 
 def _forget_programs() -> None:
-    for known in [cache for cache in _util._caches if _COMPILES and isinstance(cache, stored._Programs)]:
+    for known in [cache for cache in _util._caches if _COMPILES and isinstance(cache, stored.Programs)]:
         known.cache_clear()
     hints._with_cached_traces.cache_clear()
 

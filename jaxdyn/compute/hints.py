@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
+from jaxdyn.compute.constant import identity
+
 # Values of this name are stored for reverse mode, within a kernel, instead of being recomputed.
 _KEPT = "jaxdyn.kept"
 # Policy of `jax.checkpoint` that stores only these values.
@@ -63,14 +65,14 @@ def traced_once(function: Callable) -> Callable:
     @functools.wraps(function)
     def call(*arguments):
         leaves, tree = jax.tree.flatten(arguments)
-        is_array = [isinstance(x, jax.Array | np.ndarray) for x in leaves]
+        is_array = [isinstance(x, jax.Array | np.ndarray | np.generic | float | complex) for x in leaves]
         rest = tuple(None if given else x for x, given in zip(leaves, is_array, strict=True))
         try:
-            hash((tree, rest))
-        except TypeError:  # a part that cannot identify a trace
+            known = identity(tree, rest)
+        except TypeError:
             return function(*arguments)
         context = _WRITING_OUT.get(), _KEEPING.get(), _LOOPING.get()
-        return _with_cached_traces(function, *context)(list(itertools.compress(leaves, is_array)), tree, rest)
+        return _with_cached_traces(function, *context)(list(itertools.compress(leaves, is_array)), known, tree, rest)
 
     return call
 
@@ -79,12 +81,12 @@ def traced_once(function: Callable) -> Callable:
 def _with_cached_traces(function: Callable, *_context: bool) -> Callable:
     """The function with traces that are cached for one state of this module; JAX caches them by the identity of the function."""
 
-    def of_arrays(arrays, tree, rest):
+    def of_arrays(arrays, _known, tree, rest):
         given = iter(arrays)
         return function(*jax.tree.unflatten(tree, [next(given) if x is None else x for x in rest]))
 
     of_arrays.__name__ = function.__name__
-    return jax.jit(of_arrays, static_argnums=(1, 2), inline=True)
+    return jax.jit(of_arrays, static_argnums=(1, 2, 3), inline=True)
 
 
 def keep(x: jax.Array) -> jax.Array:

@@ -58,7 +58,8 @@ def of_each(function: Callable[..., PyTree], *data: PyTree, count: int, looped: 
         looped: True for a loop over the nodes.
     """
     if count == 1:  # `jax.vmap` would trace the function and then its batch
-        return jax.tree.map(lambda x: x[None], function(*jax.tree.map(lambda x: x[0], data)))
+        own = jax.tree.map(lambda x: jnp.asarray(x[0]), data)
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], function(*own))
     if not looped:
         return jax.vmap(function, axis_size=count)(*data)
     return jax.lax.scan(lambda _, own: (None, function(*own)), None, data, length=count)[1]

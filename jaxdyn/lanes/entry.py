@@ -1,6 +1,5 @@
 """Entry points of the lane compiler: a function of one sample becomes a `lane_call`, which every transformation of JAX accepts."""
 
-import collections
 import contextvars
 import itertools
 from collections.abc import Callable
@@ -26,14 +25,13 @@ from jaxdyn.lanes.flatten import CannotFlatten
 from jaxdyn.lanes.liveness import Liveness
 from jaxdyn.lanes.program import Program
 from jaxdyn.lanes.record import Record, note
-from jaxdyn.lanes.remembered import SampleJaxpr
+from jaxdyn.lanes.remembered import Programs, SampleJaxpr
 
 # Names of the functions that are refused and so evaluated now; the same function within them is not flattened again.
 _refused: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("jaxdyn_lanes_refused", default=frozenset())
 
 # Functions of one sample whose calls have a key, as pruned jaxprs with the operands that they use and the structure of the results.
-_shared: collections.OrderedDict[Any, tuple[SampleJaxpr, Any, list]] = collections.OrderedDict()
-_MOST_SHARED = 64
+_shared = Programs("shared functions")
 
 
 def choose() -> bool:
@@ -51,7 +49,8 @@ def run(function: Callable, args: tuple, *, name: str, key: Any = None) -> tuple
 
     Args:
         function, args, name: As there.
-        key: Identifies the function, whose closure then holds no traced arrays; calls with the same key share their programs.
+        key: Identifies the function; calls with the same key share their programs, unless the function takes traced arrays from
+            its closure.
     """
     if not choose() or name in _refused.get():
         return function(*args), "xla"
@@ -121,13 +120,13 @@ def _of_one_sample(function: Callable, args: tuple, key: Any = None) -> tuple[An
     # Python scalars are constants of the code, arrays are its inputs.
     arrays, rest = eqx.partition(args, lambda x: isinstance(x, jax.Array | np.ndarray))
     leaves, tree = jax.tree.flatten(arrays)
-    leaves, with_keys = without_keys([jnp.asarray(x) for x in leaves])
-    if key is not None:
-        key = (key, tree, *map(_shape, leaves), internals.config.trace_context(), has_made_loops())
-        if key in _shared:
-            _shared.move_to_end(key)
-            jaxpr, used, structure = _shared[key]
-            return jaxpr, tuple(itertools.compress(leaves, used)), structure
+    leaves = [jnp.asarray(x) for x in leaves]
+    key = None if key is None else (key, tree, *map(_shape, leaves), internals.config.trace_context(), has_made_loops())
+    leaves, with_keys = without_keys(leaves)
+    shared = None if key is None else _shared.get(key)
+    if shared is not None:
+        jaxpr, used, structure = shared
+        return jaxpr, tuple(itertools.compress(leaves, used)), structure
     structure: list = []
 
     def flat(*values):
@@ -140,10 +139,8 @@ def _of_one_sample(function: Callable, args: tuple, key: Any = None) -> tuple[An
 
     jaxpr, captured = _closed(flat, leaves)
     jaxpr, used = pruned_jaxpr(jaxpr, (True,) * len(jaxpr.out_avals))
-    if key is not None:
-        _shared[key] = jaxpr, used, structure
-        while len(_shared) > _MOST_SHARED:
-            _shared.popitem(last=False)
+    if key is not None and not captured:
+        _shared.put(key, (jaxpr, used, structure))
     return jaxpr, tuple(itertools.compress((*captured, *leaves), used)), structure
 
 

@@ -4,9 +4,11 @@ All these can be large, and are freed together with the function. A cache elsewh
 megabytes for each gradient of a rollout.
 """
 
+import collections
+import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from jax.extend import core as jex
 
@@ -47,3 +49,35 @@ def remembered(function: Callable) -> Callable:
         return kept[key]
 
     return of
+
+
+class Programs:
+    """A table of the latest programs by key. `jax.clear_caches` empties it together with the caches of JAX.
+
+    Attributes:
+        most: Maximum number of programs in each table, and of public functions that are batched outside of `jit`. A program takes
+            from a hundred kilobytes to some megabytes.
+    """
+
+    most: ClassVar[int] = 40
+
+    def __init__(self, name: str):
+        self._table: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+        if hasattr(internals.util, "register_cache"):
+            internals.util.register_cache(self, name)
+
+    def get(self, key: Any) -> Any:
+        program = self._table.get(key)
+        if program is not None:
+            with contextlib.suppress(KeyError):  # another thread may have removed it
+                self._table.move_to_end(key)
+        return program
+
+    def put(self, key: Any, program: Any) -> None:
+        """Add a program, and remove the one that was not used for the longest time if there are too many."""
+        self._table[key] = program
+        while len(self._table) > self.most:
+            self._table.popitem(last=False)
+
+    def cache_clear(self) -> None:
+        self._table.clear()

@@ -5,7 +5,6 @@ calls by their `fingerprint`, and finds the executable of XLA and the machine co
 The functions of `jaxdyn.compute` with the same names state the purpose of the three kinds of programs.
 """
 
-import collections
 import contextlib
 import functools
 import io
@@ -27,13 +26,14 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from jaxdyn.cache import location
 from jaxdyn.cache.fingerprint import HasNoName, fingerprint
 from jaxdyn.compute import internals
-from jaxdyn.compute.constant import Argument, combined
+from jaxdyn.compute.constant import Argument, combined, identity
 from jaxdyn.compute.forked import check_not_forked
 from jaxdyn.compute.hints import writing_out
 from jaxdyn.compute.programs import surrounding_traces, within_jit
 from jaxdyn.lanes import cpu
 from jaxdyn.lanes.arguments import ARGUMENTS, Structure, check_types, is_storable, part_of, partition
 from jaxdyn.lanes.collector import collector_paused
+from jaxdyn.lanes.remembered import Programs
 
 # A setting that affects the code but is not a part of the context of a trace.
 _EFFORT_OF_XLA = "jax_disable_most_optimizations"
@@ -65,10 +65,6 @@ class _Program(NamedTuple):
 
 _ONE_ARRAY = jax.tree.structure(0)
 
-# Maximum number of programs of all functions together, in each table below, and of public functions that are batched outside of
-# `jit`. A program takes from a hundred kilobytes to some megabytes.
-_MOST_PROGRAMS = 40
-
 
 class _Compilations(threading.local):
     """Counts of this thread.
@@ -93,33 +89,8 @@ jax.monitoring.register_event_duration_secs_listener(_compilations.note_duration
 jax.monitoring.register_event_listener(_compilations.note_event)
 
 
-class _Programs:
-    """A table of the latest programs by key. `jax.clear_caches` empties it together with the caches of JAX."""
-
-    def __init__(self, name: str):
-        self._table: collections.OrderedDict[Any, _Program] = collections.OrderedDict()
-        if hasattr(internals.util, "register_cache"):
-            internals.util.register_cache(self, name)
-
-    def get(self, key: Any) -> _Program | None:
-        program = self._table.get(key)
-        if program is not None:
-            with contextlib.suppress(KeyError):  # another thread may have removed it
-                self._table.move_to_end(key)
-        return program
-
-    def put(self, key: Any, program: _Program) -> None:
-        """Add a program, and remove the one that was not used for the longest time if there are too many."""
-        self._table[key] = program
-        while len(self._table) > _MOST_PROGRAMS:
-            self._table.popitem(last=False)
-
-    def cache_clear(self) -> None:
-        self._table.clear()
-
-
 # Programs of this process by fingerprint, and by function and structure of the arguments.
-_named, _programs = _Programs("named programs"), _Programs("programs")
+_named, _programs = Programs("named programs"), Programs("programs")
 
 
 class stored_jit:
@@ -208,9 +179,8 @@ def _in_lanes(function: Callable, operands: type | tuple[type, ...]) -> Callable
 
         if not given:
             return function(*args, **options)
-        key = (function, tree, rest)
         try:
-            hash(key)
+            key = function, identity(tree, rest)
         except TypeError:  # a known array
             key = None
         return _by_lanes(of_operands, given, _label(function), key)
@@ -236,7 +206,7 @@ class _Batched:
         before = _compilations.all
         results = self._jitted(*args, **options)
         _Batched._programs += _compilations.all - before
-        if _Batched._programs > _MOST_PROGRAMS:
+        if _Batched._programs > Programs.most:
             _Batched._programs = 0
             for function in self._functions:
                 function._jitted._cached.clear_cache()

@@ -150,7 +150,7 @@ def test_programs_are_read_after_jax_has_forgotten_them(folder, traced):
 
 
 def test_a_process_remembers_a_bounded_number_of_programs(folder, monkeypatch):
-    monkeypatch.setattr(stored, "_MOST_PROGRAMS", 3)
+    monkeypatch.setattr(stored.Programs, "most", 3)
     product, total = stored._Stored(jnp.multiply), stored._Stored(jnp.add)
     for size in range(1, 8):
         ones = jnp.ones(size), jnp.ones(size)
@@ -161,7 +161,7 @@ def test_a_process_remembers_a_bounded_number_of_programs(folder, monkeypatch):
 
 
 def test_the_program_that_was_not_used_for_the_longest_time_goes_first(folder, monkeypatch, traced):
-    monkeypatch.setattr(stored, "_MOST_PROGRAMS", 2)
+    monkeypatch.setattr(stored.Programs, "most", 2)
     flip = stored_jit(lambda x: x[::-1])
     for size in (1, 2, 1, 3, 1):
         flip(jnp.ones(size))

@@ -70,7 +70,7 @@ def test_few_functions_that_are_called_without_jit_are_kept():
 
 @pytest.mark.thorough
 def test_programs_of_batches_outside_of_jit_are_bounded(monkeypatch):
-    monkeypatch.setattr(stored, "_MOST_PROGRAMS", 4)
+    monkeypatch.setattr(stored.Programs, "most", 4)
 
     def masses(count: int) -> None:
         found = np.asarray(jax.vmap(lambda q: jaxdyn.mass_matrix(MODEL, q))(np.tile(X[0], (count, 1))))
