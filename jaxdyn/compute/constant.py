@@ -23,11 +23,15 @@ def combined(structure: Iterable, arguments: Iterable) -> list:
     return [next(given) if x is Argument else x for x in structure]
 
 
+# Packages whose code depends on nothing but its arguments.
+_WITHOUT_STATE = ("builtins", "equinox", "jax", "jaxdyn", "jaxlib", "numpy")
+
+
 def identity(tree: Any, rest: Iterable) -> tuple:
     """Key of the code of a structure and its leaves. Equal numbers of two types, such as 1, 1.0 and True, have two keys.
 
     Raises:
-        TypeError: A part, such as an array, cannot identify code.
+        TypeError: A part has no key: an array, or code of users, which may read variables that change.
     """
     found = (tree, *_typed(rest), *_static(tree))
     hash(found)
@@ -46,7 +50,12 @@ def _static(tree: Any) -> Iterator:
 def _typed(x: Any) -> Any:
     if isinstance(x, tuple | list):
         return type(x), *map(_typed, x)
-    return repr(x) if isinstance(x, int | float | complex | np.generic) else x
+    if isinstance(x, int | float | complex | np.generic):
+        return repr(x)
+    origin = getattr(x, "__module__", None) or type(x).__module__
+    if origin.split(".")[0] not in _WITHOUT_STATE:
+        raise TypeError(f"{x!r} may be code with state")
+    return x
 
 
 @jax.tree_util.register_static

@@ -70,6 +70,8 @@ def traced_once(function: Callable) -> Callable:
         try:
             known = identity(tree, rest)
         except TypeError:
+            known = None
+        if known is None:  # outside of the handler, which would be named in errors of the function
             return function(*arguments)
         context = _WRITING_OUT.get(), _KEEPING.get(), _LOOPING.get()
         return _with_cached_traces(function, *context)(list(itertools.compress(leaves, is_array)), known, tree, rest)

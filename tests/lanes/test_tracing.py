@@ -82,6 +82,7 @@ def test_equations_are_those_of_the_function(counted):
 @pytest.mark.parametrize("shared", [traced_once, kernel_function])
 def test_equal_numbers_of_other_types_and_other_static_parts_are_traced_again(shared):
     class Part(eqx.Module):
+        __module__ = "jaxdyn.parts"  # else it is code of users
         x: jax.Array
         static: object = eqx.field(static=True)
 
@@ -143,3 +144,23 @@ def test_the_values_of_floats_do_not_make_new_traces(counted):
     sums = [work(pair(3), scale)["sum"] for scale in (2.0, 4.0, np.float64(8.0))]
     np.testing.assert_allclose(sums, np.multiply(sums[0], [1.0, 2.0, 4.0]), rtol=1e-14)
     assert len(traces) == 2  # a number of NumPy has a fixed type
+
+
+@pytest.mark.parametrize("shared", [traced_once, kernel_function])
+def test_code_of_users_is_traced_in_each_call(shared):
+    gain = 1.0
+
+    class Mine(eqx.Module):
+        x: jax.Array
+
+        def scaled(self):
+            return gain * self.x
+
+    scaled = shared(lambda mine: mine.scaled())
+
+    def call(x):
+        return scaled(Mine(x))
+
+    assert jax.jit(lambda x: call(x))(1.0) == 1.0
+    gain = 5.0
+    assert jax.jit(lambda x: call(x))(1.0) == 5.0
