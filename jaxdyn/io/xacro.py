@@ -19,8 +19,9 @@ from jaxdyn.io.packages import packages, reached, tree_of
 from jaxdyn.io.reading import content
 from jaxdyn.io.xml import EXPAND_XACRO, LARGEST_FILE, Element, parse_xml, read_xml
 
-# Expressions and attributes that lead from a value to the interpreter, beside those that begin with an underscore.
-_UNSAFE = ("Lambda", "GeneratorExp", "format", "format_map", "mro")
+# Expressions and attributes that lead from a value to the interpreter, beside those that begin with an underscore. The last two are
+# of documents, which blocks of xacro belong to: they open addresses of networks and files.
+_UNSAFE = ("Lambda", "GeneratorExp", "format", "format_map", "mro", "implementation", "createDOMBuilder")
 
 
 def read_robot(path: Path | str) -> Element:

@@ -56,6 +56,8 @@ def test_a_xacro_file_is_expanded_with_its_includes_and_all_of_them_are_known(pa
         ("${python['type']('')}", "'type'"),
         ("${python['vars'](xacro)}", "'vars'"),
         ("${(x for x in [1]).gi_frame}", "GeneratorExp is not evaluated"),
+        ("${parts['**block'].ownerDocument.implementation}", "implementation is not evaluated"),
+        ("${parts.createDOMBuilder(1, None).parseURI('file:FILE')}", "createDOMBuilder is not evaluated"),
         ("$(eval 1 + 1)", r"$(eval 1 + 1) has no value here"),
         ("${xacro.load_yaml('../../secret.yaml')}", "is neither in"),
         ("$(arg weight)", "$(arg weight) has no value here"),
