@@ -20,8 +20,8 @@ from jaxdyn.io.shapes.visuals import Shape, Visual
 from jaxdyn.io.xml import IgnoredContent, problem_with_name, shortened
 from jaxdyn.mechanism.joint import Joint
 
-# Value for "no limit", for readers that do not support infinity; `load_urdf` reads it as no limit.
-_UNLIMITED = 1e30
+# Value for "no limit", for readers that do not support infinity; `load_urdf` and `load_mjcf` read it as no limit.
+UNLIMITED = 1e30
 
 
 class Writer:
@@ -111,5 +111,5 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return " ".join(
-        repr(float(x)) for x in np.clip(np.atleast_1d(np.asarray(value, float)), -_UNLIMITED, _UNLIMITED) + 0.0
+        repr(float(x)) for x in np.clip(np.atleast_1d(np.asarray(value, float)), -UNLIMITED, UNLIMITED) + 0.0
     )

@@ -20,7 +20,7 @@ from jaxdyn import (
 )
 from jaxdyn.cli import main
 from jaxdyn.constraints.kinds import Coupling, LoopJoint
-from jaxdyn.dynamics import Actuator, Actuators, GravityCompensation, GroundContact, HalfSpace
+from jaxdyn.dynamics import Actuator, Actuators, GravityCompensation, GroundContact, HalfSpace, JointDrives
 from jaxdyn.dynamics.contact.shapes import (
     contact_box,
     contact_capsule,
@@ -215,6 +215,10 @@ def push() -> AppliedForce:
     return AppliedForce(0, np.zeros(3), np.ones(3), np.zeros(3), body_fixed=False)
 
 
+def limited_ball() -> System:
+    return one(Spherical(), drives=lambda model: Actuators.of(model, (), {"b_joint": (-100.0, 100.0)}))
+
+
 LIMITED = {"position_limits": (-1, 1)}
 LACKING = {
     "joint_limits": (lambda: one(forces=lambda model: (JointLimits.of(model),), numbers=LIMITED), ""),
@@ -224,8 +228,16 @@ LACKING = {
         " [1.0, 0.0, 0.0, 0.0, 0.0, 0.0] of joint 'b_joint'",
     ),
     "rotor": (with_rotor, " 'spin'"),
+    "effort_range": (limited_ball, " of joint 'b_joint'"),
+    "joint_friction": (
+        lambda: one(Free(), forces=lambda _: (JointFriction(np.ones(6), np.arange(6.0), np.ones(6)),)),
+        " [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] of joint 'b_joint'",
+    ),
     "actuator": (lambda: one(drives=motor(delay=0.1)), " 'm' with a delay"),
-    "ground_contact": (lambda: lander(*contact_torus("hull", 0.3, 0.1)), " with a tire on body 'hull'"),
+    "ground_contact": (
+        lambda: lander(*contact_ellipsoid("hull", (0.1, 0.2, 0.3)), *contact_torus("hull", 0.3, 0.1)),
+        " with a tire on body 'hull'",
+    ),
     "loop": (lambda: one(constraints=lambda _: (pin(),)), " 'pin' of kind revolute"),
 }
 
@@ -240,7 +252,32 @@ def test_what_mjcf_lacks_is_refused_or_dropped_by_name(tmp_path, refusal, name):
     assert not path.exists()
     with pytest.warns(IgnoredContent, match=f"left out {name}$"):
         save_system(system, path, drop=(name,))
-    assert mujoco.MjModel.from_xml_path(str(path)).nv == system.model.nv
+    left = mujoco.MjModel.from_xml_path(str(path))
+    assert (left.nv, left.ngeom, np.any(left.dof_damping)) == (system.model.nv, 0, False)
+
+
+def test_bounds_on_one_side_and_two_motors_of_one_joint_come_back(tmp_path):
+    low, high = (-np.inf, 1.0), (0.0, np.inf)
+    joints = {"b_joint": (1.0,)}
+    actuator = Actuator("a", joints, control_range=low, force_range=high, time_constant=0.5, state_range=low)
+    numbers, path = {"position_limits": (-1.0, np.inf)}, tmp_path / "bounds.xml"
+    save_system(
+        one(drives=lambda model: Actuators.of(model, (actuator,), {"b_joint": (-np.inf, 5.0)}), numbers=numbers), path
+    )
+    back = load_system(path)
+    assert (back.model.limits.lower[0], back.model.limits.upper[0]) == (-1.0, np.inf)
+    assert isinstance(back.drives, Actuators)
+    assert back.drives.descriptions(back.model) == [actuator]
+    assert back.drives.effort_ranges(back.model) == {"b_joint": (-np.inf, 5.0)}
+    save_system(one(drives=lambda _: JointDrives((0, 0), [2.0, 3.0])), path)
+    drives = load_system(path).drives
+    assert isinstance(drives, JointDrives)
+    assert (drives.columns, drives.gear.tolist()) == ((0, 0), [2.0, 3.0])
+
+
+def test_effort_limits_that_mjcf_lacks_are_named(tmp_path):
+    with pytest.warns(IgnoredContent, match="left out effort limits of spherical and free joints$"):
+        save_system(one(Spherical(), numbers={"effort_limit": (5.0,) * 3}), tmp_path / "ball.xml")
 
 
 def test_joints_and_mechanisms_that_mujoco_lacks(tmp_path, refusal):

@@ -11,13 +11,14 @@ difference is a part of the constant terms.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from jaxdyn.dynamics.drives import Actuator, Actuators, Drives, JointDrives
 from jaxdyn.io.mjcf.tendons import Carriers, TendonReader
+from jaxdyn.io.writing import UNLIMITED
 from jaxdyn.mechanism.model import Model
 from jaxdyn.spatial.plain import rotation_matrix
 
@@ -25,6 +26,12 @@ _FREE, _BALL = 0, 1  # mujoco.mjtJoint
 _LAGS = ("filter", "filterexact")
 _ANY = (-np.inf, np.inf)
 LeaveOut = Callable[[str, str, int, str, str], None]
+
+
+def bounded(pair: Iterable[float]) -> tuple[float, float]:
+    """Lower and upper bound of a file, in which huge values stand for infinite ones."""
+    low, high = (float(x if abs(x) < UNLIMITED else np.copysign(np.inf, x)) for x in pair)
+    return low, high
 
 
 class ActuatorReader:
@@ -57,7 +64,7 @@ class ActuatorReader:
         for joint in map(int, np.flatnonzero(compiled.jnt_actfrclimited)):
             name = self._name(model, joint)
             if any(name in actuator.joints for actuator in found):
-                ranges[name] = tuple(map(float, compiled.jnt_actfrcrange[joint]))
+                ranges[name] = bounded(compiled.jnt_actfrcrange[joint])
         drives = Actuators.of(model, found, ranges)
         if not ranges and all(map(_is_motor, found)):
             return JointDrives(drives.columns, [next(iter(x.joints.values()))[0] * x.gain for x in found])
@@ -141,7 +148,7 @@ class ActuatorReader:
             return {}
         integrates, bounds = dynamics == "integrator", _ANY
         if compiled.actuator_actlimited[index]:
-            bounds = tuple(map(float, compiled.actuator_actrange[index]))
+            bounds = bounded(compiled.actuator_actrange[index])
         time_constant = 1.0 if integrates else float(compiled.actuator_dynprm[index, 0])
         return {"time_constant": time_constant, "integrates": integrates, "state_range": bounds}
 
@@ -170,8 +177,7 @@ class ActuatorReader:
         control = int(_given(compiled, "actuator_ctrladr", index, index))
         if not compiled.actuator_ctrllimited[control] or unclipped:
             return _ANY
-        low, high = compiled.actuator_ctrlrange[control]
-        return float(low), float(high)
+        return bounded(compiled.actuator_ctrlrange[control])
 
     def _force_range(self, index: int) -> tuple[float, float]:
         """Bounds of the force of an actuator, and of the tendon that it alone pulls."""
@@ -182,7 +188,7 @@ class ActuatorReader:
         if tendon is not None:
             least, most = compiled.tendon_actfrcrange[tendon]
             low, high = np.clip((low, high), least, most)
-        return float(low), float(high)
+        return bounded((low, high))
 
     def _limited_tendon(self, index: int) -> int | None:
         tendon = self._index(index)

@@ -33,7 +33,7 @@ from jaxdyn.dynamics.sensors import Sensor
 from jaxdyn.dynamics.system import State, System, check_system
 from jaxdyn.errors import UnknownName, one_line
 from jaxdyn.io.errors import ConfigError
-from jaxdyn.io.mjcf.actuators import ActuatorReader
+from jaxdyn.io.mjcf.actuators import ActuatorReader, bounded
 from jaxdyn.io.mjcf.colliders import mjcf_collider_count, with_mjcf_contact
 from jaxdyn.io.mjcf.files import OTHER_PLACEHOLDER, PLACEHOLDER, MjcfFiles, read_mjcf
 from jaxdyn.io.mjcf.geoms import MjcfGeoms, collides, semiaxes
@@ -414,7 +414,7 @@ class _Reader:
         numbers: dict[str, Any] = {"joint_name": compiled.joint(index).name or f"joint {index}"}
         if compiled.jnt_limited[index]:
             if kind in (_HINGE, _SLIDE):
-                numbers["position_limits"] = tuple(compiled.jnt_range[index] - compiled.qpos0[coordinate])
+                numbers["position_limits"] = bounded(compiled.jnt_range[index] - compiled.qpos0[coordinate])
             else:
                 self.ignored.append(f"limits of joint {numbers['joint_name']!r}")
         joint = {_FREE: Free(), _BALL: Spherical(), _SLIDE: Prismatic(axis), _HINGE: Revolute(axis)}[kind]

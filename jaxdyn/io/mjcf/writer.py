@@ -10,6 +10,7 @@ has other laws for dry friction, loops and contacts.
 """
 
 import collections
+import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
@@ -96,7 +97,7 @@ class _Writer(Writer):
     format = "MJCF"
 
     def __init__(self, system: System, path: Path, drop: Sequence[str], visuals: Sequence[Visual]):
-        super().__init__(system, path, drop, ("actuator", "armature", "drives", "rotor"))
+        super().__init__(system, path, drop, ("actuator", "armature", "drives", "effort_range", "rotor"))
         model, topology = self.model, self.topology
         for name, kind in zip(topology.joint_names, topology.joint_classes, strict=True):
             if kind not in _JOINTS:
@@ -121,6 +122,7 @@ class _Writer(Writer):
 
     def _written(self, name: str, what: str, part: Any = None, write: Callable[[Any], Any] | None = None) -> list[Any]:
         """The part as it is written; nothing if it is dropped, because it has no counterpart."""
+        before = copy.deepcopy((self.lines, self.names, self.columns)) if name in self.drop else None
         try:
             if write is None:
                 raise _Lacking
@@ -129,6 +131,7 @@ class _Writer(Writer):
             if self.stays(name):
                 remedy = f"leave it out with drop=({name!r},), on the command line --drop {name}"
                 raise self.refused(f"MJCF has no counterpart of {f'{what} {lacking}'.strip()}; {remedy}") from None
+            self.lines, self.names, self.columns = before or (self.lines, self.names, self.columns)
             return []
 
     # --- forces and constraints ---
@@ -237,6 +240,7 @@ class _Writer(Writer):
             for name, column, gear in zip(
                 drives.control_names(model), drives.columns, drives.gear.tolist(), strict=True
             ):
+                name = unused(name, [actuator.name for actuator in actuators])  # of two drives of one joint
                 actuators.append(Actuator(name, joints_of_arms(topology, [column], [gear])))
         else:
             self._written("drives", f"drives of class {type(drives).__name__}")
@@ -244,6 +248,12 @@ class _Writer(Writer):
             effort = float(model.limits.effort[column])
             if kind.nv == 1 and 0.0 < effort < np.inf:
                 self.efforts.setdefault(name, (-effort, effort))
+            elif kind.nv > 1:
+                own = model.limits.effort[column : column + kind.nv]
+                self.dropped += ["effort limits of spherical and free joints"] * bool(np.any(np.isfinite(own)))
+                if name in self.efforts:
+                    self._written("effort_range", f"effort_range of joint {name!r}")
+                    del self.efforts[name]
         for actuator in actuators:
             kept += self._written("actuator", f"actuator {actuator.name!r}", actuator, self._write_actuator)
         driven = {name for actuator in kept for name in actuator.joints}
