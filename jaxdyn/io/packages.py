@@ -51,7 +51,7 @@ def packages(name: str, home: Path, tree: Path) -> Iterator[Path]:
             yield folder
         yield folder / name
     for folder in (*_folders_of_ros(), tree):
-        yield from (folder / name, *folder.glob(f"*/{glob.escape(name)}"))
+        yield from (folder / name, *map(Path, glob.glob(f"{glob.escape(str(folder))}/*/{glob.escape(name)}")))
 
 
 def _declares(file: Path, name: str) -> bool:

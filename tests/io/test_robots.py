@@ -141,7 +141,8 @@ def test_meshes_are_found_in_the_packages_of_ros_which_names_must_not_leave(tmp_
         assert not load_visuals(file, system)
     monkeypatch.setenv(variable, f"/nowhere:{tmp_path / 'ws'}")
     assert len(load_visuals(file, system)) == 1
-    for name in ("package://parts/../../../source/m.obj", str(source), "package://../../source/m.obj"):
+    long = f"package://{'a' * 300}/m.obj"  # longer than file systems permit
+    for name in ("package://parts/../../../source/m.obj", str(source), "package://../../source/m.obj", long):
         file.write_text(urdf(name))
         with pytest.warns(match=r"the path leads elsewhere|there is no such file"):
             assert not load_visuals(file, system)
