@@ -17,7 +17,7 @@ _LARGEST = 2**20  # bytes of a package.xml
 
 def cache_of_robots() -> Path:
     """Folder in which robot_descriptions keeps the repositories that it has fetched."""
-    named = os.environ.get("ROBOT_DESCRIPTIONS_CACHE", "~/.cache/robot_descriptions")
+    named = os.environ.get("ROBOT_DESCRIPTIONS_CACHE") or "~/.cache/robot_descriptions"
     return Path(os.path.realpath(os.path.expanduser(named)))
 
 
@@ -31,7 +31,8 @@ def tree_of(file: Path) -> Path:
     """Folder that contains the files of the robot that a file describes."""
     home = Path(os.path.realpath(file)).parent
     found = next((folder for folder in (home, *home.parents) if (folder / "package.xml").is_file()), None)
-    return cache_with(file) or found or (home.parent if home.name == "urdf" else home)
+    beside = home.name == "urdf" and (home.parent / "meshes").is_dir()
+    return cache_with(file) or found or (home.parent if beside else home)
 
 
 def reached(path: Path, tree: Path) -> Path | None:

@@ -26,6 +26,7 @@ from jaxdyn.dynamics.contact.shapes import (
     contact_capsule,
     contact_cylinder,
     contact_ellipsoid,
+    contact_sphere,
     contact_torus,
 )
 from jaxdyn.dynamics.forces import AppliedForce
@@ -250,7 +251,7 @@ def test_what_mjcf_lacks_is_refused_or_dropped_by_name(tmp_path, refusal, name):
         f"{path}: MJCF has no counterpart of {name}{what}; leave it out with drop=({name!r},), on the command line --drop {name}"
     )
     assert not path.exists()
-    with pytest.warns(IgnoredContent, match=f"left out {name}$"):
+    with pytest.warns(IgnoredContent, match=f"(out|,) {name}$"):
         save_system(system, path, drop=(name,))
     left = mujoco.MjModel.from_xml_path(str(path))
     assert (left.nv, left.ngeom, np.any(left.dof_damping)) == (system.model.nv, 0, False)
@@ -271,8 +272,20 @@ def test_bounds_on_one_side_and_two_motors_of_one_joint_come_back(tmp_path):
     assert back.drives.effort_ranges(back.model) == {"b_joint": (-np.inf, 5.0)}
     save_system(one(drives=lambda _: JointDrives((0, 0), [2.0, 3.0])), path)
     drives = load_system(path).drives
-    assert isinstance(drives, JointDrives)
-    assert (drives.columns, drives.gear.tolist()) == ((0, 0), [2.0, 3.0])
+    assert isinstance(drives, Actuators)
+    assert (drives.names, drives.columns, drives.arms.tolist()) == (("b_joint", "b_joint_"), (0, 0), [2.0, 3.0])
+
+
+def test_what_mjcf_lacks_of_contacts_and_drives_is_named(tmp_path):
+    make, path = (
+        lambda body: GroundContact.of(body, contact_sphere("b", radius=0.1), stiffness=123.0),
+        tmp_path / "c.xml",
+    )
+    body = one(Free()).model
+    with pytest.warns(
+        IgnoredContent, match="that no joint is driven, stiffness, damping, onset and slip speed of contacts$"
+    ):
+        save_system(System(body, (make(body),), Actuators.of(body, ())), path)
 
 
 def test_effort_limits_that_mjcf_lacks_are_named(tmp_path):

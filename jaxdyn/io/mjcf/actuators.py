@@ -66,7 +66,9 @@ class ActuatorReader:
             if any(name in actuator.joints for actuator in found):
                 ranges[name] = bounded(compiled.jnt_actfrcrange[joint])
         drives = Actuators.of(model, found, ranges)
-        if not ranges and all(map(_is_motor, found)):
+        joints = [next(iter(actuator.joints), "") for actuator in found]
+        unnamed = all(not self.compiled.actuator(k).name for k in range(self.count))
+        if not ranges and all(map(_is_motor, found)) and (unnamed or joints == [x.name for x in found]):
             return JointDrives(drives.columns, [next(iter(x.joints.values()))[0] * x.gain for x in found])
         return drives
 

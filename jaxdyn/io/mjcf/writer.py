@@ -25,6 +25,7 @@ from jaxdyn.constraints.kinds import Coupling, LoopJoint
 from jaxdyn.dynamics import equations_of_motion
 from jaxdyn.dynamics.constraint import Constraint
 from jaxdyn.dynamics.contact import GroundContact
+from jaxdyn.dynamics.contact.material import ContactMaterial
 from jaxdyn.dynamics.contact.surfaces import HalfSpace
 from jaxdyn.dynamics.drives import Actuator, Actuators, JointDrives
 from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
@@ -198,6 +199,11 @@ class _Writer(Writer):
         plane = element("geom", type="plane", pos=position, zaxis=normal, size=(0, 0, 1), **without)
         _refuse({"with a second plane": self.lines["ground"] not in ([], [plane])})
         self.lines["ground"] = [plane]
+        law = ContactMaterial.of(
+            self.model, friction=part.material.friction, torsion_radius=part.material.torsion_radius
+        )
+        is_other = not all(map(np.allclose, jax.tree.leaves(law), jax.tree.leaves(part.material)))
+        self.dropped += ["stiffness, damping, onset and slip speed of contacts"] * is_other
         # Each geom touches the plane and no other geom, with its own friction.
         friction, torsion = float(part.material.friction), float(part.material.torsion_radius)
         words = {"conaffinity": "1", "group": "3", "priority": "1", "condim": "4" if torsion else "3"}
@@ -244,6 +250,7 @@ class _Writer(Writer):
                 actuators.append(Actuator(name, joints_of_arms(topology, [column], [gear])))
         else:
             self._written("drives", f"drives of class {type(drives).__name__}")
+        self.dropped += ["that no joint is driven"] * (not actuators)
         for name, kind, column in zip(topology.joint_names, topology.joint_classes, topology.v_starts, strict=True):
             effort = float(model.limits.effort[column])
             if kind.nv == 1 and 0.0 < effort < np.inf:
