@@ -283,7 +283,7 @@ def test_what_mjcf_lacks_of_contacts_and_drives_is_named(tmp_path):
     )
     body = one(Free()).model
     with pytest.warns(
-        IgnoredContent, match="that no joint is driven, stiffness, damping, onset and slip speed of contacts$"
+        IgnoredContent, match="stiffness, damping, onset and slip speed of contacts, that no joint is driven$"
     ):
         save_system(System(body, (make(body),), Actuators.of(body, ())), path)
 
