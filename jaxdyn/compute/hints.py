@@ -8,6 +8,7 @@ import contextvars
 import functools
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -74,21 +75,22 @@ def traced_once(function: Callable) -> Callable:
         if known is None:  # outside of the handler, which would be named in errors of the function
             return function(*arguments)
         context = _WRITING_OUT.get(), _KEEPING.get(), _LOOPING.get()
-        return _with_cached_traces(function, *context)(list(itertools.compress(leaves, is_array)), known, tree, rest)
+        return _with_cached_traces(function, context, known, tree, rest)(list(itertools.compress(leaves, is_array)))
 
     return call
 
 
-@functools.cache
-def _with_cached_traces(function: Callable, *_context: bool) -> Callable:
-    """The function with traces that are cached for one state of this module; JAX caches them by the identity of the function."""
+# JAX caches the traces as long as the function exists, so mechanisms that are no longer used must not keep theirs.
+@functools.lru_cache(maxsize=256)
+def _with_cached_traces(function: Callable, _context: tuple, _known: tuple, tree: Any, rest: tuple) -> Callable:
+    """The function of arrays for one structure of the arguments and one state of this module."""
 
-    def of_arrays(arrays, _known, tree, rest):
+    def of_arrays(arrays):
         given = iter(arrays)
         return function(*jax.tree.unflatten(tree, [next(given) if x is None else x for x in rest]))
 
     of_arrays.__name__ = function.__name__
-    return jax.jit(of_arrays, static_argnums=(1, 2, 3), inline=True)
+    return jax.jit(of_arrays, inline=True)
 
 
 def keep(x: jax.Array) -> jax.Array:
