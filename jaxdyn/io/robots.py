@@ -17,7 +17,6 @@ from jaxdyn.errors import suggestion
 from jaxdyn.io.errors import ConfigError
 from jaxdyn.io.files import write_content
 from jaxdyn.io.packages import cache_of_robots
-from jaxdyn.io.xacro import expanded
 
 _PACKAGE, _ENDING = "robot_descriptions", "_description"
 _PATIENCE = 2.0  # s, after which a robot is being fetched
@@ -64,6 +63,8 @@ def robot_file(path: Path) -> Path:
         fetching.cancel()
     if (stated := getattr(module, "URDF_PATH", None) or getattr(module, "MJCF_PATH", None)) is not None:
         return Path(stated)
+    from jaxdyn.io.xacro import expanded  # which imports a reader of XML
+
     file = Path(module.XACRO_PATH).with_name(f"{name}.urdf")  # beside the source, whose meshes may be named from there
     write_content(file, expanded(Path(module.XACRO_PATH), getattr(module, "XACRO_ARGS", {}))[0])
     return file

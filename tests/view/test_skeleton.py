@@ -113,7 +113,7 @@ def test_names_units_and_motions_of_joints():
     names, units = components.coordinate_names(model), components.coordinate_units(model)
     assert len(names) == len(units) == model.nq
     by_name = dict(zip(names, units, strict=True))
-    assert [by_name[f"body 0_joint[{k}]"] for k in (0, 3)] == ["m", "1"]
+    assert [by_name[f"body 0_joint.{k}"] for k in ("x", "qw")] == ["m", "1"]
     assert [by_name[f"body 3_joint[{k}]"] for k in (0, 1)] == ["rad", "m"]
     assert by_name["body 5_joint"] == "rad"
     assert by_name["body 7_joint"] == "m"

@@ -32,6 +32,7 @@ from jaxdyn.dynamics.forces import Force, GravityCompensation, JointSpring
 from jaxdyn.dynamics.forces.friction import HOLDING_SCALE, JointFriction
 from jaxdyn.dynamics.paths import joints_of_arms
 from jaxdyn.dynamics.system import State, System
+from jaxdyn.errors import Error
 from jaxdyn.io.files import write_content
 from jaxdyn.io.mjcf.geoms import FACTORS
 from jaxdyn.io.mjcf.reader import compiled_text, mujoco_package, system_from_mujoco
@@ -58,7 +59,7 @@ _TOLERANCE = 1e-7  # of the accelerations, relative to the largest one
 Lines = list[str]
 
 
-class _Lacking(Exception):
+class _Lacking(Error):
     """Reason why a part has no counterpart in MJCF."""
 
 
