@@ -28,7 +28,7 @@ def motion_plot(mechanism: Model | Topology, time: Values, q: Values, v: Values,
     chain of bodies without branches.
 
     Args:
-        mechanism: A model, whose joint limits are drawn as dashed lines, or the topology of a model.
+        mechanism: A model, whose joint limits are dashed lines in panels of one coordinate, or the topology of a model.
         time: Times (T,) or (samples, T), s.
         q: Coordinates (samples, T, nq), rad or m.
         v: Velocities (samples, T, nv), rad/s or m/s.
